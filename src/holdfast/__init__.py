@@ -1,0 +1,1 @@
+"""holdfast: does the explanation hold?"""

@@ -1,0 +1,194 @@
+"""One wrapper around any classifier: preprocessing, outputs of any form, device, and a fingerprint of the weights."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from holdfast.errors import UserError, nearest
+from holdfast.types import Batch
+
+
+class Model:
+    """A classifier with its preprocessing.
+
+    The module is copied in structure and shares its weights with the original, so eval mode, frozen parameters and
+    out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
+    inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
+    through the network; the engine lowers it when memory runs out.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    >>> model = Model(net, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    >>> batch = Batch(ids=("a",), x=torch.rand(1, 3, 2, 2))
+    >>> model.logits(model.inputs(batch)).shape, net.training
+    (torch.Size([1, 5]), True)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        mean: Sequence[float] | float | None = None,
+        std: Sequence[float] | float | None = None,
+        classes: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        device: torch.device | str | None = None,
+        channels_last: bool = False,
+        rows: int = 32,
+    ) -> None:
+        if isinstance(module, Model):
+            raise UserError("Model(...) was given a holdfast.Model; pass the torch module itself")
+        if not isinstance(module, nn.Module):
+            raise UserError(f"Model(...) needs a torch.nn.Module, got {type(module).__name__}")
+        self.name = name or type(module).__name__
+        self.classes = None if classes is None else tuple(str(c) for c in classes)
+        self.channels_last = channels_last
+        self.rows = rows
+        self._mean = _channel_values("mean", mean)
+        self._std = _channel_values("std", std)
+        if self._std is not None and bool((self._std <= 0).any()):
+            raise UserError(f"std must be positive, got {self._std.tolist()}")
+        self.module = _detached_copy(module)
+        if channels_last:
+            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if device is not None:
+            self.to(device)
+
+    def to(self, device: torch.device | str) -> Model:
+        """Move the network; the user's own object stays where it is."""
+        self.module.to(device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network's weights are."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            return tensor.device
+        return torch.device("cpu")
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """What the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
+        x = batch.x.to(self.device)
+        for what, values in (("mean", self._mean), ("std", self._std)):
+            if values is None:
+                continue
+            if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
+                raise UserError(f"{what} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}")
+            shaped = values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
+            x = x - shaped if what == "mean" else x / shaped
+        return x
+
+    def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Class scores (B, classes) of normalised inputs, differentiable.
+
+        A single output is read as the log-odds of the second of two classes.
+        """
+        if self.channels_last and inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        out = _tensor_of(self.module(inputs, **(aux or {})))
+        if out.ndim == 1:
+            out = out[:, None]
+        if out.ndim != 2 or len(out) != len(inputs):
+            raise UserError(
+                f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
+                f"a classifier must return ({len(inputs)}, classes)"
+            )
+        return out if out.shape[1] > 1 else torch.cat([torch.zeros_like(out), out], 1)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the weights and buffers with their names, types and shapes."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.module.state_dict().items()):
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        return digest.hexdigest()
+
+    def layer(self, path: str) -> nn.Module:
+        """The submodule at a dotted path; a wrong one lists the nearest names."""
+        layers = dict(self.module.named_modules())
+        if path in layers:
+            return layers[path]
+        close = nearest(path, (name for name in layers if name), n=5) or [name for name in layers if name][-5:]
+        raise UserError(f"{self.name} has no layer {path!r}; the nearest are {', '.join(close)}")
+
+    def class_name(self, index: int) -> str:
+        """The name of an output, or `class 7` when names were not given or do not reach so far."""
+        if self.classes is not None and 0 <= index < len(self.classes):
+            return self.classes[index]
+        return f"class {index}"
+
+    def untrained_head(self) -> str | None:
+        """Why the last linear layer looks as if it was never trained, or None.
+
+        Freshly made layers keep their initial distribution to the last digit; trained ones do not. A layer with
+        fewer than 1,000 weights is not judged.
+        """
+        linear = [(n, m) for n, m in self.module.named_modules() if isinstance(m, nn.Linear)]
+        if not linear or linear[-1][1].weight.numel() < 1000:
+            return None
+        name, head = linear[-1]
+        weight = head.weight.detach().float().cpu().reshape(-1)
+        weight = weight[:: max(1, weight.numel() // 100_000)].numpy()
+        if weight.std() == 0:
+            return f"the weights of {name!r} are all {weight[0]:g}"
+        bound = head.in_features**-0.5
+        if stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
+            return f"the weights of {name!r} have PyTorch's initial distribution"
+        bias_is_new = head.bias is None or not bool(head.bias.any())
+        if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
+            return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:
+    if values is None:
+        return None
+    tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    if not bool(torch.isfinite(tensor).all()):
+        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
+    return tensor
+
+
+def _detached_copy(module: nn.Module) -> nn.Module:
+    """The same structure over the same storage, in eval mode, frozen, without in-place activations."""
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+        for value in (*part.buffers(recurse=False), *vars(part).values()):
+            if isinstance(value, Tensor):
+                memo.setdefault(id(value), value.detach())
+    clone = copy.deepcopy(module, memo).eval()
+    for part in clone.modules():
+        if getattr(part, "inplace", None) is True:
+            part.inplace = False  # type: ignore[assignment]
+    return clone
+
+
+def _tensor_of(output: Any) -> Tensor:
+    """The logits inside whatever a network returned."""
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    for value in values:
+        if isinstance(value, Tensor):
+            return value
+    raise UserError(
+        f"cannot find the class scores in the model's output of type {type(output).__name__}; "
+        "return a tensor, a tuple or dict that begins with one, or an object with .logits"
+    )

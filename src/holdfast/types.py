@@ -1,0 +1,202 @@
+"""The contracts: what flows between data, models, explainers and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import torch
+from pydantic import ConfigDict
+from torch import Tensor
+
+from holdfast.errors import UserError
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+"""Configuration of every parameter object: an unknown parameter is an error."""
+
+OK, FLIPPED, UNDEFINED = 0, 1, 2
+STATUS = ("ok", "flipped", "undefined")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples with stable ids, in the data's own units.
+
+    `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
+    the source of randomness. `aux` holds further (B, …) tensors such as an attention mask.
+
+    >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
+    >>> len(batch), batch[1:].ids
+    (2, ('b',))
+    """
+
+    ids: tuple[str, ...]
+    x: Tensor
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+    label: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", tuple(self.ids))
+        for name, tensor in {"x": self.x, "label": self.label, **self.aux}.items():
+            if tensor is not None and len(tensor) != len(self.ids):
+                raise UserError(f"Batch has {len(self.ids)} ids but {name} holds {len(tensor)} samples")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
+        """The samples at a slice, a list of positions or a boolean mask."""
+        positions = torch.arange(len(self))[index]
+        return Batch(
+            ids=tuple(self.ids[i] for i in positions.tolist()),
+            x=self.x[positions.to(self.x.device)],
+            aux={name: tensor[positions.to(tensor.device)] for name, tensor in self.aux.items()},
+            label=None if self.label is None else self.label[positions.to(self.label.device)],
+        )
+
+    def with_x(self, x: Tensor) -> Batch:
+        """The same samples with other values, for instance after a perturbation."""
+        return replace(self, x=x)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same samples on another device."""
+        label = None if self.label is None else self.label.to(device)
+        return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label)
+
+
+class Explainer(Protocol):
+    """An attribution method with its parameters bound as fields of one frozen object.
+
+    Calling it gives one map per sample, in the shape of `model.inputs(batch)`, for the class `target` (B,) int64.
+    `stochastic` says whether the seed matters. An optional method `check(model, shape)` may raise `UserError` for a
+    model or a sample shape that the method is not defined on; it runs before any model pass.
+    """
+
+    kind: ClassVar[Literal["feature", "example", "concept"]]
+    stochastic: ClassVar[bool]
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One column of results for B samples; a flipped pair is a row with a status, never a gap.
+
+    `value`, `status` (OK, FLIPPED or UNDEFINED) and, where given, `low` and `high` have shape (B,); `reason` has an
+    entry per sample, empty where the status is OK.
+    """
+
+    explainer: str
+    measure: str
+    condition: str
+    level: float
+    value: Tensor
+    status: Tensor
+    reason: tuple[str, ...]
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W)."""
+
+    explainer: str
+    condition: str
+    level: float
+    sample: str
+    image: Tensor
+    map: Tensor | None
+
+
+class Subject(Protocol):
+    """What an evaluation may ask of the engine, for one shard of samples of one model.
+
+    Everything is batched, moved to the device and, when memory runs out, retried in smaller batches behind these
+    calls; an evaluation only says what it needs.
+    """
+
+    model: Model
+    batch: Batch
+    seed: int
+    target: Tensor
+    probability: Tensor
+    explainers: Mapping[str, Explainer]
+    references: Batch
+    showcase: frozenset[str]
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits (B, classes) on the CPU."""
+
+    def clean(self, explainer: str) -> Tensor:
+        """Maps of the shard's own samples for their predicted classes; computed once and kept."""
+
+    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+        """Maps of other inputs."""
+
+    def reference(self, explainer: str) -> Tensor:
+        """Maps of the reference samples, the same for every shard of the study."""
+
+
+class Evaluation(Protocol):
+    """One axis of the bench with its parameters as fields; the fields are the keys of the study file."""
+
+    name: ClassVar[str]
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
+
+    def conditions(self) -> list[tuple[str, float]]:
+        """The (condition, level) pairs it yields for every explainer, for the plan and the progress bar."""
+
+
+def parameters(item: Any) -> dict[str, Any]:
+    """The fields of a parameter object as plain data, nested objects included; what the manifest stores."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "__dataclass_fields__"):
+            return {"name": name_of(value), **parameters(value)}
+        if isinstance(value, Mapping):
+            return {str(k): plain(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(v) for v in value]
+        return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
+
+    if not hasattr(item, "__dataclass_fields__"):
+        return {"object": name_of(item)}
+    return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
+
+
+def name_of(item: Any) -> str:
+    """The registered name of a parameter object, else its class or function name.
+
+    >>> from holdfast.explainers import Saliency
+    >>> name_of(Saliency())
+    'saliency'
+    """
+    name = getattr(type(item), "name", None)
+    if isinstance(name, str):
+        return name
+    return str(getattr(item, "__name__", type(item).__name__))
+
+
+def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str:
+    """A short unique name: the registered one plus every parameter that differs from its default.
+
+    >>> from holdfast.explainers import IntegratedGradients
+    >>> label_of(IntegratedGradients()), label_of(IntegratedGradients(steps=20))
+    ('integrated_gradients', 'integrated_gradients(steps=20)')
+    """
+    if not hasattr(item, "__dataclass_fields__"):
+        return name_of(item)
+    parts = []
+    for f in fields(item):
+        value = getattr(item, f.name)
+        if hide(f.name) or value == f.default or (callable(f.default_factory) and value == f.default_factory()):
+            continue
+        text = label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
+        parts.append(f"{f.name}={text}")
+    return name_of(item) + (f"({', '.join(parts)})" if parts else "")
