@@ -114,7 +114,7 @@ class Model:
 
     def layer(self, path: str) -> nn.Module:
         """The submodule at a dotted path; a wrong one lists the nearest names."""
-        layers = dict(self.module.named_modules())
+        layers: dict[str, nn.Module] = dict(self.module.named_modules())
         if path in layers:
             return layers[path]
         close = nearest(path, (name for name in layers if name), n=5) or [name for name in layers if name][-5:]
@@ -136,8 +136,8 @@ class Model:
         if not linear or linear[-1][1].weight.numel() < 1000:
             return None
         name, head = linear[-1]
-        weight = head.weight.detach().float().cpu().reshape(-1)
-        weight = weight[:: max(1, weight.numel() // 100_000)].numpy()
+        every = max(1, head.weight.numel() // 100_000)
+        weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
         if weight.std() == 0:
             return f"the weights of {name!r} are all {weight[0]:g}"
         bound = head.in_features**-0.5

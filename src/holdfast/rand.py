@@ -98,7 +98,7 @@ def permutation(key: Tensor, n: int) -> Tensor:
     >>> permutation(keys(0, ["a"], "x"), 4).sort().values.tolist()
     [[0, 1, 2, 3]]
     """
-    return bits(key, n).argsort(1, stable=True)
+    return bits(key, n).argsort(dim=1, stable=True)
 
 
 def _mix(z: Tensor) -> Tensor:
