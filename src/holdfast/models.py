@@ -51,6 +51,7 @@ class Model:
         self.classes = None if classes is None else tuple(str(c) for c in classes)
         self.channels_last = channels_last
         self.rows = rows
+        self.passes = 0
         self._mean = _channel_values("mean", mean)
         self._std = _channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
@@ -90,6 +91,7 @@ class Model:
 
         A single output is read as the log-odds of the second of two classes.
         """
+        self.passes += len(inputs)
         if self.channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         out = _tensor_of(self.module(inputs, **(aux or {})))

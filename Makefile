@@ -1,0 +1,29 @@
+# Each target makes its virtual environment when it is missing. Set PYTHON to choose the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+
+demo: $(READY)  ## judge five explainers on real photographs; ends with the path of a report
+	$(BIN)/holdfast demo --out demo-run
+
+test: $(READY)  ## all tests, doctests included; warnings are errors
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## every benchmark that runs on this machine
+	set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo-run build dist

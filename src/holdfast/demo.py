@@ -1,0 +1,29 @@
+"""The embedded default: a real ImageNet classifier and real photographs, all from the package registry."""
+
+from __future__ import annotations
+
+from holdfast import building
+from holdfast.engine import Plan
+from holdfast.run import make_plan
+from holdfast.zoo import load_model, open_source
+
+EXPLAINERS = [
+    {"integrated_gradients": {"steps": 16}},
+    {"gradient_shap": {"samples": 8}},
+    "grad_cam",
+    {"lime": {"samples": 60}},
+    "random",
+]
+
+
+def demo_plan(limit: int | None = None) -> Plan:
+    """Five explainers under the five perturbations of the FASS paper."""
+    photographs = open_source("bundled:photographs")
+    model = load_model("bundled:efficientnet-lite0")
+    return make_plan(
+        {model.name: model},
+        {photographs.name: photographs.limit(limit) if limit else photographs},
+        building.explainers(EXPLAINERS),
+        building.evaluations([{"stability": {"perturbations": "fass-paper"}}]),
+        shard_size=8,
+    )

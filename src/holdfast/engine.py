@@ -1,0 +1,353 @@
+"""The engine: shards of samples, work shared between evaluations and explainers, memory, and finished parts.
+
+Within a shard the clean prediction and each explainer's clean maps are computed once for all evaluations. What is
+finished is one part per (dataset, model, evaluation, explainer, shard); what exists is skipped, so resuming is running
+again. Only the engine knows batch sizes: when memory runs out it halves them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.data import Data
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.table import (
+    SAMPLES,
+    exhibit_rows,
+    exhibits_path,
+    part_path,
+    samples_path,
+    score_rows,
+    write_part,
+)
+from holdfast.types import Batch, Evaluation, Exhibit, Explainer, Scores
+
+REFERENCES = 8
+"""How many samples of a data set serve as the other halves of mismatched pairs."""
+SHOWCASE = 6
+"""How many samples appear in the report's gallery."""
+
+Tick = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study: every name resolved, every model loaded, every file found."""
+
+    models: Mapping[str, Model]
+    data: Mapping[str, Data]
+    explainers: Mapping[str, Explainer]
+    evaluations: Mapping[str, Evaluation]
+    seed: int = 0
+    shard_size: int = 32
+    batch_size: int = 32
+
+    def shards(self, dataset: str) -> list[range]:
+        """The positions of each shard of a data set."""
+        n = len(self.data[dataset].ids)
+        return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
+
+    def pending(self, root: Path, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
+        """evaluation -> explainers whose part is not there yet."""
+        todo: dict[str, list[str]] = {}
+        for evaluation in self.evaluations:
+            missing = [
+                name
+                for name in self.explainers
+                if not part_path(root, dataset, model, evaluation, name, shard).is_file()
+            ]
+            if missing:
+                todo[evaluation] = missing
+        return todo
+
+    def work(self, root: Path) -> int:
+        """How many explained conditions are left to do, the unit of the progress bar."""
+        total = 0
+        for dataset in self.data:
+            for number, positions in enumerate(self.shards(dataset)):
+                for model in self.models:
+                    for evaluation, missing in self.pending(root, dataset, model, number).items():
+                        total += len(positions) * len(missing) * len(self.evaluations[evaluation].conditions())
+        return total
+
+
+@dataclass
+class Workbench:
+    """A model with its memory guard: calls in batches, halved when memory runs out."""
+
+    model: Model
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        self.model.rows = self.batch_size
+
+    def map(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, target: Tensor) -> Tensor:
+        """`call` on successive batches, concatenated."""
+        done: list[Tensor] = []
+        start = 0
+        while start < len(batch):
+            stop = min(start + self.batch_size, len(batch))
+            try:
+                done.append(call(batch[start:stop], target[start:stop]))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise UserError(
+                        f"out of memory with a single sample of shape {tuple(batch.x.shape[1:])} on {self.model.device}"
+                    ) from error
+                self.batch_size = max(1, self.batch_size // 2)
+                self.model.rows = self.batch_size
+                if self.model.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                continue
+            start = stop
+        return torch.cat(done)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits on the CPU in float32."""
+
+        def logits(part: Batch, _: Tensor) -> Tensor:
+            moved = part.to(self.model.device)
+            return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
+
+        with torch.no_grad():
+            return self.map(logits, batch, torch.zeros(len(batch)))
+
+    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps on the model's device, in float32."""
+
+        def maps(part: Batch, classes: Tensor) -> Tensor:
+            moved = part.to(self.model.device)
+            found = explainer(self.model, moved, classes.to(self.model.device), seed).detach()
+            if found.shape[0] != len(part) or found.ndim < 2:
+                raise UserError(f"explainer {name!r} returned shape {tuple(found.shape)} for {len(part)} samples")
+            return found.float()
+
+        return self.map(maps, batch, target)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that the device or the host has no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+
+
+@dataclass
+class References:
+    """A few samples of the data set, the same for every shard, with their maps per explainer."""
+
+    bench: Workbench
+    batch: Batch
+    seed: int
+    target: Tensor = field(init=False)
+    maps: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
+
+    def explain(self, name: str, explainer: Explainer) -> Tensor:
+        if name not in self.maps:
+            self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
+        return self.maps[name]
+
+
+def reference_positions(data: Data, seed: int) -> list[int]:
+    """Positions in the order in which they are tried as references: by a hash of the id, so order does not matter."""
+    order: list[int] = rand.keys(seed, data.ids, "references").argsort().tolist()
+    return order
+
+
+def load_references(data: Data, seed: int) -> Batch:
+    """The first readable samples in that order."""
+    order = reference_positions(data, seed)
+    batches, found = [], 0
+    for start in range(0, len(order), REFERENCES):
+        loaded = data.load(order[start : start + REFERENCES]).batch
+        if len(loaded):
+            batches.append(loaded[: REFERENCES - found])
+            found += len(batches[-1])
+        if found == REFERENCES:
+            break
+    if not batches:
+        raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
+    return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), _join_aux(batches))
+
+
+def _join_aux(batches: Sequence[Batch]) -> dict[str, Tensor]:
+    return {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
+
+
+def _first_error(data: Data) -> str:
+    errors = data.load([0]).errors
+    return next(iter(errors.values()), "unknown")
+
+
+@dataclass
+class Shard:
+    """The `Subject` that evaluations see: one shard of samples of one model."""
+
+    bench: Workbench
+    batch: Batch
+    seed: int
+    target: Tensor
+    probability: Tensor
+    all_explainers: Mapping[str, Explainer]
+    shared: References
+    showcase: frozenset[str]
+    explainers: Mapping[str, Explainer] = field(default_factory=dict)
+    _clean: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        return self.bench.model
+
+    @property
+    def references(self) -> Batch:
+        return self.shared.batch
+
+    def predict(self, batch: Batch) -> Tensor:
+        return self.bench.predict(batch)
+
+    def clean(self, explainer: str) -> Tensor:
+        if explainer not in self._clean:
+            self._clean[explainer] = self.explain(explainer, self.batch, self.target)
+        return self._clean[explainer]
+
+    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+        chosen = self.seed if seed is None else seed
+        return self.bench.explain(self.all_explainers[explainer], explainer, batch, target, chosen)
+
+    def reference(self, explainer: str) -> Tensor:
+        return self.shared.explain(explainer, self.all_explainers[explainer])
+
+
+def run_shards(plan: Plan, root: Path, tick: Tick) -> None:
+    """Do everything that is not done yet, shard by shard."""
+    for dataset, data in plan.data.items():
+        for model_name, model in plan.models.items():
+            todo = [
+                (number, positions)
+                for number, positions in enumerate(plan.shards(dataset))
+                if plan.pending(root, dataset, model_name, number)
+                or not samples_path(root, dataset, model_name, number).is_file()
+            ]
+            if not todo:
+                continue
+            bench = Workbench(model, plan.batch_size)
+            shared = References(bench, load_references(data, plan.seed).to(model.device), plan.seed)
+            for number, positions in todo:
+                _run_shard(plan, root, (dataset, model_name, number), positions, bench, shared, tick)
+
+
+def _run_shard(
+    plan: Plan,
+    root: Path,
+    place: tuple[str, str, int],
+    positions: range,
+    bench: Workbench,
+    shared: References,
+    tick: Tick,
+) -> None:
+    dataset, model_name, number = place
+    data = plan.data[dataset]
+    loaded = data.load(positions)
+    batch = loaded.batch.to(bench.model.device)
+    pending = plan.pending(root, *place)
+    if not len(batch):
+        for evaluation, names in pending.items():
+            for name in names:
+                write_part(part_path(root, dataset, model_name, evaluation, name, number), score_rows("", "", "", (), ()))
+                tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
+        _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
+        return
+    logits = bench.predict(batch)
+    target = logits.argmax(1)
+    probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
+    _write_samples(root, place, bench.model, data, positions, batch, (target, probability), loaded.errors)
+    showcase = frozenset(data.ids[:SHOWCASE])
+    _write_inputs(root, place, batch, showcase)
+    shard = Shard(bench, batch, plan.seed, target, probability, plan.explainers, shared, showcase)
+    for evaluation, names in pending.items():
+        shard.explainers = {name: plan.explainers[name] for name in names}
+        stream = plan.evaluations[evaluation](shard)
+        for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):
+            kept = list(results)
+            exhibits = [r for r in kept if isinstance(r, Exhibit)]
+            if exhibits:
+                target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
+                write_part(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
+            rows = score_rows(
+                dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)]
+            )
+            write_part(part_path(root, dataset, model_name, evaluation, name, number), rows)
+
+
+def _write_inputs(root: Path, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
+    """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
+    dataset, model_name, number = place
+    shown = [
+        Exhibit("", "clean", 0.0, sample, x, None)
+        for sample, x in zip(batch.ids, batch.x, strict=True)
+        if sample in showcase and x.ndim == 3
+    ]
+    if shown:
+        path = exhibits_path(root, dataset, model_name, "inputs", "", number)
+        write_part(path, exhibit_rows(dataset, model_name, "inputs", shown))
+
+
+def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:
+    """Pass results through, and tell the progress bar of every condition that is new."""
+    seen: set[tuple[str, str, float]] = set()
+    for result in stream:
+        place = (result.explainer, result.condition, result.level)
+        if isinstance(result, Scores) and place not in seen and result.condition != "redraw":
+            seen.add(place)
+            tick(result.explainer, amount)
+        yield result
+
+
+def _write_samples(
+    root: Path,
+    place: tuple[str, str, int],
+    model: Model,
+    data: Data,
+    positions: Sequence[int],
+    batch: Batch,
+    prediction: tuple[Tensor, Tensor] | None,
+    errors: Mapping[str, str],
+) -> None:
+    import pyarrow as pa
+
+    dataset, model_name, number = place
+    where = {sample: i for i, sample in enumerate(batch.ids)}
+    rows: list[dict[str, Any]] = []
+    for sample in (data.ids[p] for p in positions):
+        row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
+        i = where.get(sample)
+        if i is None or prediction is None:
+            row |= {"label": None, "predicted": None, "predicted_name": "", "probability": None}
+            row["error"] = errors.get(sample, "not loaded")
+        else:
+            label = None if batch.label is None else int(batch.label[i])
+            predicted = int(prediction[0][i])
+            row |= {
+                "label": label if label is not None and label >= 0 else None,
+                "predicted": predicted,
+                "predicted_name": model.class_name(predicted),
+                "probability": float(prediction[1][i]),
+                "error": "",
+            }
+        rows.append(row)
+    write_part(samples_path(root, dataset, model_name, number), pa.Table.from_pylist(rows, schema=SAMPLES))

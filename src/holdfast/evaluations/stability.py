@@ -1,0 +1,236 @@
+"""FASS: does the map survive a perturbation that leaves the prediction unchanged?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field, field_validator
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import perturbations as perturbing
+from holdfast.errors import UserError
+from holdfast.similarity import COMPONENTS, Profile, Ties, compare, composite, profile, undefined
+from holdfast.types import FLIPPED, OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
+
+MEASURES = (*COMPONENTS, "fass")
+REDRAW = "redraw"
+"""The condition of the noise floor: the same input, other random draws of the explainer."""
+
+
+@plain_dataclass(frozen=True)
+class Pairs:
+    """The shard's samples after one perturbation, and which of them kept their prediction."""
+
+    perturbation: Any
+    batch: Batch
+    status: Tensor
+    reason: tuple[str, ...]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Stability:
+    """Perturb, keep the pairs whose top-1 class is unchanged, and compare the maps of the original class.
+
+    For every pair: SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each the same against
+    maps of other samples (`_chance`), and for geometric perturbations the map of the moved input against the moved map
+    on the pixels that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
+    compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
+
+    >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
+    [('rotation', 5.0), ('rotation', 10.0)]
+    """
+
+    name: ClassVar[str] = "stability"
+
+    perturbations: Any = "fass-paper"
+    k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = 100
+    ties: Ties = "average"
+    weights: tuple[
+        Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
+    ] = (1.0, 1.0, 1.0)
+    max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
+    aligned: bool = True
+    noise_floor: bool = True
+
+    @field_validator("perturbations")
+    @classmethod
+    def _resolve(cls, value: Any) -> tuple[Any, ...]:
+        return perturbing.resolve(value)
+
+    @field_validator("weights")
+    @classmethod
+    def _some_weight(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        if sum(value) <= 0:
+            raise ValueError("at least one weight must be positive")
+        return value
+
+    def conditions(self) -> list[tuple[str, float]]:
+        """(condition, level) of each perturbation."""
+        return [(perturbing.condition(p), perturbing.level(p)) for p in self.perturbations]
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse data that cannot be perturbed or maps too small for k; `shape` is (B, C, H, W)."""
+        if len(shape) != 4:
+            raise UserError(f"stability perturbs images (C, H, W); this data has samples of shape {tuple(shape[1:])}")
+        size = shape[1] * shape[2] * shape[3]
+        if self.k >= size:
+            raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        """One column of scores per explainer, condition and measure, explainer by explainer."""
+        pairs = [self._attempt(subject, perturbation) for perturbation in self.perturbations]
+        for explainer in subject.explainers:
+            yield from self._judge(subject, explainer, pairs)
+
+    def _attempt(self, subject: Subject, perturbation: Any) -> Pairs:
+        batch = subject.batch.with_x(perturbation(subject.batch, subject.seed))
+        logits = subject.predict(batch)
+        top = logits.argmax(1)
+        kept = logits.softmax(1).gather(1, subject.target[:, None])[:, 0]
+        status, reason = [], []
+        for i in range(len(batch)):
+            before, after = int(subject.target[i]), int(top[i])
+            drop = float(subject.probability[i] - kept[i])
+            if not bool(torch.isfinite(logits[i]).all()) or not bool(torch.isfinite(subject.probability[i])):
+                verdict = (UNDEFINED, "the prediction is not finite")
+            elif before != after:
+                names = (subject.model.class_name(before), subject.model.class_name(after))
+                verdict = (FLIPPED, f"top-1 changed from {names[0]} to {names[1]}")
+            elif self.max_drop is not None and drop > self.max_drop:
+                verdict = (FLIPPED, f"probability fell by {drop:.3f}, more than {self.max_drop:g}")
+            else:
+                verdict = (OK, "")
+            status.append(verdict[0])
+            reason.append(verdict[1])
+        return Pairs(perturbation, batch, torch.tensor(status, dtype=torch.int64), tuple(reason))
+
+    def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
+        clean = subject.clean(explainer)
+        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
+        for i in shown:
+            yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
+        originals = self._profile(clean)
+        chance = self._profile(subject.reference(explainer))
+        blank = _reasons(clean, "the clean map")
+        if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
+            yield from self._floor(subject, explainer, originals, blank)
+        for pair in pairs:
+            status, reason = pair.status.clone(), list(pair.reason)
+            for i, why in enumerate(blank):
+                if why and status[i] == OK:
+                    status[i], reason[i] = UNDEFINED, why
+            rows = (status == OK).nonzero().flatten()
+            maps = torch.full_like(clean, torch.nan)
+            if len(rows):
+                maps[rows] = subject.explain(explainer, pair.batch[rows], subject.target[rows])
+            for i, why in zip(rows.tolist(), _reasons(maps[rows], "the perturbed map"), strict=True):
+                if why:
+                    status[i], reason[i] = UNDEFINED, why
+            rows = (status == OK).nonzero().flatten()
+            columns = self._columns(subject, maps, originals, chance, rows)
+            if self.aligned and perturbing.is_geometric(pair.perturbation):
+                columns |= self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
+            where = (perturbing.condition(pair.perturbation), perturbing.level(pair.perturbation))
+            for measure, value in columns.items():
+                yield _scores(explainer, measure, where, value, rows, status, reason)
+            for i in shown:
+                picture = maps[i] if status[i] == OK else None
+                yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
+
+    def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
+        return profile(maps, self.k, self.ties, valid)
+
+    def _score(self, a: Profile, b: Profile) -> dict[str, Tensor]:
+        scores = compare(a, b)
+        return {**scores, "fass": composite(scores, self.weights)}
+
+    def _columns(
+        self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
+    ) -> dict[str, Tensor]:
+        if not len(rows):
+            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in MEASURES}
+        place = rows.to(maps.device)
+        perturbed = self._profile(maps[place])
+        raw = self._score(originals[place], perturbed)
+        others = [self._score(references[r : r + 1], perturbed) for r in range(len(references.k))]
+        return raw | {f"{m}_chance": v for m, v in _mean_over_others(subject, rows, others).items()}
+
+    def _aligned_columns(
+        self, subject: Subject, explainer: str, perturbation: Any, clean: Tensor, maps: Tensor, rows: Tensor
+    ) -> dict[str, Tensor]:
+        if not len(rows):
+            return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in MEASURES}
+        ids = [subject.batch.ids[i] for i in rows.tolist()]
+        place = rows.to(maps.device)
+        moved, valid = perturbation.move(clean[place], ids, subject.seed)
+        perturbed = self._profile(maps[place], valid)
+        aligned = self._score(self._profile(moved, valid), perturbed)
+        # Where every sample moves alike, a reference is moved once for all of them.
+        alike = 1 if not getattr(perturbation, "keyed", True) else len(ids)
+        others = []
+        for reference in subject.reference(explainer):
+            other, _ = perturbation.move(reference.expand(alike, *reference.shape), ids[:alike], subject.seed)
+            others.append(self._score(self._profile(other, valid[:alike]), perturbed))
+        chance = _mean_over_others(subject, rows, others)
+        return {f"{m}_aligned": v for m, v in aligned.items()} | {f"{m}_aligned_chance": v for m, v in chance.items()}
+
+    def _floor(
+        self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
+    ) -> Iterator[Scores | Exhibit]:
+        again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
+        reason = [a or b for a, b in zip(blank, _reasons(again, "the map of the second draw"), strict=True)]
+        status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
+        rows = (status == OK).nonzero().flatten()
+        place = rows.to(again.device)
+        columns = self._score(originals[place], self._profile(again[place])) if len(rows) else {}
+        for measure in MEASURES:
+            value = columns.get(measure, torch.empty(0))
+            yield _scores(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
+
+
+def _mean_over_others(subject: Subject, rows: Tensor, others: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean score against each reference that is another sample; NaN when there is none."""
+    ids = [subject.batch.ids[i] for i in rows.tolist()]
+    same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
+    mean = {}
+    for measure in MEASURES:
+        if not others:
+            mean[measure] = torch.full((len(ids),), torch.nan)
+            continue
+        scores = torch.stack([other[measure] for other in others]).cpu()
+        mean[measure] = scores.masked_fill(same, torch.nan).nanmean(0)
+    return mean
+
+
+def _reasons(maps: Tensor, what: str) -> list[str]:
+    """Why each map cannot be scored, empty where it can."""
+    if not len(maps):
+        return []
+    finite = torch.isfinite(maps.flatten(1)).all(1).tolist()
+    bad = undefined(maps).tolist()
+    return [f"{what} is {'constant' if ok else 'not finite'}" if no else "" for ok, no in zip(finite, bad, strict=True)]
+
+
+def _scores(
+    explainer: str,
+    measure: str,
+    where: tuple[str, float],
+    value: Tensor,
+    rows: Tensor,
+    status: Tensor,
+    reason: Sequence[str],
+) -> Scores:
+    """A full column: the values of the scored rows, NaN with a status and a reason elsewhere."""
+    column = torch.full((len(status),), torch.nan, dtype=torch.float64)
+    column[rows] = value.double().cpu()
+    status, why = status.clone(), list(reason)
+    for i in rows.tolist():
+        if not bool(torch.isfinite(column[i])):
+            status[i] = UNDEFINED
+            missing = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
+            why[i] = missing
+    return Scores(explainer, measure, *where, column, status, tuple(why))

@@ -1,0 +1,238 @@
+"""Methods that read the gradient of the target's logit with respect to the normalised input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.types import STRICT, Batch
+
+Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
+
+
+def input_gradient(
+    model: Model,
+    inputs: Tensor,
+    aux: Mapping[str, Tensor],
+    target: Tensor,
+    during: AbstractContextManager[object] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """∂f_t/∂x (B, …) and f_t (B,) for the target's logit f_t, in passes of at most `model.rows` inputs.
+
+    `during` is a context entered around every forward pass; it may change how the pass is differentiated.
+
+    >>> net = torch.nn.Linear(3, 2, bias=False)
+    >>> _ = net.weight.data.copy_(torch.arange(6.0).reshape(2, 3))
+    >>> gradients, logits = input_gradient(Model(net), torch.ones(1, 3), {}, torch.tensor([1]))
+    >>> gradients.tolist(), logits.tolist()
+    ([[3.0, 4.0, 5.0]], [12.0])
+    """
+    if not inputs.is_floating_point():
+        raise UserError(
+            f"{model.name} is given inputs of type {str(inputs.dtype).removeprefix('torch.')}; a gradient method needs "
+            "floating-point inputs"
+        )
+    gradients, logits = [], []
+    for rows in slices(len(inputs), model.rows):
+        with torch.enable_grad():
+            leaf = inputs[rows].detach().clone().requires_grad_()
+            with during or nullcontext():
+                # The network gets a copy of the leaf, for its first step may work in place.
+                scores = model.logits(leaf.clone(), rows_of(aux, rows))
+            chosen = scores.gather(1, target[rows].to(scores.device)[:, None]).squeeze(1)
+            if not chosen.requires_grad:
+                raise UserError(f"the output of {model.name} carries no gradient back to its input")
+            (gradient,) = torch.autograd.grad(chosen.sum(), leaf, allow_unused=True, materialize_grads=True)
+        gradients.append(gradient)
+        logits.append(chosen.detach())
+    return torch.cat(gradients), torch.cat(logits)
+
+
+def slices(n: int, rows: int) -> Iterator[slice]:
+    """Consecutive slices of at most `rows` that cover 0 … n − 1.
+
+    >>> [(s.start, s.stop) for s in slices(5, 2)]
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    for start in range(0, n, max(1, rows)):
+        yield slice(start, min(start + max(1, rows), n))
+
+
+def draws(images: int, each: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """All (image, draw) pairs, image by image, as index tensors of at most `rows` entries.
+
+    >>> [(image.tolist(), draw.tolist()) for image, draw in draws(2, 2, 3)]
+    [([0, 0, 1], [0, 1, 0]), ([1], [1])]
+    """
+    for part in slices(images * each, rows):
+        flat = torch.arange(part.start, part.stop)
+        yield flat // each, flat % each
+
+
+def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor) -> dict[str, Tensor]:
+    """The matching rows of every auxiliary tensor.
+
+    >>> rows_of({"mask": torch.arange(4)}, slice(1, 3))["mask"].tolist()
+    [1, 2]
+    """
+    return {name: v[index.to(v.device) if isinstance(index, Tensor) else index] for name, v in aux.items()}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Saliency:
+    """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> maps = Saliency()(model, Batch(("a",), torch.rand(1, 3)), torch.tensor([0]), seed=0)
+    >>> bool((maps == model.module.weight[0].abs()).all())
+    True
+    """
+
+    name: ClassVar[str] = "saliency"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    absolute: bool = True
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        gradients, _ = input_gradient(model, model.inputs(batch), batch.aux, target)
+        return gradients.abs() if self.absolute else gradients
+
+
+@dataclass(frozen=True, config=STRICT)
+class InputXGradient:
+    """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
+
+    >>> model = Model(torch.nn.Linear(3, 2, bias=False))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> maps = InputXGradient()(model, batch, target, seed=0)
+    >>> torch.allclose(maps.sum(), model.logits(batch.x)[0, 0])
+    True
+    """
+
+    name: ClassVar[str] = "input_x_gradient"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        inputs = model.inputs(batch)
+        gradients, _ = input_gradient(model, inputs, batch.aux, target)
+        return inputs.detach() * gradients
+
+
+@dataclass(frozen=True, config=STRICT)
+class IntegratedGradients:
+    """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
+
+    `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises. The maps sum
+    to f_t(x) − f_t(b) up to the quadrature's error. The rules have Captum's names and weights; those of
+    `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
+
+    >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> total = IntegratedGradients()(model, batch, target, seed=0).sum()
+    >>> torch.allclose(total, model.logits(batch.x)[0, 1] - model.logits(0 * batch.x)[0, 1], atol=1e-5)
+    True
+    """
+
+    name: ClassVar[str] = "integrated_gradients"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    steps: Annotated[int, Field(ge=1)] = 50
+    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    method: Quadrature = "gausslegendre"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        inputs = model.inputs(batch).detach()
+        difference = inputs - self.baseline
+        nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
+        integral = torch.zeros_like(inputs)
+        for image, step in draws(len(inputs), self.steps, model.rows):
+            row, node = image.to(inputs.device), step.to(inputs.device)
+            points = self.baseline + per_row(nodes[node], inputs) * difference[row]
+            gradients, _ = input_gradient(model, points, rows_of(batch.aux, image), target[image.to(target.device)])
+            integral.index_add_(0, row, per_row(weights[node], inputs) * gradients)
+        return integral * difference
+
+
+@dataclass(frozen=True, config=STRICT)
+class GradientShap:
+    """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
+
+    `sigma` and `baseline` b are in units of the normalised input. α and the noise depend on the seed and the
+    sample's id only, so two versions of a sample share them.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> torch.allclose(GradientShap()(model, batch, target, 0), InputXGradient()(model, batch, target, 0))
+    True
+    """
+
+    name: ClassVar[str] = "gradient_shap"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+
+    samples: Annotated[int, Field(ge=1)] = 5
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        inputs = model.inputs(batch).detach()
+        path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
+        noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
+        total = torch.zeros_like(inputs)
+        for image, draw in draws(len(inputs), self.samples, model.rows):
+            row, index = image.to(inputs.device), draw.to(inputs.device)
+            alpha = rand.uniform(rand.fold(path[row], index), (1,)).to(inputs)
+            difference = inputs[row] - self.baseline
+            if self.sigma:
+                difference += self.sigma * rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
+            points = self.baseline + per_row(alpha, inputs) * difference
+            gradients, _ = input_gradient(model, points, rows_of(batch.aux, image), target[image.to(target.device)])
+            total.index_add_(0, row, difference * gradients)
+        return total / self.samples
+
+
+def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
+    """Nodes on [0, 1] and weights, (steps,) each, of a rule for ∫₀¹ g(α) dα.
+
+    >>> nodes, weights = quadrature("gausslegendre", 3)
+    >>> round(float((nodes**5 * weights).sum()), 6) == round(1 / 6, 6)
+    True
+    """
+    if method == "gausslegendre":
+        nodes, weights = np.polynomial.legendre.leggauss(steps)
+        return torch.from_numpy((1 + nodes) / 2), torch.from_numpy(weights / 2)
+    if steps < 2:
+        raise UserError(f"method={method!r} needs at least 2 steps, got {steps}; 'gausslegendre' works with 1")
+    even = torch.arange(steps, dtype=torch.float64)
+    equal = torch.full((steps,), 1 / steps, dtype=torch.float64)
+    if method == "riemann_trapezoid":
+        equal[[0, -1]] /= 2
+        return even / (steps - 1), equal
+    offset = {"riemann_left": 0.0, "riemann_middle": 0.5, "riemann_right": 1.0}[method]
+    return (even + offset) / steps, equal
+
+
+def per_row(values: Tensor, like: Tensor) -> Tensor:
+    """One number per row, shaped to multiply a tensor of the rank of `like`.
+
+    >>> per_row(torch.ones(2), torch.zeros(2, 3, 4)).shape
+    torch.Size([2, 1, 1])
+    """
+    return values.reshape(-1, *[1] * (like.ndim - 1))

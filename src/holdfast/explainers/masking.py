@@ -1,0 +1,215 @@
+"""Explainers that cover parts of the input and watch the output: occlusion and RISE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.features import spatial
+from holdfast.types import STRICT, Batch
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+Readout = Literal["probability", "logit"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Occlusion:
+    """Occlusion: how much the target's score drops when a window is covered.
+
+    A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
+    mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images
+    (B, C, H, W), intervals on series (B, C, T) and on columns (B, F). They are filled with `fill` after normalisation.
+    Costs one pass per window and sample, and one for the sample itself.
+
+    >>> from holdfast.models import Model
+    >>> net = torch.nn.Linear(3, 2, bias=False)
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 3))
+    >>> maps = Occlusion(window=1, stride=1)(Model(net), batch, torch.tensor([1]), seed=0)
+    >>> torch.allclose(maps, net.weight[1:].detach(), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "occlusion"
+    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
+    stochastic: ClassVar[bool] = False
+    window: Annotated[int, Field(ge=1)] = 16
+    stride: Annotated[int, Field(ge=1)] = 8
+    fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    readout: Readout = "logit"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` where the windows do not fit or leave gaps; `shape` includes the batch."""
+        size = spatial(shape)
+        if self.window > min(size):
+            raise UserError(
+                f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
+                f"choose at most {min(size)}, for instance {max(1, min(size) // 8)}"
+            )
+        if self.stride > self.window:
+            raise UserError(
+                f"occlusion stride {self.stride} leaves gaps between windows of {self.window}; "
+                f"choose at most {self.window}"
+            )
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        self.check(model, batch.x.shape)
+        batch = batch.to(model.device)
+        inputs = model.inputs(batch)
+        axes = [_windows(length, self.window, self.stride, inputs.device) for length in spatial(inputs.shape)]
+        counts = [len(axis) for axis in axes]
+        windows = math.prod(counts)
+
+        def covered(owner: Tensor, index: Tensor) -> Tensor:
+            inside = index.new_ones((len(index), *[1] * len(axes)), dtype=torch.bool)
+            for dim, (axis, at) in enumerate(zip(axes, torch.unravel_index(index, counts), strict=True)):
+                shape = [len(index), *[1] * len(axes)]
+                shape[dim + 1] = axis.shape[1]
+                inside = inside & axis[at].reshape(shape)
+            x = inputs[owner]
+            return x.masked_fill_(inside if inside.ndim == x.ndim else inside[:, None], self.fill)
+
+        with torch.no_grad():
+            whole = torch.cat([s for *_, s in readouts(model, batch, target, 1, self.readout, lambda o, _: inputs[o])])
+            hidden = torch.cat([s for *_, s in readouts(model, batch, target, windows, self.readout, covered)])
+        total = whole[:, None] - hidden.reshape(len(batch), windows)
+        maps, overlaps = total.reshape(len(batch), *counts), total.new_ones(1, *counts)
+        for axis in axes:  # windows are products of intervals: sum over them one axis at a time
+            maps, overlaps = (torch.tensordot(part, axis.double(), ([1], [0])) for part in (maps, overlaps))
+        return over_channels(maps / overlaps, inputs)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Rise:
+    """RISE: the mean of random smooth masks, weighted by the target's score under each.
+
+    A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
+    than the input and cut out at a random shift. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
+    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T).
+
+    >>> from holdfast.models import Model
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 8, 8))
+    >>> Rise(samples=10, grid=4)(Model(net), batch, torch.tensor([1]), seed=0).shape
+    torch.Size([1, 1, 8, 8])
+    """
+
+    name: ClassVar[str] = "rise"
+    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
+    stochastic: ClassVar[bool] = True
+    samples: Annotated[int, Field(ge=2)] = 1000
+    grid: Annotated[int, Field(ge=2)] = 7
+    keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    readout: Readout = "probability"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs are images or series; `shape` includes the batch."""
+        if len(shape) not in (3, 4):
+            raise UserError(f"rise needs images (B, C, H, W) or series (B, C, T), got inputs of shape {tuple(shape)}")
+        if self.grid > max(spatial(shape)):
+            raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {max(spatial(shape))}")
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        self.check(model, batch.x.shape)
+        batch = batch.to(model.device)
+        inputs = model.inputs(batch)
+        size = spatial(inputs.shape)
+        height, width = size if len(size) == 2 else (1, size[0])
+        cells = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
+        shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
+
+        def masks(owner: Tensor, index: Tensor) -> Tensor:
+            return smooth_masks(
+                rand.fold(cells[owner], index), rand.fold(shifts[owner], index), self.grid, self.keep, height, width
+            )
+
+        def masked(owner: Tensor, index: Tensor) -> Tensor:
+            return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
+
+        total = torch.zeros(len(batch), height * width, dtype=torch.float64, device=inputs.device)
+        with torch.no_grad():
+            for owner, index, scores in readouts(model, batch, target, self.samples, self.readout, masked):
+                first, last = int(owner[0]), int(owner[-1]) + 1  # the few samples that this pass is about
+                belongs = (owner == torch.arange(first, last, device=owner.device)[:, None]) * scores
+                total[first:last] += belongs @ masks(owner, index).flatten(1).double()  # drawn again rather than kept
+        return over_channels((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs)
+
+
+def smooth_masks(cells: Tensor, shifts: Tensor, grid: int, keep: float, height: int, width: int) -> Tensor:
+    """Masks (R, height, width) in [0, 1]: random grids enlarged bilinearly, one per key pair (R,), (R,).
+
+    >>> k = rand.keys(0, ["a"], "x")
+    >>> smooth_masks(k, k, 3, 0.5, 6, 9).shape
+    torch.Size([1, 6, 9])
+    """
+    rows, columns = min(grid, height), min(grid, width)
+    on = (rand.uniform(cells, (rows, columns)) < keep).float()
+    where = rand.uniform(shifts, (2,))
+    down = _enlarge(rows, height, where[:, 0])
+    across = _enlarge(columns, width, where[:, 1])
+    return down @ on @ across.mT
+
+
+def readouts(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    repeats: int | Tensor,
+    readout: Readout,
+    build: Callable[[Tensor, Tensor], Tensor],
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The target's score for `repeats` altered versions of each sample, at most `model.rows` inputs per pass.
+
+    Version `index` of sample `owner`, both (R,) int64, is built when its turn comes by `build(owner, index)`. Yields
+    (owner, index, scores) with float64 scores (R,), in the order of samples and versions; `repeats` is one number or
+    one per sample (B,). The batch has to be on the model's device.
+
+    >>> from holdfast.models import Model
+    >>> model, batch = Model(torch.nn.Linear(2, 2), rows=3), Batch(ids=("a", "b"), x=torch.ones(2, 2))
+    >>> chunks = readouts(model, batch, torch.tensor([0, 1]), 2, "logit", lambda owner, index: batch.x[owner])
+    >>> [(owner.tolist(), index.tolist()) for owner, index, scores in chunks]
+    [([0, 0, 1], [0, 1, 0]), ([1], [1])]
+    """
+    repeats = torch.as_tensor(repeats, device=batch.x.device).expand(len(batch))
+    target = target.to(batch.x.device)
+    first = repeats.cumsum(0) - repeats
+    for rows in torch.split(torch.arange(int(repeats.sum()), device=batch.x.device), model.rows):
+        owner = torch.searchsorted(first, rows, right=True) - 1
+        index = rows - first[owner]
+        logits = model.logits(build(owner, index), {name: value[owner] for name, value in batch.aux.items()}).double()
+        scores = logits.softmax(1) if readout == "probability" else logits
+        yield owner, index, scores.gather(1, target[owner, None])[:, 0]
+
+
+def over_channels(values: Tensor, inputs: Tensor) -> Tensor:
+    """Values (B, *spatial) repeated over the channels of the inputs, in their shape and type.
+
+    >>> over_channels(torch.zeros(2, 4), torch.zeros(2, 3, 4)).shape
+    torch.Size([2, 3, 4])
+    """
+    values = values.to(inputs.dtype)
+    return (values if values.ndim == inputs.ndim else values[:, None]).expand_as(inputs).contiguous()
+
+
+def _windows(length: int, window: int, stride: int, device: torch.device) -> Tensor:
+    """Which positions each window along one axis covers, (windows, length) boolean."""
+    starts = torch.arange(-(-(length - window) // stride) + 1, device=device)[:, None] * stride
+    position = torch.arange(length, device=device)
+    return (position >= starts) & (position < starts + window)
+
+
+def _enlarge(cells: int, length: int, shift: Tensor) -> Tensor:
+    """Bilinear weights (R, length, cells) from cells to positions, cut out at a random part of a cell, shift (R,)."""
+    size = -(-length // cells)
+    position = torch.arange(length, device=shift.device) + (shift * size).floor()[:, None]
+    centre = ((position + 0.5) * cells / ((cells + 1) * size) - 0.5).clamp(0, cells - 1)
+    return (1 - (centre[..., None] - torch.arange(cells, device=shift.device)).abs()).clamp(min=0)

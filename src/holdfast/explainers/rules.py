@@ -1,0 +1,313 @@
+"""Methods with their own backward rule for non-linear functions: DeepLIFT and guided backpropagation.
+
+The functions are met where they are called, by a torch function mode around the forward pass, not by hooks on
+modules. So functional calls, modules that are used many times and in-place activations all follow the rule, and
+nothing is left on the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from holdfast.errors import UserError
+from holdfast.explainers.gradient import input_gradient, quadrature, rows_of, slices
+from holdfast.models import Model
+from holdfast.types import STRICT, Batch
+
+_KINKED: dict[str, Callable[..., Any]] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "threshold": F.threshold,
+    "clamp": torch.clamp,
+    "clip": torch.clip,
+    "clamp_min": torch.clamp_min,
+    "clamp_max": torch.clamp_max,
+    "leaky_relu": F.leaky_relu,
+    "prelu": F.prelu,
+    "selu": F.selu,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+}
+_SMOOTH: dict[str, Callable[..., Any]] = {
+    "elu": F.elu,
+    "celu": F.celu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "sigmoid": torch.sigmoid,
+    "expit": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+_NORMALISING: dict[str, Callable[..., Any]] = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
+_POOLING: dict[str, Callable[..., Any]] = {
+    name: getattr(F, name) for n in (1, 2, 3) for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d")
+}
+_PLAIN = {**_KINKED, **_SMOOTH, **_NORMALISING, **_POOLING}
+_NAMES: dict[Any, str] = {
+    found: name + suffix
+    for name in _PLAIN
+    for suffix in ("", "_")
+    for space in (torch, F, Tensor, torch.special, torch._C._nn)
+    if (found := getattr(space, name + suffix, None)) is not None
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """One use of a non-linear function: its name, its tensor, and the function of that tensor alone."""
+
+    name: str
+    x: Tensor
+    compute: Callable[[Tensor], Any]
+    parameters: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class _Intercept(TorchFunctionMode):
+    """Hands every call of a known non-linear function to `swap` and gives the network what that returns."""
+
+    def __init__(self, swap: Callable[[_Call], Tensor]) -> None:
+        super().__init__()
+        self.swap = swap
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        name = _NAMES.get(func)
+        if name is None or options.get("return_indices") or options.get("out") is not None:
+            return func(*args, **options)
+        in_place = bool(options.pop("inplace", False)) or name.endswith("_")
+        options.pop("_stacklevel", None)
+        x, *rest = args if args else (options.pop("input"),)
+        plain = name.removesuffix("_")
+        bound_by_tensor = plain != "prelu" and any(isinstance(v, Tensor) for v in (*rest, *options.values()))
+        no_dimension = plain in _NORMALISING and not rest and options.get("dim") is None
+        if bound_by_tensor or no_dimension or not x.is_floating_point():
+            return func(*args, **(kwargs or {}))
+
+        def compute(tensor: Tensor) -> Any:
+            return _PLAIN[plain](tensor, *rest, **options)
+
+        result = self.swap(_Call(plain, x.clone() if in_place else x, compute, tuple(rest), options))
+        return x.copy_(result) if in_place else result
+
+
+class _WithPullback(torch.autograd.Function):
+    """value = compute(x) forwards, pullback(gradient) backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, compute: Callable[[Tensor], Tensor], pullback: Callable[..., Tensor]) -> Tensor:
+        ctx.pullback = pullback
+        return compute(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.pullback(gradients[0]), None, None
+
+
+@dataclass(frozen=True, config=STRICT)
+class DeepLift:
+    """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
+
+    An elementwise function passes Δout/Δin back in place of its derivative, Δ being the difference between the pass
+    of the input and that of the baseline; max-pooling shares Δout between the two winners; softmax passes its Jacobian
+    averaged on the segment between the two, which is what Δout/Δin is for one number. Everything else keeps its
+    derivative. The maps sum to f_t(x) − f_t(b) for networks of linear layers (convolution, batch normalisation in
+    eval mode, average pooling) and these functions; products of activations and layer normalisation do not keep the
+    sum. `baseline` b is one value of the normalised input.
+
+    >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> total = DeepLift()(model, batch, target, seed=0).sum()
+    >>> torch.allclose(total, model.logits(batch.x)[0, 1] - model.logits(0 * batch.x)[0, 1], atol=1e-5)
+    True
+    """
+
+    name: ClassVar[str] = "deep_lift"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        inputs = model.inputs(batch).detach()
+        parts = [
+            self._rows(model, inputs[rows], rows_of(batch.aux, rows), target[rows])
+            for rows in slices(len(inputs), model.rows)
+        ]
+        return torch.cat(parts)
+
+    def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
+        # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows and no layer
+        # has to keep the samples in the first dimension; calls of the two passes are matched by their order.
+        references: list[_Call] = []
+
+        def record(call: _Call) -> Tensor:
+            references.append(dataclasses.replace(call, x=call.x.detach().clone()))
+            return call.compute(call.x)  # type: ignore[no-any-return]
+
+        baseline = torch.full_like(inputs, self.baseline)
+        with torch.no_grad(), _Intercept(record):
+            logits = model.logits(baseline.clone(), aux)
+        start = logits.gather(1, target.to(logits.device)[:, None]).squeeze(1)
+        waiting = iter(references)
+        during = _Intercept(partial(_rescaled, model.name, waiting))
+        multipliers, end = input_gradient(model, inputs, aux, target, during)
+        if next(waiting, None) is not None:
+            raise _other_path(model.name)
+        maps = (inputs - baseline) * multipliers
+        gap = (maps.flatten(1).sum(1) - (end - start)).abs()
+        if not references and bool((gap > 0.01 * (1 + (end - start).abs())).any()):
+            raise UserError(
+                f"DeepLIFT met no non-linear function that it has a rule for in {model.name}, which is not linear; a "
+                "scripted or compiled model hides them: pass the original module, or use integrated_gradients"
+            )
+        return maps
+
+
+def _rescaled(model: str, references: Iterator[_Call], call: _Call) -> Tensor:
+    reference = next(references, None)
+    if reference is None or reference.name != call.name or reference.x.shape != call.x.shape:
+        raise _other_path(model)
+    if not call.x.requires_grad:
+        return call.compute(call.x)  # type: ignore[no-any-return]
+    if call.name in _POOLING:
+        pullback = _pool_pullback(call, reference.x)
+    elif call.name in _NORMALISING:
+        pullback = partial(_averaged_pullback, call.compute, call.x.detach(), reference.x)
+    else:
+        multiplier = _multiplier(call, reference.x)
+        pullback = partial(torch.mul, multiplier)
+    return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _other_path(model: str) -> UserError:
+    return UserError(
+        f"{model} calls other functions for the baseline than for the input, so DeepLIFT cannot compare them; use "
+        "integrated_gradients"
+    )
+
+
+def _difference(x: Tensor, reference: Tensor) -> Tensor:
+    """x − reference, with 0 where both are the same infinity."""
+    return torch.where(x == reference, torch.zeros_like(x), x - reference)
+
+
+def _multiplier(call: _Call, reference: Tensor) -> Tensor:
+    """Δout/Δin, and the derivative half-way where Δin is too small for the quotient.
+
+    A smooth function's quotient loses digits to cancellation well before Δin is 0, while the derivative at the middle
+    errs by O(Δin²) only. Where the derivative jumps, no point in between has the right one.
+    """
+    x = call.x.detach()
+    delta = _difference(x, reference)
+    small = delta.abs() < (1e-3 if call.name in _SMOOTH else 1e-10)
+    with torch.enable_grad():
+        middle = (reference + delta / 2).requires_grad_()
+        (derivative,) = torch.autograd.grad(call.compute(middle).sum(), middle)
+    with torch.no_grad():
+        return torch.where(small, derivative, (call.compute(x) - call.compute(reference)) / delta)
+
+
+def _averaged_pullback(compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient pulled back through the Jacobian, averaged on the segment from the reference to x."""
+    delta = _difference(x, reference)
+    total = torch.zeros_like(x)
+    for node, weight in zip(*(v.tolist() for v in quadrature("gausslegendre", 16)), strict=True):
+        with torch.enable_grad():
+            point = (reference + node * delta).requires_grad_()
+            (pulled,) = torch.autograd.grad(compute(point), point, gradient)
+        total += weight * pulled
+    return total
+
+
+def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:
+    """Δout = (max(out, ref) − ref) + (out − max(out, ref)): the first part goes to the input's winner in the window,
+    the second to the reference's, each as a share of Δin there. Shares of overlapping windows add up."""
+    dimensions = int(call.name[-2])
+    indexed = getattr(F, f"{call.name}_with_indices")
+    x = call.x.detach()
+
+    def winners(tensor: Tensor) -> tuple[Tensor, Tensor]:
+        out, index = indexed(tensor, *call.parameters, **call.options)
+        return out, index.flatten(-dimensions)
+
+    out, index = winners(x)
+    base, base_index = winners(reference)
+    top = torch.maximum(out, base)
+    delta = _difference(x, reference)
+
+    def pullback(gradient: Tensor) -> Tensor:
+        def spread(values: Tensor, to: Tensor, onto: Tensor) -> Tensor:
+            return onto.scatter_add(-1, to, values.flatten(-dimensions))
+
+        empty = torch.zeros_like(x).flatten(-dimensions)
+        derivative = spread(gradient, index, empty)
+        shares = spread(gradient * (out - top), base_index, spread(gradient * (top - base), index, empty))
+        return torch.where(delta.abs() < 1e-10, derivative.view(x.shape), shares.view(x.shape) / delta)
+
+    return pullback
+
+
+@dataclass(frozen=True, config=STRICT)
+class GuidedBackprop:
+    """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
+
+    ReLU-like are relu, relu6 and clamps from below at 0, called in any way.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> GuidedBackprop()(Model(net), batch, target, seed=0).shape
+    torch.Size([1, 3])
+    """
+
+    name: ClassVar[str] = "guided_backprop"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        met: set[str] = set()
+
+        def guide(call: _Call) -> Tensor:
+            if not _rectifies(call):
+                return call.compute(call.x)  # type: ignore[no-any-return]
+            met.add(call.name)
+            with torch.enable_grad():
+                point = call.x.detach().requires_grad_()
+                (passing,) = torch.autograd.grad(call.compute(point).sum(), point)
+            pullback = partial(_positive_part, passing)
+            return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
+
+        maps, _ = input_gradient(model, model.inputs(batch), batch.aux, target, _Intercept(guide))
+        if not met:
+            raise UserError(
+                f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
+                "plain gradient; use saliency or input_x_gradient"
+            )
+        return maps
+
+
+def _positive_part(passing: Tensor, gradient: Tensor) -> Tensor:
+    return (passing * gradient).clamp_min(0)
+
+
+def _rectifies(call: _Call) -> bool:
+    lower = call.parameters[0] if call.parameters else call.options.get("min", call.options.get("min_val"))
+    if call.name == "threshold":
+        value = call.parameters[1] if len(call.parameters) > 1 else call.options.get("value")
+        return call.options.get("threshold", lower) == 0 and value == 0
+    return call.name in ("relu", "relu6") or (call.name in ("hardtanh", "clamp", "clip", "clamp_min") and lower == 0)

@@ -1,0 +1,308 @@
+"""Explainers that fit a linear model to the output on random subsets of features: LIME and KernelSHAP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.explainers.masking import Readout, over_channels, readouts
+from holdfast.features import GroupingField, Patches, Superpixels, count, keep, segment_means, spread
+from holdfast.types import STRICT, Batch, name_of
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+Fill = Literal["zero", "mean"] | Annotated[float, Field(allow_inf_nan=False)]
+_MOST_FEATURES = 4096
+_MASKS_AT_ONCE = 1 << 23
+_SLIGHT_RIDGE = 1e-8
+
+
+@dataclass(frozen=True, config=STRICT)
+class Lime:
+    """LIME: a weighted ridge regression of the target's score on random subsets of features.
+
+    Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all. Its weight is
+    √exp(−d² / kernel_width²), where d = 1 − √(|z| / n) is the cosine distance to the whole input, as in the authors'
+    package and in Captum. The map is the coefficient of its feature at every position, from a ridge regression with
+    penalty `alpha` and a free intercept.
+
+    Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
+    (`"mean"`, the authors' choice for images), or by a number in the data's units.
+
+    >>> from holdfast.models import Model
+    >>> from holdfast.features import Pixels
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 6))
+    >>> Lime(samples=50, features=Pixels())(Model(torch.nn.Linear(6, 2)), batch, torch.tensor([1]), seed=0).shape
+    torch.Size([1, 6])
+    """
+
+    name: ClassVar[str] = "lime"
+    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
+    stochastic: ClassVar[bool] = True
+    samples: Annotated[int, Field(ge=2)] = 1000
+    features: GroupingField = Superpixels()
+    fill: Fill = "zero"
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    kernel_width: Annotated[float, Field(gt=0)] = 0.25
+    readout: Readout = "probability"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless the features exist on inputs of this shape, batch included."""
+        _check_features(self, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        self.check(model, batch.x.shape)
+
+        def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+            kept = lime_masks(key, counts, n, self.samples)
+            distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
+            return kept, (-0.5 * (distance / self.kernel_width) ** 2).exp().clamp(min=torch.finfo(torch.float64).tiny)
+
+        def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
+            return weighted_ridge(kept.double(), scores, weight, self.alpha)
+
+        return _fit(self, model, batch, target, seed, draw, solve)
+
+
+@dataclass(frozen=True, config=STRICT)
+class KernelShap:
+    """KernelSHAP: Shapley values of the features by a constrained weighted regression.
+
+    Coalitions are drawn with sizes s in proportion to 1 / (s·(n − s)), uniformly within a size, each together with its
+    complement; the values minimise Σ_z (f(z) − f(∅) − z·φ)² subject to Σφ = f(x) − f(∅), which holds exactly. Where all
+    2ⁿ − 2 coalitions fit into `samples` they are enumerated and the Shapley values are exact. The map is the value of
+    its feature at every position.
+
+    Absent features are replaced by zero after normalisation (`fill="zero"`), by the feature's mean (`"mean"`), or by a
+    number in the data's units.
+
+    >>> from holdfast.models import Model
+    >>> from holdfast.features import Pixels
+    >>> net, batch = torch.nn.Linear(3, 2), Batch(ids=("a",), x=torch.ones(1, 3))
+    >>> maps = KernelShap(samples=10, features=Pixels())(Model(net), batch, torch.tensor([1]), seed=0)
+    >>> torch.allclose(maps, net.weight[1:].detach(), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "kernel_shap"
+    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
+    stochastic: ClassVar[bool] = True
+    samples: Annotated[int, Field(ge=2)] = 1000
+    features: GroupingField = Patches()
+    fill: Fill = "zero"
+    readout: Readout = "logit"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless the features exist and the samples suffice for them; `shape` includes the batch."""
+        n = _check_features(self, shape)
+        if n is not None and self.samples < min(2 * n, 2**n - 2):
+            raise UserError(
+                f"kernel_shap with samples={self.samples} cannot tell {n} {name_of(self.features)} apart; "
+                f"use at least {min(2 * n, 2**n - 2)} samples or fewer features"
+            )
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        self.check(model, batch.x.shape)
+
+        def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+            return shapley_coalitions(key, counts, n, self.samples)
+
+        return _fit(self, model, batch, target, seed, draw, shapley_regression)
+
+
+def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
+    """Which features are kept, (B, samples, n) boolean: all in the first, half at random in the others.
+
+    Entry (j, i) is a function of the key, j and i alone, so inputs with different numbers of features `counts` (B,)
+    share their draws. Features from `counts` on do not exist and are never kept.
+
+    >>> lime_masks(rand.keys(0, ["a"], "x"), torch.tensor([2]), 3, 4)[0, 0].tolist()
+    [True, True, False]
+    """
+    kept = _words(key, samples, n) < 0
+    kept[:, 0] = True
+    return kept & _exists(counts, n)[:, None]
+
+
+def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Coalitions (B, samples + 2, n) boolean and their weights (B, samples + 2), 0 for those not needed.
+
+    The first two are the whole and the empty set. Then come all others with their Shapley kernel weights
+    (n − 1) / (C(n, s)·s·(n − s)) where they fit, else random pairs of complements with weight 1.
+
+    >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 4)
+    >>> kept[0].int().tolist(), weight[0].tolist()
+    ([[1, 1], [0, 0], [1, 0], [0, 1], [1, 1], [0, 0]], [1.0, 1.0, 0.5, 0.5, 0.0, 0.0])
+    """
+    exists = _exists(counts, n)[:, None]
+    most = counts[:, None].double()
+    size = torch.arange(1, max(n, 2), device=key.device)
+    chance = torch.where(size < most, 1 / (size * (most - size)), 0.0)
+    cumulative = chance.cumsum(1) / chance.sum(1, keepdim=True).clamp(min=1e-300)
+    pairs = (samples + 1) // 2
+    draw = torch.arange(pairs, device=key.device)
+    where = rand.uniform(rand.fold(rand.fold(key, -2)[:, None], draw).flatten(), (1,)).reshape(len(key), pairs)
+    drawn = torch.searchsorted(cumulative, where.double()).clamp(max=(counts[:, None] - 2).clamp(min=0))
+    words = torch.where(exists, _words(key, pairs, n), torch.iinfo(torch.int64).max)
+    last = words.sort(2).values.gather(2, drawn[..., None])
+    chosen = words <= last
+    kept = torch.stack([chosen, exists & ~chosen], 2).flatten(1, 2)[:, :samples]
+    weight = torch.ones_like(kept[..., 0], dtype=torch.float64)
+
+    bit = torch.arange(n, device=key.device).clamp(max=62)
+    code = torch.arange(1, samples + 1, device=key.device)
+    every = ((code[:, None] >> bit) & 1).bool() & exists
+    others = 2.0**most - 2
+    s = every.sum(2).double()
+    choose = (torch.lgamma(most + 1) - torch.lgamma(s + 1) - torch.lgamma((most - s).clamp(min=0) + 1)).exp()
+    exact = torch.where(code <= others, (most - 1) / (choose * s * (most - s)), 0.0)
+    fits = others <= samples
+    kept = torch.where(fits[..., None], every, kept)
+    weight = torch.where(fits, exact, weight)
+    ends = torch.stack([exists[:, 0], torch.zeros_like(exists[:, 0])], 1)
+    return torch.cat([ends, kept], 1), torch.cat([torch.ones_like(weight[:, :2]), weight], 1)
+
+
+def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor:
+    """Coefficients (B, n) that minimise Σ_j w_j (y_j − a − x_j·c)² + alpha·‖c‖² with a free intercept a.
+
+    x is (B, S, n), y and weight (B, S), all float64. A column of zeros has the coefficient 0.
+
+    >>> x = torch.tensor([[[0.0], [1.0], [2.0]]]).double()
+    >>> round(float(weighted_ridge(x, 3 * x[..., 0] + 1, torch.ones(1, 3).double(), 1e-9)), 6)
+    3.0
+    """
+    share = weight / weight.sum(1, keepdim=True)
+    x = x - (share[..., None] * x).sum(1, keepdim=True)
+    y = y - (share * y).sum(1, keepdim=True)
+    weighted = (weight[..., None] * x).mT
+    gram = weighted @ x
+    gram.diagonal(dim1=1, dim2=2).add_(alpha)
+    return _solve(gram, weighted @ y[..., None])
+
+
+def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
+    """Values φ (B, n) that minimise Σ_j w_j (f_j − f_∅ − z_j·φ)² subject to Σφ = f_whole − f_∅.
+
+    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set. With fewer coalitions than
+    features, the values nearest to an equal share are taken.
+
+    >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 2)
+    >>> values = shapley_regression(kept, torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), weight, torch.tensor([2]))
+    >>> [round(value, 6) for value in values[0].tolist()]
+    [1.5, 2.5]
+    """
+    exists = _exists(counts, kept.shape[2]).double()
+    whole, empty = scores[:, :1], scores[:, 1:2]
+    equal_share = (whole - empty) / counts[:, None]
+    z = kept[:, 2:].double()
+    size = z.sum(2)
+    # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
+    centred = z - exists[:, None] * (size / counts[:, None])[..., None]
+    rest = torch.where(weight[:, 2:] > 0, scores[:, 2:] - empty - equal_share * size, 0.0)
+    weighted = (weight[:, 2:, None] * centred).mT
+    gram = weighted @ centred
+    scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
+    gram = gram + scale * exists[:, :, None] * exists[:, None] / counts[:, None, None]
+    gram.diagonal(dim1=1, dim2=2).add_((_SLIGHT_RIDGE + 1 - exists) * scale[..., 0])
+    return exists * (equal_share + _solve(gram, weighted @ rest[..., None]))
+
+
+def _fit(
+    explainer: Lime | KernelShap,
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    seed: int,
+    draw: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
+    solve: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Draw subsets, score those of positive weight, solve for one value per feature, and spread the values.
+
+    Samples are taken in groups whose masks fit into memory together.
+    """
+    batch = batch.to(model.device)
+    inputs = model.inputs(batch)
+    segments = explainer.features.segments(batch).to(inputs.device)
+    fill = _filled(explainer.fill, model, batch, inputs, segments)
+    key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
+    counts = count(segments)
+    n = int(counts.max())
+    size = max(1, _MASKS_AT_ONCE // (explainer.samples * n))
+    values = []
+    for some in (slice(start, start + size) for start in range(0, len(batch), size)):
+        kept, weight = draw(key[some], counts[some], n)
+        scores = _scores(
+            model, batch[some], target[some], inputs[some], fill[some], segments[some], kept, weight, explainer.readout
+        )
+        values.append(solve(kept, scores, weight, counts[some]))
+    return over_channels(spread(torch.cat(values), segments), inputs)
+
+
+def _scores(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    inputs: Tensor,
+    fill: Tensor,
+    segments: Tensor,
+    kept: Tensor,
+    weight: Tensor,
+    readout: Readout,
+) -> Tensor:
+    """The target's score, (B, S) float64, on each subset of positive weight; these come first in kept (B, S, n)."""
+
+    def build(owner: Tensor, index: Tensor) -> Tensor:
+        samples, lengths = torch.unique_consecutive(owner, return_counts=True)
+        parts = torch.split(index, lengths.tolist())
+        return torch.cat(
+            [keep(inputs[i], fill[i], kept[i, j], segments[i]) for i, j in zip(samples.tolist(), parts, strict=True)]
+        )
+
+    scores = torch.zeros_like(weight)
+    with torch.no_grad():
+        for owner, index, values in readouts(model, batch, target, (weight > 0).sum(1), readout, build):
+            scores[owner, index] = values
+    return scores
+
+
+def _filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
+    """What takes the place of absent features, in the shape of the inputs."""
+    if fill == "mean":
+        return segment_means(inputs, segments)
+    if fill == "zero":
+        return torch.zeros_like(inputs)
+    return model.inputs(batch.with_x(torch.full_like(batch.x, fill)))
+
+
+def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
+    explainer.features.check(shape)
+    n = explainer.features.total(shape)
+    if n is not None and n > _MOST_FEATURES:
+        raise UserError(
+            f"{explainer.name} with {name_of(explainer.features)} has {n} features per sample, at most "
+            f"{_MOST_FEATURES} can be fitted; use larger ones, for instance patches or superpixels"
+        )
+    return n
+
+
+def _words(key: Tensor, samples: int, n: int) -> Tensor:
+    """64 random bits (B, samples, n) for draw j and feature i, whatever the number of either."""
+    draw = torch.arange(samples, device=key.device)
+    return rand.bits(rand.fold(key[:, None], draw).flatten(), n).reshape(len(key), samples, n)
+
+
+def _exists(counts: Tensor, n: int) -> Tensor:
+    return torch.arange(n, device=counts.device) < counts[:, None]
+
+
+def _solve(gram: Tensor, right: Tensor) -> Tensor:
+    return torch.cholesky_solve(right, torch.linalg.cholesky(gram))[..., 0]

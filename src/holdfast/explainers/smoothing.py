@@ -1,0 +1,169 @@
+"""SmoothGrad and its kin: moments of another explainer's maps under Gaussian noise on the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.explainers.gradient import Saliency, draws, per_row, rows_of
+from holdfast.models import Model
+from holdfast.types import STRICT, Batch, Explainer
+
+_GRADIENT = Saliency(absolute=False)
+
+
+def noisy_moments(
+    of: Explainer, samples: int, sigma: float, relative: bool, model: Model, batch: Batch, target: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
+
+    s = sigma · (max x − min x) of each sample, or sigma itself when not `relative`; x is in the data's own units,
+    before normalisation. Draws depend on seed, sample id and draw number; the inner explainer gets the same seed for
+    all of them.
+
+    >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
+    >>> mean, variance = noisy_moments(Saliency(), 4, 0.1, True, model, batch, torch.tensor([0]), seed=0)
+    >>> torch.equal(mean, model.module.weight[:1].abs()), float(variance.sum())
+    (True, 0.0)
+    """
+    if not batch.x.is_floating_point():
+        raise UserError(f"noise can only be added to floating-point data, got {batch.x.dtype}")
+    batch = batch.to(model.device)
+    target = target.to(model.device)
+    key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
+    flat = batch.x.flatten(1)
+    scale = sigma * (flat.amax(1) - flat.amin(1)) if relative else torch.full_like(flat[:, 0], sigma)
+    # Sums are kept of differences from each sample's first map: no cancellation when the maps hardly vary.
+    first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
+    for image, draw in draws(len(batch), samples, model.rows):
+        row, index = image.to(model.device), draw.to(model.device)
+        noise = rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x)
+        x = batch.x[row] + per_row(scale[row], batch.x) * noise
+        noisy = Batch(tuple(batch.ids[i] for i in image.tolist()), x, rows_of(batch.aux, row))
+        maps = of(model, noisy, target[row], seed)
+        if not len(first):
+            first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
+        starting = (draw == 0).to(maps.device)
+        row = row.to(maps.device)
+        first[row[starting]] = maps[starting]
+        difference = maps - first[row]
+        total.index_add_(0, row, difference)
+        squares.index_add_(0, row, difference.square_())
+    shift = total / samples
+    return first + shift, (squares / samples - shift.square()).clamp_min_(0)
+
+
+def _check(of: Any, model: Model, shape: Sequence[int]) -> None:
+    inner = getattr(of, "check", None)
+    if inner is not None:
+        inner(model, shape)
+
+
+def _require_feature_explainer(name: str, of: Any) -> None:
+    if not callable(of) or isinstance(of, type) or getattr(of, "kind", None) != "feature":
+        raise UserError(f"{name} needs a feature explainer in `of`, such as Saliency(absolute=False), got {of!r}")
+
+
+@dataclass(frozen=True, config=STRICT)
+class SmoothGrad:
+    """The mean of another explainer's maps over noisy copies of the input; (B, …).
+
+    Noise has standard deviation `sigma` · (max − min) of the sample in the data's own units, or `sigma` with
+    `relative=False`. The default averages signed gradients.
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> torch.equal(SmoothGrad(samples=3)(model, batch, target, seed=0), model.module.weight[:1])
+    True
+    """
+
+    name: ClassVar[str] = "smoothgrad"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+
+    of: Any = _GRADIENT
+    samples: Annotated[int, Field(ge=1)] = 20
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
+    relative: bool = True
+
+    def __post_init__(self) -> None:
+        _require_feature_explainer(self.name, self.of)
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise what the inner explainer raises for this model or sample shape."""
+        _check(self.of, model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        mean, _ = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        return mean
+
+
+@dataclass(frozen=True, config=STRICT)
+class SmoothGradSquared:
+    """The mean of another explainer's squared maps over noisy copies of the input; (B, …). Noise as in SmoothGrad.
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> torch.allclose(SmoothGradSquared(samples=3)(model, batch, target, seed=0), model.module.weight[:1] ** 2)
+    True
+    """
+
+    name: ClassVar[str] = "smoothgrad_squared"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+
+    of: Any = _GRADIENT
+    samples: Annotated[int, Field(ge=1)] = 20
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
+    relative: bool = True
+
+    def __post_init__(self) -> None:
+        _require_feature_explainer(self.name, self.of)
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise what the inner explainer raises for this model or sample shape."""
+        _check(self.of, model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        mean, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        return variance + mean.square()
+
+
+@dataclass(frozen=True, config=STRICT)
+class VarGrad:
+    """The population variance of another explainer's maps over noisy copies of the input; (B, …).
+
+    E[m²] − E[m]² over the draws; noise as in SmoothGrad. A linear model's gradient does not vary:
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> float(VarGrad(samples=3)(model, batch, target, seed=0).abs().sum())
+    0.0
+    """
+
+    name: ClassVar[str] = "vargrad"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+
+    of: Any = _GRADIENT
+    samples: Annotated[int, Field(ge=2)] = 20
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
+    relative: bool = True
+
+    def __post_init__(self) -> None:
+        _require_feature_explainer(self.name, self.of)
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise what the inner explainer raises for this model or sample shape."""
+        _check(self.of, model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        _, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        return variance

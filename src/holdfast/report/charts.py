@@ -1,0 +1,306 @@
+"""The page's charts as Plotly figures: pure functions of the findings.
+
+Colours that depend on light or dark (ink, grid lines, backgrounds) are left to the page, which fills them in from its
+style sheet; the figures only hold what carries meaning.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from holdfast import statistics
+from holdfast.report.verdict import Findings, condition_name, number, with_interval
+
+# Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8D91")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+CONTROL = "#8A8D91"
+COMPONENT_NAMES = {"ssim": "SSIM", "spearman": "Spearman", "jaccard": "Jaccard", "fass": "FASS"}
+WRAP = 18
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with one or more views to switch between, a caption and a sentence for those who cannot see it."""
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    views: list[tuple[str, go.Figure]]
+    height: int
+
+
+def label(text: str, width: int = WRAP) -> str:
+    """A name as a chart label: inert to Plotly's own mark-up and broken at underscores, commas and brackets.
+
+    >>> label("integrated_gradients(steps=16)")
+    'integrated_gradients<br>(steps=16)'
+    >>> label("<script>")
+    '&lt;script&gt;'
+    """
+    pieces: list[str] = [""]
+    for char in text:
+        if char == "(" and pieces[-1]:
+            pieces.append("")
+        pieces[-1] += char
+        if char in "_, ":
+            pieces.append("")
+    lines: list[str] = [""]
+    for piece in pieces:
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width + 2:
+            lines.append("")
+        lines[-1] += piece
+    return "<br>".join(html.escape(line.strip()) for line in lines if line.strip())
+
+
+def charts(found: Findings) -> list[Chart]:
+    """Every chart that the findings have data for, in reading order."""
+    drawn = [ranking_chart(found), heat_map(found), components_chart(found), retention_chart(found)]
+    return [chart for chart in drawn if chart is not None] + severity_charts(found)
+
+
+def ranking_chart(found: Findings) -> Chart | None:
+    """Overall scores as dots with their intervals, best at the top; controls are hollow."""
+    rows = found.ranking[found.ranking["score"].notna()].iloc[::-1]
+    if rows.empty:
+        return None
+    figure = _figure(x_title="calibrated score" if found.calibrated else "score")
+    for control, name in ((False, "method"), (True, "control")):
+        part = rows[rows["control"] == control]
+        colour = CONTROL if control else PALETTE[0]
+        figure.add_scatter(
+            x=_list(part["score"]),
+            y=[label(e) for e in part["explainer"]],
+            error_x=_errors(part["score"], part["low"], part["high"], colour),
+            mode="markers",
+            name=name,
+            marker={"color": colour, "size": 11, "symbol": "circle-open" if control else "circle", "line": {"width": 2}},
+            hovertext=[
+                f"{html.escape(r.explainer)}: {with_interval(r.score, r.low, r.high)}, raw {number(r.raw)}, "
+                f"first in {100 * r.p_best:.0f} % of the draws"
+                for r in part.itertuples()
+            ],
+            hoverinfo="text",
+            showlegend=bool(rows["control"].any()),
+        )
+    figure.update_yaxes(categoryorder="array", categoryarray=[label(e) for e in rows["explainer"]])
+    figure.update_layout(xaxis_zeroline=True, xaxis_range=_span(rows[["score", "low", "high"]]))
+    first = found.ranking.iloc[0]
+    caption = "Mean over perturbations, each aligned and calibrated where it can be. 0 is chance, 1 is a map that does "
+    caption += "not change. Bars are 95 % bootstrap intervals over samples."
+    alt = f"Dot plot of {len(rows)} explainers by overall score; first {first['explainer']} with {number(first['score'])}."
+    return Chart("ranking", "Ranking", caption, alt, [("", figure)], _height(len(rows), 34))
+
+
+def heat_map(found: Findings) -> Chart | None:
+    """Explainer × perturbation, switchable between the best form, calibrated and raw scores."""
+    cells = found.cells()
+    if cells["mean"].isna().all():
+        return None
+    explainers = [e for e in found.ranking["explainer"] if e in set(cells["explainer"])][::-1]
+    conditions = [c for c in found.cube.conditions]
+    views = []
+    forms = [("Aligned + calibrated", "best"), ("Calibrated", "calibrated"), ("Raw", "mean")]
+    if cells["aligned_calibrated"].isna().all():
+        forms = [form for form in forms if form[1] != "best"]
+    for name, column in forms:
+        if cells[column].isna().all():
+            continue
+        grid = cells.pivot(index="explainer", columns=["condition", "level"], values=column)
+        grid = grid.reindex(index=explainers, columns=pd.MultiIndex.from_tuples(conditions))
+        kept = cells.pivot(index="explainer", columns=["condition", "level"], values="retained")
+        kept = kept.reindex(index=grid.index, columns=grid.columns)
+        z = grid.to_numpy(dtype=float)
+        hover = [
+            [
+                f"{html.escape(e)}<br>{html.escape(condition_name(*c))}: {number(z[i, j])}<br>{kept.iloc[i, j]:g} pairs"
+                for j, c in enumerate(conditions)
+            ]
+            for i, e in enumerate(explainers)
+        ]
+        figure = _figure()
+        figure.add_heatmap(
+            z=_grid(z),
+            x=[label(condition_name(*c), 10) for c in conditions],
+            y=[label(e) for e in explainers],
+            text=[[number(v) if math.isfinite(v) else "" for v in row] for row in z],
+            texttemplate="%{text}" if len(conditions) <= 12 else "",
+            hovertext=hover,
+            hoverinfo="text",
+            colorscale="Cividis",
+            zmin=0,
+            zmax=1,
+            xgap=2,
+            ygap=2,
+            colorbar={"thickness": 10, "outlinewidth": 0, "len": 1, "tickvals": [0, 0.5, 1], "ticklen": 0},
+        )
+        figure.update_xaxes(side="top", showgrid=False, tickangle=0 if len(conditions) <= 7 else -60)
+        figure.update_yaxes(showgrid=False)
+        views.append((name, figure))
+    caption = "Every explainer under every perturbation (FASS). Raw scores have a chance level that differs by method; "
+    caption += "read the calibrated ones. Aligned scores move the clean map along with the image first."
+    alt = f"Heat map of {len(explainers)} explainers by {len(conditions)} perturbations; the numbers are in the tables."
+    return Chart("heatmap", "Explainer × perturbation", caption, alt, views, _height(len(explainers), 38, 120))
+
+
+def components_chart(found: Findings) -> Chart | None:
+    """SSIM, Spearman and Jaccard side by side for every explainer."""
+    if not any(frame["score"].notna().any() for frame in found.components.values()):
+        return None
+    order = found.ranking["explainer"].tolist()
+    views = []
+    for name, columns in (("Calibrated", ("score", "low", "high")), ("Raw", ("raw", "raw_low", "raw_high"))):
+        if name == "Calibrated" and not found.calibrated:
+            continue
+        figure = _figure(y_title=f"{name.lower()} score")
+        for index, (component, frame) in enumerate(found.components.items()):
+            part = frame.set_index("explainer").loc[order]
+            value, low, high = (part[c] for c in columns)
+            figure.add_bar(
+                x=[label(e, 12) for e in order],
+                y=_list(value),
+                error_y=_errors(value, low, high, "rgba(128,128,128,.9)", width=2),
+                name=COMPONENT_NAMES[component],
+                marker={"color": PALETTE[index], "line": {"width": 0}},
+                hovertext=[
+                    f"{html.escape(e)}, {COMPONENT_NAMES[component]}: {with_interval(*row)}"
+                    for e, row in zip(order, zip(value, low, high, strict=True), strict=True)
+                ],
+                hoverinfo="text",
+            )
+        figure.update_layout(barmode="group", bargap=0.25, yaxis_zeroline=True)
+        figure.update_xaxes(showgrid=False, tickangle=0 if len(order) <= 6 else -60)
+        views.append((name, figure))
+    caption = "The three components of FASS, averaged over perturbations: structure (SSIM), order (Spearman) and the "
+    caption += "most important pixels (Jaccard). A method that fails in one only shows where its maps break."
+    alt = "Grouped bars of SSIM, Spearman and Jaccard for every explainer; the numbers are in the tables."
+    return Chart("components", "Components", caption, alt, views, 360)
+
+
+def retention_chart(found: Findings) -> Chart | None:
+    """Share of pairs retained under each perturbation with Wilson's intervals; equal explainers share a series."""
+    cells = found.cells()
+    if cells.empty:
+        return None
+    profiles: dict[tuple[int, ...], list[str]] = {}
+    for explainer, rows in cells.groupby("explainer", sort=False):
+        by = rows.set_index(["condition", "level"])["retained"].reindex(found.cube.conditions)
+        profiles.setdefault(tuple(int(v) if v == v else -1 for v in by), []).append(str(explainer))
+    figure = _figure(y_title="pairs retained")
+    for index, names in enumerate(profiles.values()):
+        rows = cells[cells["explainer"] == names[0]]
+        everyone = len(names) == len(found.cube.explainers)
+        title = "every explainer" if everyone else ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+        figure.add_bar(
+            x=[label(condition_name(c, x), 10) for c, x in zip(rows["condition"], rows["level"], strict=True)],
+            y=_list(rows["retention"]),
+            error_y=_errors(
+                rows["retention"], rows["retention_low"], rows["retention_high"], "rgba(128,128,128,.9)", width=3
+            ),
+            name=label(title, 60),
+            marker={"color": PALETTE[index % len(PALETTE)], "line": {"width": 0}},
+            hovertext=[
+                f"{r.retained} of {r.attempted} retained, {r.flipped} flipped, {r.undefined} undefined"
+                for r in rows.itertuples()
+            ],
+            hoverinfo="text",
+            showlegend=len(profiles) > 1,
+        )
+    figure.update_layout(barmode="group", bargap=0.35, yaxis={"range": [0, 1.02], "tickformat": ".0%"})
+    figure.update_xaxes(showgrid=False, tickangle=0 if len(found.cube.conditions) <= 7 else -60)
+    caption = "Pairs whose top class is unchanged and whose maps are defined, with Wilson's 95 % intervals. "
+    caption += "Explainers differ here only through undefined maps."
+    alt = "Bars of the share of retained pairs for every perturbation; the numbers are in the tables."
+    return Chart("retention", "Retention", caption, alt, [("", figure)], 320)
+
+
+def severity_charts(found: Findings) -> list[Chart]:
+    """Score and retention against the level, for every condition with at least two levels."""
+    cells = found.cells()
+    drawn = []
+    for condition, rows in cells.groupby("condition", sort=False):
+        if rows["level"].nunique() < 2:
+            continue
+        figure = _figure()
+        for index, explainer in enumerate(found.ranking["explainer"]):
+            part = rows[rows["explainer"] == explainer].sort_values("level")
+            colour = PALETTE[index % len(PALETTE)]
+            style = {"color": colour, "symbol": SYMBOLS[(index // len(PALETTE) + index) % len(SYMBOLS)], "size": 7}
+            control = statistics.is_control(explainer)
+            for row, (value, low, high) in enumerate(
+                (("best", "best_low", "best_high"), ("retention", "retention_low", "retention_high"))
+            ):
+                figure.add_scatter(
+                    x=_list(part["level"]),
+                    y=_list(part[value]),
+                    error_y=_errors(part[value], part[low], part[high], colour, width=0, thickness=1),
+                    name=label(explainer, 60),
+                    legendgroup=explainer,
+                    showlegend=row == 0,
+                    mode="lines+markers",
+                    line={"color": colour, "width": 2, "dash": "dot" if control else "solid"},
+                    marker=style,
+                    yaxis="y" if row == 0 else "y2",
+                    hovertext=[
+                        f"{html.escape(explainer)} at {x:g}: {with_interval(*edges)}"
+                        for x, edges in zip(
+                            part["level"], zip(part[value], part[low], part[high], strict=True), strict=True
+                        )
+                    ],
+                    hoverinfo="text",
+                )
+        title = str(condition).replace("_", " ")
+        figure.update_layout(
+            xaxis={"title": f"level of {html.escape(title)}", "anchor": "y2", "tickvals": sorted(set(rows["level"]))},
+            yaxis={"title": "score", "domain": [0.42, 1]},
+            yaxis2={"title": "retention", "domain": [0, 0.32], "range": [0, 1.02], "tickformat": ".0%"},
+        )
+        caption = "Above: the best available score at every level; below: the share of pairs retained. Bars are 95 %."
+        alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {title}."
+        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {title}", caption, alt, [("", figure)], 460))
+    return drawn
+
+
+def _figure(x_title: str = "", y_title: str = "") -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        xaxis={"title": x_title, "automargin": True, "zeroline": False, "ticks": ""},
+        yaxis={"title": y_title, "automargin": True, "zeroline": False, "ticks": ""},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hoverlabel={"align": "left"},
+    )
+    return figure
+
+
+def _errors(value: pd.Series, low: pd.Series, high: pd.Series, colour: str, **style: Any) -> dict[str, Any]:
+    up, down = (high - value).clip(lower=0), (value - low).clip(lower=0)
+    style = {"width": 0, "thickness": 2, **style}
+    return {"type": "data", "array": _list(up), "arrayminus": _list(down), "color": colour, **style}
+
+
+def _list(values: Sequence[float] | pd.Series) -> list[float | None]:
+    return [round(float(v), 5) if v is not None and math.isfinite(v) else None for v in values]
+
+
+def _grid(values: np.ndarray[Any, Any]) -> list[list[float | None]]:
+    return [_list(list(row)) for row in values]
+
+
+def _span(values: pd.DataFrame) -> list[float]:
+    low, high = float(np.nanmin(values.to_numpy())), float(np.nanmax(values.to_numpy()))
+    return [min(0.0, low) - 0.03, max(high + 0.05, 0.2)]
+
+
+def _height(rows: int, each: int, extra: int = 90) -> int:
+    return max(rows, 2) * each + extra

@@ -1,0 +1,259 @@
+"""`evaluate` and `read`: start, resume or open a run, and look at its results."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from holdfast import building, table
+from holdfast.data import Data, open_data
+from holdfast.engine import Plan, run_shards
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.progress import progress
+from holdfast.types import name_of, parameters
+from holdfast.zoo import load_model, open_source
+
+
+class Run:
+    """The results in a run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = table.read_manifest(path)
+
+    def table(self) -> pd.DataFrame:
+        """One row per attempted pair and measure: dataset, model, explainer, evaluation, sample, measure, condition,
+        level, value, low, high, status (ok, flipped, undefined), reason."""
+        return table.read_scores(self.path)
+
+    def samples(self) -> pd.DataFrame:
+        """One row per sample: label, prediction and probability, or why it could not be read."""
+        return table.read_samples(self.path)
+
+    def summary(self) -> pd.DataFrame:
+        """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
+        from holdfast import statistics
+
+        return statistics.summary(self.table())
+
+    def ranking(self) -> pd.DataFrame:
+        """Explainers in order of their overall score, with the uncertainty of their ranks."""
+        from holdfast import statistics
+
+        return statistics.ranking(self.table())
+
+    def tests(self) -> pd.DataFrame:
+        """Paired tests between explainers, with Holm's correction."""
+        from holdfast import statistics
+
+        return statistics.paired_tests(self.table())
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report, one HTML file that works offline, and return where it is."""
+        from holdfast.report import build_report
+
+        target = self.path / "report.html" if path is None else Path(path)
+        html = build_report(self.table(), self.samples(), table.read_exhibits(self.path), self.manifest)
+        table.write_atomically(target, html.encode())
+        return target
+
+    def text(self) -> str:
+        """The verdict and the ranking for a terminal."""
+        from holdfast.report import text_summary
+
+        return text_summary(self.table(), self.samples(), self.manifest)
+
+    def __repr__(self) -> str:
+        study = self.manifest["study"]
+        names = {key: ", ".join(study[key]) for key in ("models", "datasets", "explainers", "evaluations")}
+        return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
+
+
+def read(path: str | Path) -> Run:
+    """Open a run directory.
+
+    >>> read("no-such-run")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
+    """
+    return Run(Path(path))
+
+
+def evaluate(
+    model: Any,
+    data: Any,
+    explainers: Any,
+    evaluations: Any = "stability",
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+    device: str | None = None,
+    show_progress: bool | None = None,
+) -> Run:
+    """Put explainers to the test on a model and data; the same call again finishes what is missing.
+
+    `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
+    `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
+    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
+    >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> run = evaluate(net, images, ["saliency", "random"], {"stability": {"stability": {"perturbations": "jpeg"}}})
+    >>> sorted(run.table().measure.unique())[:2]
+    ['fass', 'fass_chance']
+    """
+    methods = building.explainers(explainers)
+    axes = building.evaluations(evaluations)
+    sets = {name: source.limit(limit) if limit else source for name, source in _datasets(data).items()}
+    plan = make_plan(_models(model, device), sets, methods, axes, seed, shard_size, batch_size)
+    return execute(plan, out, command="holdfast.evaluate(...)", show_progress=show_progress)
+
+
+def make_plan(
+    models: Mapping[str, Model],
+    data: Mapping[str, Data],
+    explainers: Mapping[str, Any],
+    evaluations: Mapping[str, Any],
+    seed: int = 0,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+) -> Plan:
+    """Check everything that can be checked without a model pass."""
+    for what, value in (("shard_size", shard_size), ("batch_size", batch_size)):
+        if value is not None and value < 1:
+            raise UserError(f"{what} must be at least 1, got {value}")
+    for source in data.values():
+        shape = (1, *sample_shape(source))
+        for item in evaluations.values():
+            if hasattr(item, "check"):
+                item.check(shape)
+        for model in models.values():
+            for item in explainers.values():
+                if hasattr(item, "check"):
+                    item.check(model, shape)
+    on_gpu = any(model.device.type == "cuda" for model in models.values())
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 32))
+
+
+def sample_shape(source: Data) -> tuple[int, ...]:
+    """The shape of one sample, from the first that can be read when the source does not say."""
+    if source.shape is not None:
+        return tuple(source.shape)
+    for position in range(len(source.ids)):
+        loaded = source.load([position]).batch
+        if len(loaded):
+            return tuple(loaded.x.shape[1:])
+    raise UserError(f"no sample of {source.name} could be read")
+
+
+def execute(plan: Plan, out: str | Path | None, command: str, show_progress: bool | None = None) -> Run:
+    """Run or resume a plan in a directory; a directory that holds another study is refused."""
+    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else Path(out)
+    study = describe(plan)
+    manifest: dict[str, Any] = {"format": 1, "holdfast": metadata.version("holdfast"), "created": _now()}
+    if (root / "manifest.json").exists():
+        manifest = table.read_manifest(root)
+        found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
+        found += table.differences(manifest["study"], study)
+        if found:
+            lines = "\n  ".join(found)
+            raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
+        for section in ("models", "datasets", "explainers", "evaluations"):
+            study[section] = {**manifest["study"][section], **study[section]}
+        plan = Plan(**{**vars(plan), "shard_size": manifest["shard_size"]})
+    elif root.exists() and any(root.iterdir()):
+        raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
+    session: dict[str, Any] = {"started": _now(), "command": command, "versions": versions()}
+    session["devices"] = sorted({str(model.device) for model in plan.models.values()})
+    manifest |= {"study": study, "shard_size": plan.shard_size, "versions": versions(), "command": command}
+    earlier = manifest.get("sessions", [])
+    table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})
+    for leftover in root.glob("**/.*.tmp"):
+        leftover.unlink()
+    begun = time.perf_counter()
+    before = {name: model.passes for name, model in plan.models.items()}
+    with progress(plan.work(root), "explaining", show_progress) as tick:
+        run_shards(plan, root, tick)
+    session["seconds"] = round(time.perf_counter() - begun, 2)
+    session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
+    table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})
+    return Run(root)
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The study as plain data: what the manifest stores and what must agree when a run is resumed."""
+    models = {}
+    for name, model in plan.models.items():
+        models[name] = {"fingerprint": model.fingerprint, "untrained_head": model.untrained_head()}
+    datasets = {}
+    for name, source in plan.data.items():
+        datasets[name] = {"fingerprint": source.fingerprint, "samples": len(source.ids)}
+    return {
+        "seed": plan.seed,
+        "models": models,
+        "datasets": datasets,
+        "explainers": {k: {"name": name_of(v), **parameters(v)} for k, v in plan.explainers.items()},
+        "evaluations": {k: {"name": name_of(v), **parameters(v)} for k, v in plan.evaluations.items()},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    names = ("holdfast", "torch", "numpy", "scipy", "pillow", "captum", "pandas", "pyarrow")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+
+
+def this_command() -> str:
+    """The command line that started this process, as one would type it."""
+    return shlex.join(["holdfast", *sys.argv[1:]])
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _models(model: Any, device: str | None) -> dict[str, Model]:
+    given = model if isinstance(model, Mapping) else {None: model}
+    found: dict[str, Model] = {}
+    for name, item in given.items():
+        wrapped = item if isinstance(item, Model) else load_model(item)
+        if device is not None:
+            wrapped.to(check_device(device))
+        found[str(name or wrapped.name)] = wrapped
+    return found
+
+
+def _datasets(data: Any) -> dict[str, Data]:
+    given = data if isinstance(data, Mapping) else {None: data}
+    found: dict[str, Data] = {}
+    for name, item in given.items():
+        source = item if isinstance(item, Data) else open_source(item) if isinstance(item, str) else open_data(item)
+        found[str(name or source.name)] = source
+    return found
+
+
+def check_device(device: str) -> str:
+    """A device that exists here, or an error that names those that do."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"unknown device {device!r}; use cpu, cuda or cuda:0") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {device!r} was asked for, but torch sees no GPU here; use cpu")
+    return device

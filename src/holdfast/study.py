@@ -1,0 +1,211 @@
+"""From a study file to a plan: every mistake is found here, with its line, before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from holdfast import building
+from holdfast.building import BadParameter
+from holdfast.engine import Plan
+from holdfast.errors import UserError, nearest
+from holdfast.run import check_device, make_plan
+from holdfast.zoo import check_model_name, load_model, open_source
+
+KEYS = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device", "batch_size", "shard_size")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last")
+DATA_KEYS = ("source", "name", "size", "resize", "limit")
+LARGEST_FILE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, read and checked as far as it can be without loading models or data."""
+
+    models: dict[str, dict[str, Any]]
+    data: dict[str, dict[str, Any]]
+    explainers: dict[str, Any]
+    evaluations: dict[str, Any]
+    seed: int = 0
+    limit: int | None = None
+    device: str | None = None
+    batch_size: int | None = None
+    shard_size: int = 32
+
+    def plan(self, allow_code: bool = False) -> Plan:
+        """Open the data, load the models, and check that everything fits together."""
+        data = {}
+        for name, options in self.data.items():
+            own = dict(options)
+            limit = self.limit or own.pop("limit", None)
+            source = open_source(own.pop("source"), name=name, allow_code=allow_code, **own)
+            data[name] = source.limit(limit) if limit else source
+        models = {}
+        for name, options in self.models.items():
+            own = dict(options)
+            model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
+            model.name = name
+            models[name] = model
+        return make_plan(
+            models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size
+        )
+
+    def _device(self) -> str:
+        import torch
+
+        if self.device is None:
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return check_device(self.device)
+
+
+def read_study(path: str | Path, *, seed: int | None = None, limit: int | None = None) -> Study:
+    """Read a study file; a mistake raises one `UserError` that names the file and the line."""
+    file = Path(path)
+    if not file.is_file():
+        siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+        guess = nearest(file.name, siblings)
+        raise UserError(f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
+    if file.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML")
+    text = file.read_text(encoding="utf-8")
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{file}{line}: this is not YAML: {getattr(error, 'problem', error)}") from error
+    try:
+        return parse(content, file.parent, seed=seed, limit=limit)
+    except BadParameter as error:
+        raise UserError(f"{file}, line {_line(root, error.place)}: {error}") from error
+
+
+def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | None = None) -> Study:
+    """Check the content of a study file; relative paths are relative to `folder`."""
+    if not isinstance(content, Mapping):
+        raise BadParameter(f"a study is a mapping with the keys {', '.join(KEYS)}", ())
+    _only_known(content, KEYS, "a study", ())
+    if "model" in content and "models" in content:
+        raise BadParameter("give either model or models, not both", ("model",))
+    which = "model" if "model" in content else "models"
+    for key in (which, "data", "explainers"):
+        if key not in content:
+            raise BadParameter(f"the study names no {key}", ())
+    return Study(
+        models=_sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)),
+        data=_sources(content["data"], "data", DATA_KEYS, lambda s: _data_source(s, folder)),
+        explainers=_inside("explainers", lambda: building.explainers(_named(content["explainers"]))),
+        evaluations=_inside("evaluations", lambda: building.evaluations(_named(content.get("evaluations", "stability")))),
+        seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
+        limit=limit if limit is not None else _whole(content, "limit", 1),
+        device=content.get("device"),
+        batch_size=_whole(content, "batch_size", 1),
+        shard_size=_whole(content, "shard_size", 1) or 32,
+    )
+
+
+def _named(specs: Any) -> Any:
+    """A list may hold `{name: parameters}` entries with a further key `as`, the label in the table."""
+    if not isinstance(specs, list) or not any(isinstance(s, Mapping) and "as" in s for s in specs):
+        return specs
+    found: dict[str, Any] = {}
+    for place, spec in enumerate(specs):
+        label = spec.get("as") if isinstance(spec, Mapping) else None
+        bare = {k: v for k, v in spec.items() if k != "as"} if isinstance(spec, Mapping) else spec
+        label = str(label) if label else next(iter(building.explainers([bare])))
+        if label in found:
+            raise BadParameter(f"the label {label!r} is given twice", (place,))
+        found[label] = bare
+    return found
+
+
+def _sources(
+    given: Any, section: str, keys: Iterable[str], check: Callable[[str], str]
+) -> dict[str, dict[str, Any]]:
+    """Names to {source, options}, from a string, a mapping, or a list of these."""
+    found: dict[str, dict[str, Any]] = {}
+    entries = given if isinstance(given, list) else [given]
+    for number, entry in enumerate(entries):
+        place: tuple[str | int, ...] = (section, number) if isinstance(given, list) else (section,)
+        options = {"source": entry} if isinstance(entry, str) else entry
+        if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
+            raise BadParameter(f"{section} needs a name or a mapping with the key source, got {entry!r}", place)
+        _only_known(options, keys, f"an entry of {section}", place)
+        source = options["source"]
+        try:
+            checked = {**options, "source": check(source)}
+        except UserError as error:
+            raise BadParameter(str(error), place) from error
+        name = str(checked.pop("name", None) or _short_name(source))
+        if name in found:
+            raise BadParameter(f"{section} has two entries named {name!r}; give one of them another name", place)
+        found[name] = checked
+    if not found:
+        raise BadParameter(f"{section} is empty", (section,))
+    return found
+
+
+def _data_source(source: str, folder: Path) -> str:
+    """A name as it is, a path made relative to the study file and checked to exist."""
+    if source.startswith(("bundled:", "python:")):
+        return source
+    path = (folder / Path(source).expanduser()).resolve()
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        guess = nearest(path.name, siblings)
+        raise UserError(f"there is no file or folder {source!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
+    return str(path)
+
+
+def _short_name(source: str) -> str:
+    if source.startswith("python:"):
+        return source.rsplit(":", 1)[-1]
+    _, _, rest = source.partition(":")
+    return rest or Path(source).name
+
+
+def _only_known(given: Mapping[Any, Any], keys: Iterable[str], what: str, place: tuple[str | int, ...]) -> None:
+    for key in given:
+        if key not in keys:
+            guess = nearest(str(key), keys)
+            hint = f"; did you mean {guess[0]!r}?" if guess else "."
+            raise BadParameter(f"{what} has no key {str(key)!r}{hint} Allowed: {', '.join(keys)}", (*place, key))
+
+
+def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:
+    value = content.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadParameter(f"{key} must be a whole number of at least {least}, got {value!r}", (key,))
+    return value
+
+
+def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return work()
+    except BadParameter as error:
+        raise BadParameter(str(error), (section, *error.place)) from error
+
+
+def _line(node: Any, place: Iterable[str | int]) -> int:
+    """The line of the deepest node on the way to `place`."""
+    line = 1 if node is None else node.start_mark.line + 1
+    for step in place:
+        if isinstance(node, yaml.MappingNode):
+            match = [(k, v) for k, v in node.value if k.value == str(step)]
+            if not match:
+                break
+            key, node = match[0]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return int(line)

@@ -1,0 +1,151 @@
+"""The measures against scipy, scikit-image and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from holdfast import similarity, ties
+from holdfast.errors import UserError
+
+
+def maps(*shape: int, seed: int = 0, levels: int | None = None) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if levels is not None:
+        return torch.randint(0, levels, shape, generator=generator).float()
+    return torch.randn(shape, generator=generator)
+
+
+def brute_jaccard(a: list[float], b: list[float], k: int) -> float:
+    """The mean over every shared order of the places."""
+    scores = []
+    for order in itertools.permutations(range(len(a))):
+        top = [set(sorted(range(len(v)), key=lambda i: (-v[i], order[i]))[:k]) for v in (a, b)]
+        scores.append(len(top[0] & top[1]) / len(top[0] | top[1]))
+    return float(np.mean(scores))
+
+
+def test_spearman_agrees_with_scipy_with_and_without_ties():
+    for levels in (None, 5):
+        a, b = maps(4, 3, 9, 9, seed=1, levels=levels), maps(4, 3, 9, 9, seed=2, levels=levels)
+        expected = [
+            stats.spearmanr(x.flatten().numpy(), y.flatten().numpy()).statistic for x, y in zip(a, b, strict=True)
+        ]
+        assert torch.allclose(similarity.spearman(a, b), torch.tensor(expected, dtype=torch.float32), atol=1e-6)
+
+
+def test_ordinal_spearman_is_the_double_argsort():
+    a, b = maps(3, 50, seed=1, levels=4), maps(3, 50, seed=2, levels=4)
+    rank = [np.argsort(np.argsort(-m.numpy(), axis=1, kind="stable"), axis=1, kind="stable") for m in (a, b)]
+    expected = [np.corrcoef(x, y)[0, 1] for x, y in zip(*rank, strict=True)]
+    assert np.allclose(similarity.spearman(a, b, ties="ordinal").numpy(), expected, atol=1e-6)
+
+
+def test_ssim_agrees_with_scikit_image_on_whole_windows():
+    metrics = pytest.importorskip("skimage.metrics")
+    a, b = maps(2, 3, 40, 33, seed=1), maps(2, 3, 40, 33, seed=2)
+    b = 0.6 * a + 0.4 * b
+    for x, y, ours in zip(a, b, similarity.ssim(a, b, padding="valid"), strict=True):
+        unit = [((m - m.min()) / (m.max() - m.min())).numpy() for m in (x, y)]
+        theirs = [
+            metrics.structural_similarity(p, q, win_size=11, use_sample_covariance=False, data_range=1.0)
+            for p, q in zip(*unit, strict=True)
+        ]
+        assert float(ours) == pytest.approx(np.mean(theirs), abs=1e-5)
+
+
+def test_ssim_pads_with_zeros_as_average_pooling_does():
+    a, b = maps(1, 1, 14, 14, seed=3), maps(1, 1, 14, 14, seed=4)
+    unit = [(m - m.min()) / (m.max() - m.min()) for m in (a, b)]
+    pool = lambda m: torch.nn.functional.avg_pool2d(m, 11, 1, 5)  # noqa: E731
+    x, y = unit
+    mx, my = pool(x), pool(y)
+    vx, vy, cov = pool(x * x) - mx**2, pool(y * y) - my**2, pool(x * y) - mx * my
+    score = ((2 * mx * my + 1e-4) * (2 * cov + 9e-4)) / ((mx**2 + my**2 + 1e-4) * (vx + vy + 9e-4))
+    assert float(similarity.ssim(a, b)) == pytest.approx(float(score.mean()), abs=1e-6)
+
+
+def test_jaccard_agrees_with_sets_when_nothing_ties():
+    a, b = maps(5, 3, 8, 8, seed=1), maps(5, 3, 8, 8, seed=2)
+    for x, y, ours in zip(a.flatten(1), b.flatten(1), similarity.jaccard(a, b, k=20), strict=True):
+        top = [set(m.topk(20).indices.tolist()) for m in (x, y)]
+        assert float(ours) == pytest.approx(len(top[0] & top[1]) / len(top[0] | top[1]))
+
+
+def test_jaccard_under_ties_is_the_mean_over_all_orders():
+    for seed in range(60):
+        n = 4 + seed % 3
+        k = 1 + seed % (n - 1)
+        a, b = maps(1, n, seed=seed, levels=3), maps(1, n, seed=seed + 1000, levels=3)
+        if bool(similarity.undefined(a) | similarity.undefined(b)):
+            continue
+        expected = brute_jaccard(a[0].tolist(), b[0].tolist(), k)
+        assert float(similarity.jaccard(a, b, k=k)) == pytest.approx(expected, abs=1e-6), (a, b, k)
+
+
+def test_the_limit_for_many_ties_is_near_the_exact_expectation():
+    case = (100, 80, 16, 14, 300, (10, 120), (5, 200))
+    assert ties.expected_jaccard(*case) == pytest.approx(ties._limit(*case), abs=0.02)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 16, 16), (3, 12, 12), (3, 60)])
+@pytest.mark.parametrize("how", ["average", "ordinal"])
+def test_a_map_is_exactly_like_itself_even_when_it_ties(shape, how):
+    for levels in (None, 3):
+        a = maps(*shape, levels=levels)
+        p = similarity.profile(a, k=10, ties=how)
+        scores = similarity.compare(p, similarity.profile(a.clone(), k=10, ties=how))
+        scores["fass"] = similarity.composite(scores, (3.0, 1.0, 0.7))
+        assert all(bool((value == 1).all()) for value in scores.values()), scores
+
+
+def test_constant_and_non_finite_maps_have_no_score():
+    a = maps(3, 1, 12, 12)
+    b = a.clone()
+    b[0] = 1.0
+    b[1, 0, 3, 3] = torch.nan
+    for score in (similarity.ssim(a, b), similarity.spearman(a, b), similarity.jaccard(a, b, k=5)):
+        assert score.isnan().tolist() == [True, True, False]
+    assert similarity.cosine(a[:1], torch.zeros(1, 1, 12, 12)).isnan().all()
+
+
+def test_a_mask_restricts_every_measure_to_the_valid_places():
+    a, b = maps(2, 1, 15, 15, seed=1), maps(2, 1, 15, 15, seed=2)
+    valid = torch.zeros(2, 1, 15, 15, dtype=torch.bool)
+    valid[0, :, 3:12, 4:14] = True
+    valid[1, :, :, 7:] = True
+    spoiled = torch.where(valid, b, maps(2, 1, 15, 15, seed=3) * 100)
+    profiles = [similarity.profile(m, k=10, valid=valid) for m in (a, b, spoiled)]
+    scores, again = similarity.compare(profiles[0], profiles[1]), similarity.compare(profiles[0], profiles[2])
+    for name in scores:
+        assert torch.equal(scores[name], again[name])
+    for i in range(2):
+        x, y = a[i][valid[i]][None], b[i][valid[i]][None]
+        assert float(scores["spearman"][i]) == pytest.approx((float(similarity.spearman(x, y)) + 1) / 2, abs=1e-6)
+        assert float(scores["jaccard"][i]) == pytest.approx(float(similarity.jaccard(x, y, k=10)), abs=1e-6)
+
+
+def test_a_full_mask_changes_nothing_and_one_map_meets_many():
+    a, b = maps(4, 3, 13, 17, seed=1), maps(1, 3, 13, 17, seed=2)
+    full = torch.ones(1, 1, 13, 17, dtype=torch.bool)
+    plain = similarity.compare(similarity.profile(a, k=20), similarity.profile(b, k=20))
+    masked = similarity.compare(similarity.profile(a, k=20, valid=full), similarity.profile(b, k=20, valid=full))
+    paired = similarity.compare(similarity.profile(a, k=20), similarity.profile(b.expand_as(a), k=20))
+    for name in plain:
+        assert torch.allclose(plain[name], masked[name], atol=1e-7)
+        assert torch.equal(plain[name], paired[name])
+
+
+@pytest.mark.parametrize("k", [0, 1000, 2.5, -1])
+def test_an_impossible_k_is_named(k):
+    with pytest.raises(UserError, match=str(k)):
+        similarity.jaccard(maps(1, 50), maps(1, 50), k=k)
+
+
+def test_k_may_be_a_fraction():
+    a, b = maps(2, 200, seed=1), maps(2, 200, seed=2)
+    assert torch.equal(similarity.jaccard(a, b, k=0.1), similarity.jaccard(a, b, k=20))
