@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from scipy import ndimage
 from torch import Tensor
 
-from holdfast import warping
 from holdfast.errors import UserError
 from holdfast.perturbations import (
     PERTURBATIONS,
@@ -37,6 +36,7 @@ from holdfast.perturbations import (
     is_geometric,
     level,
     resolve,
+    warping,
 )
 from holdfast.rand import keys
 from holdfast.types import Batch
@@ -234,14 +234,16 @@ def test_valid_pixels_read_from_inside_and_invalid_ones_do_not(name: str, shape:
 
 
 @MOVING
-def test_a_broken_pixel_spoils_only_its_neighbours(name: str) -> None:
+@pytest.mark.parametrize("place", [(7, 7), (0, 5), (5, 14)])
+def test_a_broken_pixel_spoils_only_its_neighbours(name: str, place: tuple[int, int]) -> None:
     batch = batch_of(1, 15, 15, n=1)
     broken = batch.x.clone()
-    broken[0, 0, 7, 7] = math.inf
+    broken[(0, 0, *place)] = math.inf
     clean, _ = SAMPLES[name].move(batch.x, batch.ids, seed=0)
     moved, _ = SAMPLES[name].move(broken, batch.ids, seed=0)
     assert not bool(torch.isnan(moved).any())
-    assert 1 <= int(torch.isinf(moved).sum()) <= 12
+    assert int(torch.isinf(moved).sum()) <= 12
+    assert bool(torch.isinf(moved).any()) or place != (7, 7)
     finite = torch.isfinite(moved)
     assert torch.equal(moved[finite], clean[finite])
 
@@ -273,12 +275,12 @@ def test_rotation_against_brute_force(height: int, width: int, degrees: float) -
     np.testing.assert_array_equal(valid[0, 0].numpy(), expected_valid)
 
 
-@pytest.mark.parametrize("side", [1, 2, 7, 8, 224])
-@pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3, 4, 4001])
+@pytest.mark.parametrize("side", [1, 2, 9, 16, 224])
+@pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3, 4, 4 * 10**11 + 1])
 def test_quarter_turns_are_exact(side: int, turns: int) -> None:
     batch = batch_of(3, side, side, n=2)
     moved, valid = Rotation(degrees=90 * turns).move(batch.x, batch.ids, seed=0)
-    torch.testing.assert_close(moved, torch.rot90(batch.x, turns, (2, 3)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(moved, torch.rot90(batch.x, turns % 4, (2, 3)), atol=1e-6, rtol=0)
     assert bool(valid.all())
 
 
@@ -366,7 +368,8 @@ def test_brightness_against_the_formula() -> None:
 
 @pytest.mark.parametrize("factor", [0.4, 1.5])
 def test_contrast_agrees_with_pillow(factor: float) -> None:
-    pixels = (photograph(40, 31).permute(1, 2, 0) * 255).round().to(torch.uint8)
+    tinted = photograph(40, 31) * torch.tensor([1.0, 0.6, 0.2]).reshape(3, 1, 1)
+    pixels = (tinted.permute(1, 2, 0) * 255).round().to(torch.uint8)
     batch = Batch(ids=("a",), x=pixels.permute(2, 0, 1)[None] / 255)
     reference = np.array(ImageEnhance.Contrast(Image.fromarray(pixels.numpy())).enhance(factor))
     ours = Contrast(factor=factor)(batch, seed=0)[0].permute(1, 2, 0).numpy() * 255
@@ -392,7 +395,7 @@ def test_noise_is_normal_and_shared_by_the_levels_of_a_sweep() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 5), (9, 14), (64, 33)])
-@pytest.mark.parametrize("sigma", [0.1, 0.5, 2.0, 7.3])
+@pytest.mark.parametrize("sigma", [0.1, 0.4, 2.0, 7.3])
 def test_blur_agrees_with_scipy(size: tuple[int, int], sigma: float) -> None:
     batch = batch_of(2, *size, n=2)
     expected = ndimage.gaussian_filter(
@@ -514,20 +517,20 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
         ({"rotation": 5}, "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 5"),
         ({"rotation": 0}, "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 0"),
         ({"fass-paper": {"quality": 5}}, "the preset 'fass-paper' takes no parameters, got {'quality': 5}"),
-        ({"jpeg": {"quality": 0}}, "jpeg: quality must be greater than or equal to 1, got 0"),
-        ({"jpeg": {"quality": [40, 101]}}, "jpeg: quality must be less than or equal to 100, got 101"),
-        ({"gaussian_noise": {"sigma": -0.1}}, "gaussian_noise: sigma must be greater than or equal to 0, got -0.1"),
-        ({"brightness": {"factor": 0}}, "brightness: factor must be greater than 0, got 0"),
-        ({"contrast": {"factor": math.inf}}, "contrast: factor must be a finite number, got inf"),
-        ({"rotation": {"degrees": math.nan}}, "rotation: degrees must be a finite number, got nan"),
-        ({"rotation": {"degrees": True}}, "rotation: degrees must be a valid number, got True"),
-        ({"rotation": {"degrees": "15"}}, "rotation: degrees must be a valid number, got '15'"),
-        ({"translation": {"axis": "up"}}, "translation: axis must be 'horizontal' or 'vertical', got 'up'"),
-        ({"occluding_patch": {"fraction": 1}}, "occluding_patch: fraction must be less than 1, got 1"),
-        ({"elastic": {"smoothness": 0}}, "elastic: smoothness must be greater than 0, got 0"),
+        ({"jpeg": {"quality": 0}}, "jpeg.quality must be greater than or equal to 1, got 0"),
+        ({"jpeg": {"quality": [40, 101]}}, "jpeg.quality must be less than or equal to 100, got 101"),
+        ({"gaussian_noise": {"sigma": -0.1}}, "gaussian_noise.sigma must be greater than or equal to 0, got -0.1"),
+        ({"brightness": {"factor": 0}}, "brightness.factor must be greater than 0, got 0"),
+        ({"contrast": {"factor": math.inf}}, "contrast.factor must be a finite number, got inf"),
+        ({"rotation": {"degrees": math.nan}}, "rotation.degrees must be a finite number, got nan"),
+        ({"rotation": {"degrees": True}}, "rotation.degrees must be a valid number, got True"),
+        ({"rotation": {"degrees": "15"}}, "rotation.degrees must be a valid number, got '15'"),
+        ({"translation": {"axis": "up"}}, "translation.axis must be 'horizontal' or 'vertical', got 'up'"),
+        ({"occluding_patch": {"fraction": 1}}, "occluding_patch.fraction must be less than 1, got 1"),
+        ({"elastic": {"smoothness": 0}}, "elastic.smoothness must be greater than 0, got 0"),
         (
             {"elastic": {"amplitude": -1, "smoothness": 0}},
-            "elastic: amplitude must be greater than or equal to 0, got -1; smoothness must be greater than 0, got 0",
+            "elastic.amplitude must be greater than or equal to 0, got -1",
         ),
         (
             {"elastic": {"amplitude": [1, 2], "smoothness": [3, 4]}},

@@ -194,9 +194,7 @@ def open_data(
     >>> data.ids, data.load([2]).batch.label
     (('0000', '0001', '0002'), tensor([2]))
     """
-    if size != "auto":
-        images.check_size(size, resize)
-    images.check_size(None, resize)
+    images.check_size(None if size == "auto" else size, resize)
     data = _dispatch(source, size, resize, None if shape is None else tuple(shape))
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
@@ -206,9 +204,29 @@ def open_data(
     return data if limit is None else data.limit(limit)
 
 
+def open_files(
+    name: str,
+    paths: Sequence[Path],
+    *,
+    ids: Sequence[str],
+    size: Size = "auto",
+    resize: Resize = "squash",
+    labels: Sequence[int] | None = None,
+) -> Data:
+    """Pictures in the files at `paths`, with ids and labels of the caller's choice; `size` as in `open_data`.
+
+    >>> open_files("two", [Path("a.jpg"), Path("b.jpg")], ids=["a", "b"]).shape
+    (3, 224, 224)
+    """
+    images.check_size(None if size == "auto" else size, resize)
+    return _files(name, paths, ids, _how(size, resize, None), labels)
+
+
 def _dispatch(source: Any, size: Size, resize: Resize, shape: tuple[int, ...] | None) -> Data:
-    how = _How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
+    how = _how(size, resize, shape)
     if isinstance(source, Data):
+        if size != "auto" or shape is not None:
+            raise UserError(f"{source.name!r} is open already; give size and shape where it is opened")
         return source
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source).expanduser(), how)
@@ -219,7 +237,7 @@ def _dispatch(source: Any, size: Size, resize: Resize, shape: tuple[int, ...] | 
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(s, Tensor | np.ndarray) for s in source):
         return _arrays("data", source[0], how, labels=source[1])
     by_position = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    if by_position and not isinstance(source, Mapping | IterableDataset):
+    if by_position and not isinstance(source, (Mapping, IterableDataset)):
         return _open_dataset(source, how)
     raise UserError(
         f"cannot read data from {type(source).__name__}; give a tensor, (x, y), a Batch, a path, or a Dataset with "
@@ -236,6 +254,10 @@ class _How(NamedTuple):
     shape: tuple[int, ...] | None
 
 
+def _how(size: Size, resize: Resize, shape: tuple[int, ...] | None) -> _How:
+    return _How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
+
+
 def _numbered(n: int) -> tuple[str, ...]:
     return tuple(str(i).zfill(max(_ID_DIGITS, len(str(n - 1)))) for i in range(n))
 
@@ -244,10 +266,9 @@ def _label(value: Any, what: str) -> int:
     """A label as an int; None, a missing one, is −1."""
     if value is None:
         return -1
-    number = (
-        value.item() if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1 else value
-    )
-    if not isinstance(number, int | float) or number != int(number):
+    single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
+    number = value.item() if single else value
+    if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
         raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
     return int(number)
 
@@ -393,14 +414,24 @@ def _item_content(dataset: Any, how: _How, n: int) -> Iterator[bytes]:
             yield f"{position}|{type(sample).__name__}".encode()
 
 
+def existing(path: Path) -> Path:
+    """The absolute path of something that is there; otherwise an error with the names most like it.
+
+    >>> existing(Path(".")).is_absolute()
+    True
+    """
+    path = path.absolute()
+    if path.exists():
+        return path
+    missing = next(p for p in (path, *path.parents) if p.parent.is_dir())
+    close = nearest(missing.name, (p.name for p in missing.parent.iterdir()), n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else "nothing there has a similar name"
+    raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
+
+
 def _open_path(path: Path, how: _How) -> Data:
-    if path.is_dir():
+    if existing(path).is_dir():
         return _open_folder(path, how)
-    if not path.exists():
-        parent = next(p for p in path.parents if p.is_dir())
-        close = nearest(path.name, (p.name for p in parent.iterdir()), n=3)
-        hint = f"; did you mean {', '.join(str(parent / c) for c in close)}?" if close else f"; {parent} is there"
-        raise UserError(f"there is no file or folder {str(path)!r}{hint}")
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return _open_npz(path, how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,10 @@ class Model:
             raise UserError("Model(...) was given a holdfast.Model; pass the torch module itself")
         if not isinstance(module, nn.Module):
             raise UserError(f"Model(...) needs a torch.nn.Module, got {type(module).__name__}")
+        if isinstance(classes, str):
+            raise UserError(f"classes must be a list of names, got the text {classes!r}")
+        if rows < 1:
+            raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
         self.classes = None if classes is None else tuple(str(c) for c in classes)
         self.channels_last = channels_last
@@ -56,6 +60,9 @@ class Model:
         self._std = _channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
             raise UserError(f"std must be positive, got {self._std.tolist()}")
+        lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
+        if len(lengths) > 1:
+            raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
         self.module = _detached_copy(module)
         if channels_last:
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -94,7 +101,10 @@ class Model:
         self.passes += len(inputs)
         if self.channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        out = _tensor_of(self.module(inputs, **(aux or {})))
+        given = inputs.dtype if inputs.is_floating_point() else torch.float32
+        if inputs.is_floating_point():
+            inputs = inputs.to(self._precision() or given)
+        out = _tensor_of(self.module(inputs, **(aux or {}))).to(given)
         if out.ndim == 1:
             out = out[:, None]
         if out.ndim != 2 or len(out) != len(inputs):
@@ -104,11 +114,18 @@ class Model:
             )
         return out if out.shape[1] > 1 else torch.cat([torch.zeros_like(out), out], 1)
 
+    def _precision(self) -> torch.dtype | None:
+        """What the network computes in; its inputs and class scores keep the caller's precision."""
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the weights and buffers with their names, types and shapes."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.module.state_dict().items()):
+            if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
+                digest.update(f"{name}|{tensor!r}|".encode())
+                continue
             digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
             flat = tensor.detach().cpu().contiguous().reshape(-1)
             digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
@@ -142,8 +159,9 @@ class Model:
         weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
         if weight.std() == 0:
             return f"the weights of {name!r} are all {weight[0]:g}"
-        bound = head.in_features**-0.5
-        if stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
+        bound = head.in_features**-0.5  # a trained layer has weights beyond it, if only by a little
+        inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
+        if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
             return f"the weights of {name!r} have PyTorch's initial distribution"
         bias_is_new = head.bias is None or not bool(head.bias.any())
         if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
@@ -157,7 +175,12 @@ class Model:
 def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:
     if values is None:
         return None
-    tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
+    if not tensor.numel():
+        raise UserError(f"{what} is empty; give a number or one per channel")
     if not bool(torch.isfinite(tensor).all()):
         raise UserError(f"{what} must be finite, got {tensor.tolist()}")
     return tensor
@@ -169,14 +192,26 @@ def _detached_copy(module: nn.Module) -> nn.Module:
     for part in module.modules():
         for parameter in part.parameters(recurse=False):
             memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-        for value in (*part.buffers(recurse=False), *vars(part).values()):
-            if isinstance(value, Tensor):
-                memo.setdefault(id(value), value.detach())
-    clone = copy.deepcopy(module, memo).eval()
+        for value in _tensors_in(vars(part)):
+            memo.setdefault(id(value), value.detach())
+    with torch.no_grad():  # a scripted module copies its weights by a differentiable operation
+        clone = copy.deepcopy(module, memo).eval()
     for part in clone.modules():
-        if getattr(part, "inplace", None) is True:
+        if isinstance(part, torch.jit.ScriptModule):  # copied by its own rules, with constants that cannot be set
+            for parameter in part.parameters(recurse=False):
+                parameter.requires_grad_(False)
+        elif getattr(part, "inplace", None) is True:
             part.inplace = False  # type: ignore[assignment]
     return clone
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Tensors in nested plain containers, such as activations that a module keeps in a list."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple | set):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(item)
 
 
 def _tensor_of(output: Any) -> Tensor:

@@ -115,4 +115,4 @@ def _shift(z: Tensor, by: int) -> Tensor:
 def _halves(key: Tensor, n: int) -> Tensor:
     """n numbers of 32 bits per key, two from each word, (B, n) int64."""
     words = bits(key, (n + 1) // 2)
-    return torch.stack([words & 0xFFFFFFFF, _shift(words, 32)], 2).reshape(len(key), -1)[:, :n]
+    return torch.stack([words & 0xFFFFFFFF, _shift(words, 32)], 2).flatten(1)[:, :n]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ _DENSITY_STEPS = (
     2.0**20
 )  # coarser than rounding, so flat regions are exact ties on every device; finer than any real gap
 _IMAGES_AT_ONCE = 8
+_SERIAL_ELEMENTS = 32_000
+_PARALLEL_ELEMENTS = 1 << 25
 
 
 def quickshift(images: Tensor, kernel_size: float = 4.0, max_dist: float = 200.0, ratio: float = 0.2) -> Tensor:
@@ -101,32 +104,35 @@ def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:
 def _density(colours: Tensor, kernel_size: float, radius: int) -> Tensor:
     """The Parzen density (B, H, W) of every pixel among those of its window.
 
-    Each pair of pixels is visited once and counted for both.
+    Each pair of pixels is visited once and counted for both. On a CPU the work goes through the image in bands so small
+    that torch keeps each operation on one thread: thousands of short ones wait for each other on a busy machine.
     """
     _, _, height, width = colours.shape
-    scale = -0.5 / kernel_size**2
+    scale = -0.5 * math.log2(math.e) / kernel_size**2  # base 2, since torch.exp would start threads of its own
     scaled = [channel * math.sqrt(-scale) for channel in colours.unbind(1)]
     density = torch.ones_like(scaled[0])
+    band = max(1, _SERIAL_ELEMENTS // width) if colours.device.type == "cpu" else height
     for down in range(min(radius + 1, height)):
-        for right in range(-radius if down else 1, radius + 1):
-            if abs(right) >= width:
-                continue
-            here = (..., slice(0, height - down), slice(max(0, -right), width - max(0, right)))
-            there = (..., slice(down, height), slice(max(0, right), width - max(0, -right)))
-            exponent = torch.full_like(density[here], scale * (down * down + right * right))
-            for channel in scaled:
-                difference = channel[here] - channel[there]
-                exponent.addcmul_(difference, difference, value=-1)
-            kernel = exponent.exp_()
-            density[here] += kernel
-            density[there] += kernel
+        for right in range(max(-radius, 1 - width) if down else 1, min(radius + 1, width)):
+            left, beyond = max(0, -right), max(0, right)
+            for top in range(0, height - down, band):
+                bottom = min(top + band, height - down)
+                here = (..., slice(top, bottom), slice(left, width - beyond))
+                there = (..., slice(top + down, bottom + down), slice(beyond, width - left))
+                exponent = torch.full_like(density[here], scale * (down * down + right * right))
+                for channel in scaled:
+                    difference = channel[here] - channel[there]
+                    exponent.addcmul_(difference, difference, value=-1)
+                kernel = exponent.exp2_()
+                density[here] += kernel
+                density[there] += kernel
     return (density * _DENSITY_STEPS).round_() / _DENSITY_STEPS
 
 
 def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tensor]:
     """For every pixel the nearest one of higher density in its window and the squared distance, both (B, H·W).
 
-    Windows are searched in growing squares of offsets: a pixel that has found a neighbour nearer than every offset
+    Windows are searched in growing rings of offsets: a pixel that has found a neighbour nearer than every offset
     still to come is done, and most are done after the first.
     """
     count, _, height, width = colours.shape
@@ -136,7 +142,7 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     reach = offsets.square().sum(1)
     # a frame that is never denser than any pixel makes every window complete
     framed_density = torch.nn.functional.pad(density, [radius] * 4, value=-math.inf).flatten()
-    framed = torch.nn.functional.pad(colours, [radius] * 4).movedim(1, -1).reshape(-1, 3)
+    framed = [torch.nn.functional.pad(channel, [radius] * 4).flatten() for channel in colours.unbind(1)]
     framed_width, area = width + 2 * radius, (height + 2 * radius) * (width + 2 * radius)
     sample, row, column = torch.meshgrid(
         *(torch.arange(size, device=device) for size in (count, height, width)), indexing="ij"
@@ -148,21 +154,37 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     open_ = torch.arange(len(place), device=device)
     inner = 0
     for outer in sorted({min(ring, 2 * radius * radius) for ring in (2, 8, 32, 2 * radius * radius)}):
-        stage = offsets[(reach > inner) & (reach <= outer)]
+        stage = (reach > inner) & (reach <= outer)
         inner = outer
-        steps = stage[:, 0] * framed_width + stage[:, 1]
-        mine = place[open_]
-        other = mine[:, None] + steps
-        ahead = framed_density[other] - framed_density[mine][:, None]
-        apart = (framed[other] - framed[mine][:, None]).square_()
-        distance = apart[..., 0] + apart[..., 1] + apart[..., 2] + stage.square().sum(1)
-        distance = torch.where((ahead > 0) | ((ahead == 0) & (steps < 0)), distance, math.inf)
-        closest = distance.amin(1)
-        first = torch.where(distance == closest[:, None], other, place[-1]).amin(1)
-        better = (closest < best[open_]) | ((closest == best[open_]) & closest.isfinite() & (first < target[open_]))
-        target[open_] = torch.where(better, first, target[open_])
-        best[open_] = torch.where(better, closest, best[open_])
+        steps = offsets[stage, 0] * framed_width + offsets[stage, 1]
+        at_once = max(1, (_SERIAL_ELEMENTS if device.type == "cpu" else _PARALLEL_ELEMENTS) // len(steps))
+        for some in torch.split(open_, at_once):
+            closest, first = _closest(framed_density, framed, place.index_select(0, some), steps, reach[stage])
+            tie = (closest == best[some]) & closest.isfinite() & (first < target[some])
+            better = (closest < best[some]) | tie
+            target[some] = torch.where(better, first, target[some])
+            best[some] = torch.where(better, closest, best[some])
         open_ = open_[best[open_] > outer]
     inside = target % area
     parent = (inside // framed_width - radius) * width + inside % framed_width - radius
     return parent.reshape(count, -1), best.reshape(count, -1)
+
+
+def _closest(
+    density: Tensor, colours: Sequence[Tensor], mine: Tensor, steps: Tensor, reach: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The squared distance (P,) from pixels to the nearest of higher density among some steps, and the first such."""
+    other = mine[:, None] + steps
+
+    def difference(values: Tensor) -> Tensor:  # index_select where indexing would start threads for a few numbers
+        there = values.index_select(0, other.flatten()).reshape(other.shape)
+        return there.sub_(values.index_select(0, mine)[:, None])
+
+    ahead = difference(density)
+    distance = reach.double().expand(other.shape).clone()
+    for channel in colours:
+        apart = difference(channel)
+        distance.addcmul_(apart, apart)
+    distance = torch.where((ahead > 0) | ((ahead == 0) & (steps < 0)), distance, math.inf)
+    closest = distance.amin(1)
+    return closest, torch.where(distance == closest[:, None], other, len(density)).amin(1)

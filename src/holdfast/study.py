@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from holdfast import building
-from holdfast.building import BadParameter
 from holdfast.engine import Plan
 from holdfast.errors import UserError, nearest
+from holdfast.parameters import BadParameter, only_known
 from holdfast.run import check_device, make_plan
-from holdfast.zoo import check_model_name, load_model, open_source
+from holdfast.zoo import check_data_name, check_model_name, load_model, open_source
 
 KEYS = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device", "batch_size", "shard_size")
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last")
@@ -89,7 +89,7 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
     """Check the content of a study file; relative paths are relative to `folder`."""
     if not isinstance(content, Mapping):
         raise BadParameter(f"a study is a mapping with the keys {', '.join(KEYS)}", ())
-    _only_known(content, KEYS, "a study", ())
+    only_known(content, KEYS, "a study")
     if "model" in content and "models" in content:
         raise BadParameter("give either model or models, not both", ("model",))
     which = "model" if "model" in content else "models"
@@ -98,9 +98,9 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
             raise BadParameter(f"the study names no {key}", ())
     return Study(
         models=_sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)),
-        data=_sources(content["data"], "data", DATA_KEYS, lambda s: _data_source(s, folder)),
-        explainers=_inside("explainers", lambda: building.explainers(_named(content["explainers"]))),
-        evaluations=_inside("evaluations", lambda: building.evaluations(_named(content.get("evaluations", "stability")))),
+        data=_sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)),
+        explainers=_inside("explainers", lambda: building.explainers(content["explainers"])),
+        evaluations=_inside("evaluations", lambda: building.evaluations(content.get("evaluations", "stability"))),
         seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
         limit=limit if limit is not None else _whole(content, "limit", 1),
         device=content.get("device"),
@@ -109,23 +109,8 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
     )
 
 
-def _named(specs: Any) -> Any:
-    """A list may hold `{name: parameters}` entries with a further key `as`, the label in the table."""
-    if not isinstance(specs, list) or not any(isinstance(s, Mapping) and "as" in s for s in specs):
-        return specs
-    found: dict[str, Any] = {}
-    for place, spec in enumerate(specs):
-        label = spec.get("as") if isinstance(spec, Mapping) else None
-        bare = {k: v for k, v in spec.items() if k != "as"} if isinstance(spec, Mapping) else spec
-        label = str(label) if label else next(iter(building.explainers([bare])))
-        if label in found:
-            raise BadParameter(f"the label {label!r} is given twice", (place,))
-        found[label] = bare
-    return found
-
-
 def _sources(
-    given: Any, section: str, keys: Iterable[str], check: Callable[[str], str]
+    given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
 ) -> dict[str, dict[str, Any]]:
     """Names to {source, options}, from a string, a mapping, or a list of these."""
     found: dict[str, dict[str, Any]] = {}
@@ -135,10 +120,12 @@ def _sources(
         options = {"source": entry} if isinstance(entry, str) else entry
         if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
             raise BadParameter(f"{section} needs a name or a mapping with the key source, got {entry!r}", place)
-        _only_known(options, keys, f"an entry of {section}", place)
         source = options["source"]
         try:
+            only_known(options, keys, f"an entry of {section}")
             checked = {**options, "source": check(source)}
+        except BadParameter as error:
+            raise error.inside(*place) from error
         except UserError as error:
             raise BadParameter(str(error), place) from error
         name = str(checked.pop("name", None) or _short_name(source))
@@ -150,31 +137,11 @@ def _sources(
     return found
 
 
-def _data_source(source: str, folder: Path) -> str:
-    """A name as it is, a path made relative to the study file and checked to exist."""
-    if source.startswith(("bundled:", "python:")):
-        return source
-    path = (folder / Path(source).expanduser()).resolve()
-    if not path.exists():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        guess = nearest(path.name, siblings)
-        raise UserError(f"there is no file or folder {source!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
-    return str(path)
-
-
 def _short_name(source: str) -> str:
     if source.startswith("python:"):
         return source.rsplit(":", 1)[-1]
     _, _, rest = source.partition(":")
     return rest or Path(source).name
-
-
-def _only_known(given: Mapping[Any, Any], keys: Iterable[str], what: str, place: tuple[str | int, ...]) -> None:
-    for key in given:
-        if key not in keys:
-            guess = nearest(str(key), keys)
-            hint = f"; did you mean {guess[0]!r}?" if guess else "."
-            raise BadParameter(f"{what} has no key {str(key)!r}{hint} Allowed: {', '.join(keys)}", (*place, key))
 
 
 def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:
@@ -190,7 +157,7 @@ def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
     except BadParameter as error:
-        raise BadParameter(str(error), (section, *error.place)) from error
+        raise error.inside(section) from error
 
 
 def _line(node: Any, place: Iterable[str | int]) -> int:

@@ -76,6 +76,8 @@ class Stability:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is (B, C, H, W)."""
         if len(shape) != 4:
             raise UserError(f"stability perturbs images (C, H, W); this data has samples of shape {tuple(shape[1:])}")
+        for perturbation in self.perturbations:
+            perturbing.check(perturbation, shape[1:])
         size = shape[1] * shape[2] * shape[3]
         if self.k >= size:
             raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
@@ -170,7 +172,7 @@ class Stability:
         perturbed = self._profile(maps[place], valid)
         aligned = self._score(self._profile(moved, valid), perturbed)
         # Where every sample moves alike, a reference is moved once for all of them.
-        alike = 1 if not getattr(perturbation, "keyed", True) else len(ids)
+        alike = 1 if not getattr(perturbation, "stochastic", True) else len(ids)
         others = []
         for reference in subject.reference(explainer):
             other, _ = perturbation.move(reference.expand(alike, *reference.shape), ids[:alike], subject.seed)

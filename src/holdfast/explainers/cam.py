@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.gradient import rows_of, slices
+from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch
 
@@ -45,7 +45,8 @@ class Site:
             return features
         if self.layout == "channels_last":
             return features.permute(0, 3, 1, 2)
-        return features[:, -math.prod(self.grid) :].transpose(1, 2).unflatten(2, self.grid)
+        patches = features[:, -math.prod(self.grid) :].transpose(1, 2)
+        return patches.reshape(*patches.shape[:2], *self.grid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +94,11 @@ class GradCAM:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, C, H, W) for the classes `target` (B,)."""
-        inputs = model.inputs(batch).detach()
+        inputs = normalised(model, batch)
         self.check(model, inputs.shape[1:])
-        site = find_layer(model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1)))
+        site = find_layer(model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device))
         parts = [
-            self._rows(model, site, inputs[rows], rows_of(batch.aux, rows), target[rows])
+            self._rows(model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
             for rows in slices(len(inputs), model.rows)
         ]
         maps = F.interpolate(torch.cat(parts), size=inputs.shape[2:], mode="bilinear", align_corners=False)
@@ -106,8 +107,8 @@ class GradCAM:
     def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
         leaves: list[Tensor] = []
         with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
-            logits = model.logits(inputs, aux)
-        chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
+            logits = model.logits(inputs.clone(), aux)
+            chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
         gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
         if gradient is None:
             raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
@@ -144,7 +145,8 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
         # Unequal weights, so that the gradient does not vanish for a head whose rows sum to zero.
         readout = (logits * torch.arange(1, logits.shape[1] + 1, device=logits.device).cos()).sum()
     sizes = [tuple(s.given.shape[2:]) for s in seen if s.given is not None and s.given.ndim == 4]
-    prefix = getattr(model.module, "num_prefix_tokens", None)
+    counts = (getattr(part, "num_prefix_tokens", None) for part in model.module.modules())
+    prefix = next((count for count in counts if isinstance(count, int)), None)
     if layer is not None:
         model.layer(layer)
         site = next((_output_site(s, shape, sizes, prefix) for s in reversed(seen) if s.path == layer), None)
@@ -211,9 +213,12 @@ def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ..
     if given.ndim != 4:
         return None
     first, last = tuple(given.shape[2:]), tuple(given.shape[1:3])
-    is_last = _misfit(last, shape) < _misfit(first, shape) or (last == first and type(entry.module) is nn.LayerNorm)
+    # A subclass of LayerNorm may move the channels itself, as ConvNeXt's does.
+    over_last = type(entry.module) is nn.LayerNorm and len(entry.module.normalized_shape) == 1
+    last_fits = last[0] * shape[2] == last[1] * shape[1] and _misfit(first, shape) > 0
+    is_last = over_last or isinstance(entry.module, nn.Linear) or last_fits
     height, width = last if is_last else first
-    if height * width < 2:
+    if height * width < 2 or (min(height, width) == 1 and _misfit((height, width), shape) > 0):
         return None
     return Site(entry.path, "output", "channels_last" if is_last else "channels_first", (height, width))
 
@@ -300,7 +305,8 @@ def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
         if isinstance(values, Tensor):
             return leaf_for(values)
         place = next(i for i, v in enumerate(values) if isinstance(v, Tensor) and v.is_floating_point())
-        return type(values)((*values[:place], leaf_for(values[place]), *values[place + 1 :]))
+        parts = (*values[:place], leaf_for(values[place]), *values[place + 1 :])
+        return type(values)(*parts) if hasattr(values, "_fields") else type(values)(parts)
 
     def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
         if _first_tensor(args) is not None:

