@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
 from holdfast import Batch, Model, UserError
 from holdfast.explainers import cam
 from holdfast.explainers.cam import GradCAM, find_layer, token_grid
+from vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
 TARGET = torch.tensor([0, 1, 2])
 

@@ -149,10 +149,41 @@ class TestCaptum:
     @pytest.mark.parametrize("baseline", [0.0, 0.7])
     @pytest.mark.parametrize("act", [nn.ReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU])
     def test_deep_lift(self, act, baseline):
-        model = Model(cnn(act), mean=0.5, std=0.2)
+        net = cnn(act)
+        net[0].padding = (0, 0) if baseline else (1, 1)
+        net[3].padding = (1, 1) if baseline else (0, 0)
+        net[3].stride = (1, 1)
+        net[5] = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        model = Model(net, mean=0.5, std=0.2)
         x = model.inputs(SMALL)
         theirs = captum.attr.DeepLift(model.module).attribute(x, torch.full_like(x, baseline), TARGET)
         assert_close(DeepLift(baseline=baseline)(model, SMALL, TARGET, 0), theirs.detach())
+
+    @captum_warns
+    @pytest.mark.parametrize("seed", range(3))
+    def test_deep_lift_with_a_reference_that_varies_within_a_window(self, seed):
+        """A linear layer parts the non-linear ones: where two adjoin, Captum passes the first one the plain gradient
+        and the sum is lost. Captum also takes its fallback from the first sample of a batch, hence one by one."""
+
+        class Place(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.bias = nn.Parameter(numbers(1, 3, 12, 12, seed=9))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x + self.bias
+
+        layers = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 1), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3), nn.ReLU()]
+        net = seeded(nn.Sequential(Place(), *layers, nn.Conv2d(4, 4, 3), nn.Flatten()), seed)
+        model = Model(net, mean=0.5, std=0.2)
+        model.module[0].bias.copy_(3 * numbers(1, 3, 12, 12, seed=9))
+        for i in range(5):
+            x = model.inputs(SMALL[[i]])
+            theirs, gap = captum.attr.DeepLift(model.module).attribute(
+                x, torch.zeros_like(x), TARGET[[i]], return_convergence_delta=True
+            )
+            assert float(gap.abs()) < 1e-4
+            assert_close(DeepLift()(model, SMALL[[i]], TARGET[[i]], 0), theirs.detach())
 
     @captum_warns
     def test_guided_backprop(self):
@@ -163,10 +194,10 @@ class TestCaptum:
         torch.manual_seed(0)
         x = self.x[:1]
         theirs = captum.attr.GradientShap(MODEL.module).attribute(
-            x, torch.zeros_like(x), n_samples=4000, stdevs=0.2, target=TARGET[:1]
+            x, torch.zeros_like(x), n_samples=1000, stdevs=0.2, target=TARGET[:1]
         )
-        ours = GradientShap(samples=4000, sigma=0.2)(MODEL, SMALL[:1], TARGET[:1], 0)
-        assert_close(ours, theirs.detach(), 0.05)
+        ours = GradientShap(samples=1000, sigma=0.2)(MODEL, SMALL[:1], TARGET[:1], 0)
+        assert_close(ours, theirs.detach(), 0.08)
 
     def test_smoothgrad_family_agrees_in_the_mean(self):
         torch.manual_seed(0)
@@ -175,9 +206,9 @@ class TestCaptum:
         batch = Batch(("a",), self.x[:1])
         tunnel = captum.attr.NoiseTunnel(captum.attr.Saliency(net))
         for kind, ours in (("smoothgrad", SmoothGrad), ("smoothgrad_sq", SmoothGradSquared), ("vargrad", VarGrad)):
-            theirs = tunnel.attribute(batch.x, nt_type=kind, nt_samples=2000, stdevs=0.3, target=1, abs=False)
-            explainer = ours(samples=2000, sigma=0.3, relative=False)
-            assert_close(explainer(model, batch, torch.tensor([1]), 0), theirs.detach(), 0.1)
+            theirs = tunnel.attribute(batch.x, nt_type=kind, nt_samples=1000, stdevs=0.3, target=1, abs=False)
+            explainer = ours(samples=1000, sigma=0.3, relative=False)
+            assert_close(explainer(model, batch, torch.tensor([1]), 0), theirs.detach(), 0.12)
 
 
 def completeness_error(maps: Tensor, model: Model, batch: Batch, target: Tensor, baseline: float) -> float:

@@ -127,7 +127,7 @@ def _sources(
         except BadParameter as error:
             raise error.inside(*place) from error
         except UserError as error:
-            raise BadParameter(str(error), place) from error
+            raise BadParameter(str(error), place if isinstance(entry, str) else (*place, "source")) from error
         name = str(checked.pop("name", None) or _short_name(source))
         if name in found:
             raise BadParameter(f"{section} has two entries named {name!r}; give one of them another name", place)

@@ -236,28 +236,33 @@ def _averaged_pullback(compute: Callable[[Tensor], Tensor], x: Tensor, reference
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:
     """Δout = (max(out, ref) − ref) + (out − max(out, ref)): the first part goes to the input's winner in the window,
-    the second to the reference's, each as a share of Δin there. Shares of overlapping windows add up."""
+    the second to the reference's, each as a share of Δin there. Shares of overlapping windows add up.
+
+    Where the reference at the input's winner is as large as its own, as in every window of a constant one, that place
+    is the winner of both and passes the gradient on; a choice among equals would depend on rounding and orientation.
+    """
     dimensions = int(call.name[-2])
     indexed = getattr(F, f"{call.name}_with_indices")
     x = call.x.detach()
+    flat = torch.zeros_like(x).flatten(-dimensions)
 
     def winners(tensor: Tensor) -> tuple[Tensor, Tensor]:
         out, index = indexed(tensor, *call.parameters, **call.options)
-        return out, index.flatten(-dimensions)
+        return out.flatten(-dimensions), index.flatten(-dimensions)
 
-    out, index = winners(x)
-    base, base_index = winners(reference)
-    top = torch.maximum(out, base)
-    delta = _difference(x, reference)
+    with torch.no_grad():
+        (out, index), (base, base_index) = winners(x), winners(reference)
+        shared = reference.flatten(-dimensions).gather(-1, index) >= base - 1e-6 * base.abs()
+        gained = torch.where(shared, 0, (out - base).clamp_min(0))
+        lost = torch.where(shared, 0, (out - base).clamp_max(0))
+        delta = _difference(x, reference).flatten(-dimensions)
 
     def pullback(gradient: Tensor) -> Tensor:
-        def spread(values: Tensor, to: Tensor, onto: Tensor) -> Tensor:
-            return onto.scatter_add(-1, to, values.flatten(-dimensions))
-
-        empty = torch.zeros_like(x).flatten(-dimensions)
-        derivative = spread(gradient, index, empty)
-        shares = spread(gradient * (out - top), base_index, spread(gradient * (top - base), index, empty))
-        return torch.where(delta.abs() < 1e-10, derivative.view(x.shape), shares.view(x.shape) / delta)
+        gradient = gradient.flatten(-dimensions)
+        derivative = flat.scatter_add(-1, index, gradient)
+        direct = flat.scatter_add(-1, index, gradient * shared)
+        shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(-1, base_index, gradient * lost)
+        return torch.where(delta.abs() < 1e-10, derivative, direct + shares / delta).view(x.shape)
 
     return pullback
 

@@ -1,0 +1,80 @@
+"""A run that is killed again and again ends with the table of a run that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+KILLS = 10
+TESTS = Path(__file__).parents[1]
+STUDY = f"""
+model: python:{TESTS / "small.py"}:model
+data: python:{TESTS / "small.py"}:dataset
+explainers: [saliency, random, {{lime: {{samples: 100}}}}, {{smoothgrad: {{samples: 8}}}}]
+evaluations: [{{stability: {{perturbations: [fass-mild], k: 50}}}}]
+shard_size: 2
+"""
+
+
+def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=study.parent)
+
+
+def parts(out: Path) -> int:
+    return sum(1 for path in out.glob("parts/**/*.parquet") if not path.name.startswith("."))
+
+
+def sorted_bytes(out: Path) -> bytes:
+    """The whole table as text with every digit, in the order of its keys."""
+    return holdfast.read(out).table().to_csv(index=False, float_format="%.17g").encode()
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    process = start(study, whole)
+    assert process.wait(300) == 0, process.stderr.read().decode()
+    total = parts(whole)
+    moments = random.Random(0)
+    for number in range(KILLS):
+        process = start(study, killed)
+        goal = total * (number + moments.random()) / (KILLS + 1)
+        while process.poll() is None and parts(killed) < max(goal, 1):
+            time.sleep(0.005)
+        time.sleep(moments.random() * 0.1)
+        assert process.poll() is None, f"finished before kill {number}: {process.stderr.read().decode()}"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    assert parts(killed) < total, "nothing was left to finish"
+    process = start(study, killed)
+    assert process.wait(300) == 0, process.stderr.read().decode()
+    assert sorted_bytes(killed) == sorted_bytes(whole)
+    assert not list(killed.glob("**/.*.tmp"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY)
+    process = start(study, tmp_path / "run")
+    while process.poll() is None and parts(tmp_path / "run") < 2:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in said.decode()
+    assert "Traceback" not in said.decode()
+    assert parts(tmp_path / "run") >= 2

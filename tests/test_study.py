@@ -1,0 +1,125 @@
+"""A mistake in a study file is one message with its line, before any model is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import UserError
+from holdfast.study import read_study
+
+GOOD = """\
+seed: 3
+model: bundled:efficientnet-lite0
+data:
+  source: photos
+  size: 64
+explainers:
+  - saliency
+  - {integrated_gradients: {steps: 20}, as: IG}
+  - smoothgrad: {of: {integrated_gradients: {steps: 4}}, samples: 5}
+  - lime: {features: {patches: {size: 8}}}
+evaluations:
+  - stability:
+      perturbations:
+        - fass-mild
+        - rotation: {degrees: [10, 20]}
+      k: 0.01
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (80, 60), (200, 30, 30)).save(tmp_path / "photos" / "a.png")
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_study_is_read_whole(folder):
+    study = read_study(write(folder, GOOD))
+    assert list(study.explainers) == [
+        "saliency",
+        "IG",
+        "smoothgrad(of=integrated_gradients(steps=4), samples=5)",
+        "lime(features=patches(size=8))",
+    ]
+    assert len(study.evaluations["stability"].perturbations) == 7
+    assert study.seed == 3
+    assert study.data["photos"]["source"] == str(folder / "photos")
+    assert read_study(write(folder, GOOD), seed=9, limit=2).limit == 2
+    assert read_study(write(folder, GOOD), seed=9).seed == 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("  - saliency", "  - sailency", 7, ["'sailency'", "did you mean 'saliency'", "grad_cam"]),
+        ("steps: 20", "stepz: 20", 8, ["'stepz'", "did you mean 'steps'"]),
+        ("steps: 20", "steps: 0", 8, ["steps", "greater than", "got 0"]),
+        ("{steps: 4}", "{steps: many}", 9, ["steps", "'many'"]),
+        ("size: 8", "size: -8", 10, ["size", "-8"]),
+        ("patches:", "patchez:", 10, ["'patchez'", "did you mean 'patches'"]),
+        ("fass-mild", "fass-mlid", 14, ["'fass-mlid'", "did you mean 'fass-mild'"]),
+        ("degrees:", "degree:", 15, ["'degree'", "did you mean 'degrees'"]),
+        ("k: 0.01", "k: 0", 16, ["k", "got 0"]),
+        ("k: 0.01", "kk: 1", 16, ["'kk'", "did you mean 'k'"]),
+        ("stability:", "stabilty:", 12, ["'stabilty'", "did you mean 'stability'"]),
+        ("seed: 3", "seed: -3", 1, ["seed", "-3"]),
+        ("seed: 3", "seeds: 3", 1, ["'seeds'", "did you mean 'seed'"]),
+        ("source: photos", "source: photo", 4, ["photo", "photos"]),
+        ("size: 64", "sizes: 64", 5, ["'sizes'", "did you mean 'size'"]),
+        ("bundled:efficientnet-lite0", "bundeld:x", 2, ["'bundeld'", "did you mean 'bundled'"]),
+        ("bundled:efficientnet-lite0", "bundled:efficientnet-lite", 2, ["efficientnet-lite0"]),
+        ("  - saliency\n", "  - saliency\n  - saliency\n", 8, ["'saliency'", "twice"]),
+        ("explainers:", "explainer:", 6, ["'explainer'", "did you mean 'explainers'"]),
+    ],
+)
+def test_a_mistake_names_line_value_and_the_nearest_choice(folder, old, new, line, words):
+    path = write(folder, GOOD.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        read_study(path)
+    message = str(caught.value)
+    assert f"study.yaml, line {line}:" in message, message
+    for word in words:
+        assert word in message, message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [1, 2", ["line 1", "not YAML"]),
+        ("- just\n- a list\n", ["a study is a mapping"]),
+        ("", ["a study is a mapping"]),
+        ("model: x\nmodels: y\n", ["either model or models"]),
+        ("data: photos\nexplainers: [saliency]\n", ["names no model"]),
+        ("a: !!python/object/apply:os.system ['true']\n", ["not YAML"]),
+    ],
+)
+def test_what_is_not_a_study_is_refused(folder, text, words):
+    with pytest.raises(UserError) as caught:
+        read_study(write(folder, text))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_missing_study_names_its_nearest_neighbour(folder):
+    write(folder, GOOD)
+    with pytest.raises(UserError, match=r"did you mean 'study.yaml'"):
+        read_study(folder / "studdy.yaml")
+
+
+def test_python_code_needs_permission(folder):
+    text = GOOD.replace("bundled:efficientnet-lite0", "python:net.py:make")
+    (folder / "net.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(UserError, match="--allow-code"):
+        read_study(write(folder, text)).plan()
