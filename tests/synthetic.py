@@ -49,18 +49,17 @@ def table(
             for measure, value in measures.items():
                 if condition == "redraw" and "_" in measure:
                     continue
-                block = pd.DataFrame({"sample": [f"img/{i:04d}.jpg" for i in range(samples)]})
-                block["dataset"], block["model"], block["explainer"] = dataset, model, explainer
-                block["evaluation"], block["measure"] = "stability", measure
-                block["condition"], block["level"] = condition, level
-                block["value"] = np.where(status == "ok", value, np.nan)
-                block["low"] = block["high"] = np.nan
-                block["status"] = status
-                block["reason"] = np.select(
-                    [status == "flipped", status == "undefined"], ["prediction changed", "constant map"], ""
-                )
-                blocks.append(block)
-    return pd.concat(blocks, ignore_index=True)
+                scores = np.where(status == "ok", value, np.nan)
+                blocks.append((explainer, measure, condition, level, scores, status))
+    columns = dict(zip(("explainer", "measure", "condition", "level", "value", "status"), zip(*blocks), strict=True))
+    frame = pd.DataFrame({name: np.repeat(columns[name], samples) for name in ("explainer", "measure", "condition")})
+    frame["level"] = np.repeat(np.array(columns["level"], dtype=float), samples)
+    frame["value"], frame["status"] = np.concatenate(columns["value"]), np.concatenate(columns["status"])
+    frame["sample"] = [f"img/{i:04d}.jpg" for i in range(samples)] * len(blocks)
+    frame["dataset"], frame["model"], frame["evaluation"] = dataset, model, "stability"
+    frame["low"] = frame["high"] = np.nan
+    frame["reason"] = frame["status"].map({"ok": "", "flipped": "prediction changed", "undefined": "constant map"})
+    return frame
 
 
 def samples(n: int = 40, unreadable: int = 1, dataset: str = "photos", model: str = "mobilenet") -> pd.DataFrame:

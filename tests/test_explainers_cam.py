@@ -19,6 +19,15 @@ from vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, Transf
 TARGET = torch.tensor([0, 1, 2])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other cost more than these small networks do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def seeded(net: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -86,7 +95,6 @@ class TestConvolutional:
         model = Model(seeded(ConvNet()), mean=0.5, std=0.2)
         x = model.inputs(IMAGES)
         reference = captum.attr.LayerGradCam(model.module, model.layer(layer or "features"))
-        # A class whose map is positive somewhere, whatever the sample.
         theirs = reference.attribute(x, TARGET, relu_attributions=relu).detach()
         theirs = captum.attr.LayerAttribution.interpolate(theirs, (16, 16), "bilinear")
         assert_map(GradCAM(layer=layer, relu=relu)(model, IMAGES, TARGET, 0), theirs)

@@ -65,7 +65,7 @@ class Plain:
         lambda y: {"out": y, "aux": y * 0},
         lambda y: OrderedDict(loss=y.sum(), logits=y),
         lambda y: WithLogits(y * 0, y),
-        lambda y: Plain(y),
+        Plain,
     ],
     ids=["tensor", "tuple", "list", "dict", "dict with logits", "named tuple", "object"],
 )
@@ -232,6 +232,17 @@ def test_tied_weights_stay_tied() -> None:
     assert ours.first.weight is ours.second.weight
 
 
+def test_scripted_modules() -> None:
+    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(inplace=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(net)
+    model, samples = Model(scripted), batch(3, 6)
+    torch.testing.assert_close(logits(model, samples), net(samples.x).detach())
+    assert scripted.training and all(p.requires_grad for p in scripted.parameters())
+    assert not any(p.requires_grad for p in model.module.parameters())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_networks_of_other_precision(dtype: torch.dtype) -> None:
     net, samples = nn.Linear(6, 4).to(dtype), batch(3, 6)
@@ -280,9 +291,9 @@ def test_channels_of_mean_must_fit_the_data() -> None:
 
 
 def test_only_modules_are_wrapped() -> None:
-    with pytest.raises(UserError, match="was given a holdfast.Model"):
+    with pytest.raises(UserError, match=r"was given a holdfast\.Model"):
         Model(Model(nn.Identity()))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="needs a torch.nn.Module, got function"):
+    with pytest.raises(UserError, match=r"needs a torch\.nn\.Module, got function"):
         Model(lambda x: x)  # type: ignore[arg-type]
 
 
@@ -304,7 +315,7 @@ def test_layers_by_dotted_path() -> None:
     assert model.layer("body.conv") is model.module.body.conv
     with pytest.raises(UserError, match=r"net has no layer 'body.convv'; the nearest are body\.conv"):
         model.layer("body.convv")
-    with pytest.raises(UserError, match="the nearest are .*body.head"):
+    with pytest.raises(UserError, match=r"the nearest are .*body\.head"):
         model.layer("zzzzzz")
 
 

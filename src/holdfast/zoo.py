@@ -177,7 +177,8 @@ def _bundled(name: str) -> Parts:
 
 def _efficientnet_lite0() -> Parts:
     net = bundled.efficientnet_lite0()
-    return Parts(net, bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD, channels_last=True)
+    mean, std = bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD
+    return Parts(net, mean, std, bundled.imagenet_names(), channels_last=True)
 
 
 def _torchvision(name: str) -> Parts:

@@ -139,6 +139,7 @@ def _section(
     here &= table["evaluation"] == found.cube.evaluation
     own = samples[(samples["dataset"] == found.dataset) & (samples["model"] == found.model)]
     pictures = [item for item in shown if (item.dataset, item.model) == (found.dataset, found.model)]
+    here &= table["sample"].isin({item.sample for item in pictures})
     tests = _test_rows(found)
     cells = found.cells()
     numbers = []

@@ -1,0 +1,157 @@
+"""Data that is in memory already: tensors, arrays, and the items of a map-style Dataset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from holdfast import images
+from holdfast.data.dataset import Data, How, Reader, Sample, attempt, numbered, whole_label, whole_labels
+from holdfast.errors import UserError
+
+_SAMPLED_ITEMS = 64
+FLATTENED = {784: (1, 28, 28), 3072: (3, 32, 32), 12288: (3, 64, 64), 27648: (3, 96, 96), 150528: (3, 224, 224)}
+
+
+def open_arrays(
+    name: str,
+    x: Tensor | np.ndarray[Any, Any],
+    how: How,
+    *,
+    labels: Iterable[Any] | None = None,
+    ids: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    aux: Mapping[str, Tensor] | None = None,
+) -> Data:
+    x = _as_tensor(x)
+    if how.shape is not None:
+        x = reshaped(x, how.shape)
+    if x.ndim < 2:
+        raise UserError(f"{name!r} has shape {tuple(x.shape)}; samples go along the first axis and need one more")
+    if x.ndim == 4:
+        x = images.check_pixels(x, f"{name!r}", any_channels=how.shape is not None)
+        x = x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
+    else:
+        x = checked_array(x, name, how)
+    x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
+    return Data(
+        name=name,
+        ids=numbered(len(x)) if ids is None else tuple(ids),
+        readers=partial(_array_readers, x, aux),
+        content=partial(_array_content, x, aux, how),
+        kind="image" if x.ndim == 4 else "array",
+        shape=tuple(x.shape[1:]),
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+    )
+
+
+def _as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"an array of numbers was expected, got dtype {x.dtype}")
+    return torch.from_numpy(np.require(x.astype(x.dtype.newbyteorder("="), copy=False), requirements=["C", "W"]))
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if x.ndim < 1 or math.prod(x.shape[1:]) != math.prod(shape):
+        raise UserError(f"shape={list(shape)} does not fit samples of shape {tuple(x.shape[1:])}")
+    return x.reshape(len(x), *shape)
+
+
+def checked_array(x: Tensor, name: str, how: How) -> Tensor:
+    if how.arrays is not None:
+        raise UserError(f"size={how.arrays} is for pictures, but {name!r} has samples of shape {tuple(x.shape[1:])}")
+    picture = FLATTENED.get(x.shape[1]) if x.ndim == 2 and how.shape is None else None
+    if picture is not None:
+        raise UserError(
+            f"{name!r} has rows of {x.shape[1]} numbers, which look like flattened pictures of {picture}; "
+            f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
+        )
+    if not x.is_floating_point():
+        raise UserError(f"{name!r} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers")
+    if not bool(torch.isfinite(x).all()):
+        raise UserError(f"{name!r} has values that are not finite (NaN or infinite)")
+    return x.to(torch.float32)
+
+
+def _array_readers(x: Tensor, aux: Mapping[str, Tensor], positions: Sequence[int]) -> list[Reader]:
+    return [partial(Sample, x[i], None, {key: value[i] for key, value in aux.items()}) for i in positions]
+
+
+def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> Iterator[bytes]:
+    yield repr(how).encode()
+    for key, tensor in {"": x, **aux}.items():
+        yield f"{key}|{tensor.dtype}|{tuple(tensor.shape[1:])}".encode()
+        for start in range(0, n, 256):
+            rows = tensor[start : min(start + 256, n)].contiguous()
+            yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def open_dataset(dataset: Any, how: How) -> Data:
+    name, n = type(dataset).__name__, len(dataset)
+    ids = getattr(dataset, "ids", None)
+    if ids is not None and len(ids) != n:
+        raise UserError(f"{name} has {n} items but {len(ids)} ids")
+    return Data(
+        name=name,
+        ids=numbered(n) if ids is None else tuple(map(str, ids)),
+        readers=partial(_item_readers, dataset, how),
+        content=partial(_item_content, dataset, how),
+        kind="image",
+    ).knowing_shape()
+
+
+def _item_readers(dataset: Any, how: How, positions: Sequence[int]) -> list[Reader]:
+    return [partial(_item, dataset, how, i) for i in positions]
+
+
+def _item(dataset: Any, how: How, position: int) -> Sample:
+    what = f"item {position} of {type(dataset).__name__}"
+    value, label = _x_and_label(dataset[position], what)
+    label = None if label is None else whole_label(label, f"the label of {what}")
+    if isinstance(value, Image.Image):
+        return Sample(images.decode(value, how.pictures, how.resize), label)
+    if not isinstance(value, Tensor | np.ndarray):
+        raise UserError(f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected")
+    x = _as_tensor(value).detach().cpu()[None]
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError("values that are not finite (NaN or infinite)")
+    if how.shape is not None:
+        x = reshaped(x, how.shape)
+    if x.ndim != 4:
+        return Sample(checked_array(x, what, how)[0], label)
+    x = images.check_pixels(x, what, any_channels=how.shape is not None)
+    return Sample((x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize))[0], label)
+
+
+def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        x = next((item[key] for key in ("image", "x", "pixel_values") if key in item), None)
+        if x is None:
+            raise UserError(f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected")
+        return x, next((item[key] for key in ("label", "labels") if key in item), None)
+    if isinstance(item, tuple | list):
+        if not item:
+            raise UserError(f"{what} is empty")
+        return item[0], item[1] if len(item) > 1 else None
+    return item, None
+
+
+def _item_content(dataset: Any, how: How, n: int) -> Iterator[bytes]:
+    yield repr((how, n)).encode()
+    for position in sorted({round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}):
+        sample = attempt(partial(_item, dataset, how, position))
+        if isinstance(sample, Sample):
+            yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()
+            yield sample.x.contiguous().numpy().tobytes()
+        else:
+            yield f"{position}|{type(sample).__name__}".encode()

@@ -1,0 +1,192 @@
+"""A data set: stable ids, and samples that are read when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from holdfast import images
+from holdfast.errors import UserError
+from holdfast.images import Resize
+from holdfast.types import Batch
+
+Size = int | Literal["auto"] | None
+_PEEK = 8
+_ID_DIGITS = 4
+
+
+class Sample(NamedTuple):
+    """One decoded sample: `x` without a batch axis, its label (None: not known) and further tensors."""
+
+    x: Tensor
+    label: int | None = None
+    aux: Mapping[str, Tensor] = {}
+
+
+Reader = Callable[[], Sample]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What came of reading some samples: the readable ones in order, and why the others (by id) are not."""
+
+    batch: Batch
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A data set: ids that never change, and a way to read the samples behind them.
+
+    `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
+    [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
+    `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
+
+    >>> from holdfast.data import open_data
+    >>> data = open_data(torch.rand(5, 3, 8, 8), name="noise")
+    >>> data.ids, data.shape, data.kind
+    (('0000', '0001', '0002', '0003', '0004'), (3, 8, 8), 'image')
+    >>> data.load([4, 0]).batch.ids, len(data.limit(2))
+    (('0004', '0000'), 2)
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    readers: Callable[[Sequence[int]], Sequence[Reader]]
+    content: Callable[[int], Iterable[bytes]]
+    kind: Literal["image", "array"]
+    shape: tuple[int, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    labels: tuple[int, ...] | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            raise UserError(f"the data {self.name!r} is empty")
+        repeated = [name for name, count in Counter(self.ids).items() if count > 1]
+        if repeated:
+            raise UserError(f"ids must be unique, but {self.name!r} repeats {', '.join(map(repr, repeated[:5]))}")
+        if self.labels is not None and len(self.labels) != len(self.ids):
+            raise UserError(f"{self.name!r} has {len(self.ids)} samples but {len(self.labels)} labels were given")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def limit(self, n: int) -> Data:
+        """The first n samples, or all when there are fewer."""
+        if n < 1:
+            raise UserError(f"limit must be at least 1, got {n}")
+        return replace(self, ids=self.ids[:n], labels=None if self.labels is None else self.labels[:n])
+
+    def load(self, positions: Sequence[int]) -> Loaded:
+        """Read the samples at `positions`, in that order.
+
+        `batch.x` is (B, *shape) float32 and `batch.label` (B,) int64 or None; unreadable samples are in `errors`.
+        """
+        outcomes = self._read(positions)
+        errors = {self.ids[i]: images.reason(o) for i, o in outcomes if not isinstance(o, Sample)}
+        read = [(self.ids[i], self._labelled(i, o)) for i, o in outcomes if isinstance(o, Sample)]
+        if not read:
+            return Loaded(Batch(ids=(), x=torch.empty(0, *(self.shape or (0,)))), errors)
+        first, shape = (read[0][0], tuple(read[0][1].x.shape)) if self.shape is None else (self.name, self.shape)
+        for name, sample in read:
+            if tuple(sample.x.shape) != shape:
+                raise UserError(
+                    f"samples must share one shape: {first!r} has {shape} but {name!r} has {tuple(sample.x.shape)}; "
+                    "for pictures give a size"
+                )
+        samples = [sample for _, sample in read]
+        known = any(sample.label is not None for sample in samples)
+        label = torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
+        aux = {key: torch.stack([s.aux[key] for s in samples]) for key in samples[0].aux}
+        return Loaded(Batch(tuple(name for name, _ in read), torch.stack([s.x for s in samples]), aux, label), errors)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the ids, the labels given, how samples are prepared, and the content.
+
+        Content is every byte of tensors, arrays and `.npz`; size and the first and last 64 KiB of each file;
+        up to 64 evenly spaced items of a Dataset. A Dataset whose items are random has no stable fingerprint.
+        """
+        digest = hashlib.sha256(repr((self.ids, self.labels)).encode())
+        for part in self.content(len(self)):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.hexdigest()
+
+    def _read(self, positions: Sequence[int]) -> list[tuple[int, Sample | Exception]]:
+        # The filter is set once, outside the worker threads, because the list of filters is shared by all threads.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata in a picture that can be read
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            readers = self.readers(positions)
+            if self.threads == 1 or len(readers) == 1:
+                return list(zip(positions, map(attempt, readers), strict=True))
+            with ThreadPoolExecutor(self.threads) as pool:
+                return list(zip(positions, pool.map(attempt, readers), strict=True))
+
+    def _labelled(self, position: int, sample: Sample) -> Sample:
+        return sample if self.labels is None else sample._replace(label=self.labels[position])
+
+    def knowing_shape(self) -> Data:
+        """With kind and shape taken from the first sample that can be read, among a few."""
+        for position in range(min(_PEEK, len(self))):
+            sample = self._read([position])[0][1]
+            if isinstance(sample, Sample):
+                kind: Literal["image", "array"] = "image" if sample.x.ndim == 3 else "array"
+                return replace(self, kind=kind, shape=tuple(sample.x.shape))
+        return self
+
+
+def attempt(reader: Reader) -> Sample | Exception:
+    try:
+        return reader()
+    except UserError:
+        raise
+    except images.READ_ERRORS as error:
+        return error
+
+
+class How(NamedTuple):
+    """How samples are prepared; its text is part of the fingerprint."""
+
+    arrays: int | None
+    pictures: int | None
+    resize: Resize
+    shape: tuple[int, ...] | None
+
+
+def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None) -> How:
+    return How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
+
+
+def numbered(n: int) -> tuple[str, ...]:
+    return tuple(str(i).zfill(max(_ID_DIGITS, len(str(n - 1)))) for i in range(n))
+
+
+def whole_label(value: Any, what: str) -> int:
+    """A label as an int; None, a missing one, is −1."""
+    if value is None:
+        return -1
+    single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
+    number = value.item() if single else value
+    if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
+        raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
+    return int(number)
+
+
+def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | None:
+    return (
+        None if values is None else tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
+    )

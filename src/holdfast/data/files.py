@@ -1,0 +1,295 @@
+"""Data in files: folders of pictures, `.npz` and Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast import images
+from holdfast.data.arrays import FLATTENED, open_arrays, reshaped
+from holdfast.data.dataset import Data, How, Reader, Sample, numbered, whole_labels
+from holdfast.errors import UserError, nearest
+
+Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
+_END = 64 * 1024
+
+
+def existing(path: Path) -> Path:
+    """The absolute path of something that is there; otherwise an error with the names most like it.
+
+    >>> existing(Path(".")).is_absolute()
+    True
+    """
+    path = path.absolute()
+    if path.exists():
+        return path
+    missing = next(p for p in (path, *path.parents) if p.parent.is_dir())
+    close = nearest(missing.name, (p.name for p in missing.parent.iterdir()), n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else "nothing there has a similar name"
+    raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
+
+
+def open_path(path: Path, how: How) -> Data:
+    if existing(path).is_dir():
+        return _open_folder(path, how)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return _open_npz(path, how)
+    if suffix in (".parquet", ".pq"):
+        return _open_parquet(path, how)
+    if suffix in images.suffixes():
+        return open_pictures(path.stem, [path], [path.name], how)
+    raise UserError(f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz or .parquet")
+
+
+def _open_folder(root: Path, how: How) -> Data:
+    """Pictures below `root`, by relative path; classes are the top-level folders when every picture is in one."""
+    found = sorted((path.relative_to(root).as_posix(), path) for path in _pictures(root))
+    if not found:
+        raise UserError(f"the folder {str(root)!r} has no pictures (looked below it for {_examples()})")
+    tops = [name.split("/")[0] if "/" in name else None for name, _ in found]
+    labels, names = None, None
+    if None not in tops:
+        names = sorted({_readable(top) for top in tops if top is not None})
+        labels = [names.index(_readable(top)) for top in tops if top is not None]
+    ids = [_readable(name) for name, _ in found]
+    return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
+
+
+def _pictures(root: Path) -> Iterator[Path]:
+    seen = set()
+    for folder, inner, files in os.walk(root, followlinks=True):
+        seen.add(os.path.realpath(folder))
+        inner[:] = sorted(
+            d for d in inner if not d.startswith(".") and os.path.realpath(os.path.join(folder, d)) not in seen
+        )
+        for file in files:
+            if not file.startswith(".") and os.path.splitext(file)[1].lower() in images.suffixes():
+                yield Path(folder, file)
+
+
+def _examples() -> str:
+    return ", ".join(s for s in (".jpg", ".png", ".webp", ".tif", ".bmp") if s in images.suffixes()) + ", …"
+
+
+def _readable(name: str) -> str:
+    """A file name as valid Unicode, whatever bytes it has on disk."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def open_pictures(
+    name: str,
+    paths: Sequence[Path],
+    ids: Sequence[str],
+    how: How,
+    labels: Sequence[int] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Pictures in files; the fingerprint looks at the size and both ends of each."""
+    return _encoded(name, ids, partial(_pick, paths), partial(_file_content, paths, how), how, labels, class_names)
+
+
+def _encoded(
+    name: str,
+    ids: Sequence[str],
+    fetch: Fetch,
+    content: Callable[[int], Iterable[bytes]],
+    how: How,
+    labels: Iterable[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Pictures that are decoded in threads: Pillow lets others run while it works."""
+    data = Data(
+        name=name,
+        ids=tuple(ids),
+        readers=partial(_decoders, fetch, how),
+        content=content,
+        kind="image",
+        shape=None if how.pictures is None else (3, how.pictures, how.pictures),
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+        threads=min(8, os.cpu_count() or 1),
+    )
+    return data.knowing_shape() if data.shape is None else data
+
+
+def _decoders(fetch: Fetch, how: How, positions: Sequence[int]) -> list[Reader]:
+    return [partial(_decode, source, how) for source in fetch(positions)]
+
+
+def _decode(source: Path | bytes | Exception, how: How) -> Sample:
+    if isinstance(source, Exception):
+        raise source
+    return Sample(images.decode(source, how.pictures, how.resize))
+
+
+def _pick(paths: Sequence[Path], positions: Sequence[int]) -> list[Path | bytes | Exception]:
+    return [paths[i] for i in positions]
+
+
+def _file_content(paths: Sequence[Path], how: How, n: int) -> Iterator[bytes]:
+    yield repr(how).encode()
+    for path in paths[:n]:
+        try:
+            yield _ends(path)
+        except OSError as error:  # reading it will fail too, and is recorded then
+            yield type(error).__name__.encode()
+
+
+def _ends(path: Path) -> bytes:
+    """Size, first and last 64 KiB of a file."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        head = file.read(_END)
+        file.seek(max(len(head), size - _END))
+        return size.to_bytes(8, "little") + head + file.read(_END)
+
+
+def _open_npz(path: Path, how: How) -> Data:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {key: archive[key] for key in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {str(path)!r} as .npz of plain arrays: {error}") from error
+    labels = next((found[key] for key in ("y", "label", "labels") if key in found), None)
+    ids = next((tuple(map(str, found[key].tolist())) for key in ("ids", "id") if key in found), None)
+    names = tuple(map(str, found["classes"].tolist())) if "classes" in found else None
+    if "jpeg" in found and "offsets" in found:
+        return _open_blobs(path, found["jpeg"], found["offsets"], how, labels, ids, names)
+    x = next((found[key] for key in ("x", "images", "data") if key in found), None)
+    if x is None:
+        raise UserError(
+            f"{str(path)!r} has arrays {', '.join(found) or 'none'}; one of x, images, data was expected, "
+            "or jpeg with offsets"
+        )
+    if x.dtype == np.uint8:
+        x = _bytes_as_pixels(torch.from_numpy(x), str(path), how)
+    return open_arrays(path.stem, x, how, labels=labels, ids=ids, class_names=names)
+
+
+def _bytes_as_pixels(x: Tensor, what: str, how: How) -> Tensor:
+    """Bytes 0–255 as (N, C, H, W) floats: channels moved forward, alpha laid over white, a grey axis added."""
+    if how.shape is not None:
+        return reshaped(x, how.shape).to(torch.float32) / 255
+    if x.ndim == 3:
+        x = x[:, None]
+    if x.ndim != 4:
+        shape = FLATTENED.get(x.shape[1]) if x.ndim == 2 else None
+        example = f"shape={list(shape)}" if shape else "shape=[3, height, width]"
+        raise UserError(f"{what!r} holds bytes of shape {tuple(x.shape)}: say what each row is, for instance {example}")
+    if x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        x = x.permute(0, 3, 1, 2)
+    pixels = x.to(torch.float32) / 255
+    return images.over_white(pixels) if pixels.shape[1] == 4 else pixels
+
+
+def _open_blobs(
+    path: Path,
+    blob: np.ndarray[Any, Any],
+    offsets: np.ndarray[Any, Any],
+    how: How,
+    labels: Iterable[Any] | None,
+    ids: Sequence[str] | None,
+    names: Sequence[str] | None,
+) -> Data:
+    """Encoded pictures end to end: picture i is the bytes offsets[i] to offsets[i + 1]."""
+    whole = offsets.ndim == 1 and offsets.dtype.kind in "iu" and blob.ndim == 1 and blob.dtype == np.uint8
+    if not whole or len(offsets) < 2 or offsets[0] < 0 or offsets[-1] > len(blob) or (np.diff(offsets) < 0).any():
+        raise UserError(
+            f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
+        )
+    ids = numbered(len(offsets) - 1) if ids is None else ids
+    return _encoded(
+        path.stem, ids, partial(_slices, blob, offsets), partial(_blob_content, blob, offsets, how), how, labels, names
+    )
+
+
+def _slices(
+    blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], positions: Sequence[int]
+) -> list[Path | bytes | Exception]:
+    return [blob[offsets[i] : offsets[i + 1]].tobytes() for i in positions]
+
+
+def _blob_content(blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], how: How, n: int) -> Iterator[bytes]:
+    yield repr(how).encode()
+    yield np.diff(offsets[: n + 1]).astype(np.int64).tobytes()
+    yield blob[offsets[0] : offsets[n]].tobytes()
+
+
+def _open_parquet(path: Path, how: How) -> Data:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, n = file.schema_arrow, file.metadata.num_rows
+            sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+            if "image" not in schema.names:
+                raise UserError(f"{str(path)!r} has columns {', '.join(schema.names)}; a column `image` was expected")
+            kind = schema.field("image").type
+            struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+            if not struct and not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+                raise UserError(f"{str(path)!r}: `image` is {kind}; binary or a struct with `bytes` was expected")
+            small = {
+                key: file.read(columns=[key]).column(0).to_pylist() for key in ("id", "label") if key in schema.names
+            }
+            ids = small.get("id")
+            if ids is None and struct and kind.get_field_index("path") >= 0:
+                paths = [row["path"] for row in file.read(columns=["image.path"]).column(0).to_pylist()]
+                ids = paths if None not in paths and len(set(paths)) == n else None
+    except pa.ArrowException as error:
+        raise UserError(f"cannot read {str(path)!r} as Parquet: {error}") from error
+    return _encoded(
+        path.stem,
+        numbered(n) if ids is None else tuple(map(str, ids)),
+        partial(_rows, path, (0, *accumulate(sizes))),
+        partial(_parquet_content, path, how),
+        how,
+        small.get("label"),
+        _hub_names(schema.metadata),
+    )
+
+
+def _hub_names(metadata: Mapping[bytes, bytes] | None) -> tuple[str, ...] | None:
+    """The class names that Hugging Face's writer stores beside the schema."""
+    stored = json.loads((metadata or {}).get(b"huggingface", b"{}"))
+    names = stored.get("info", {}).get("features", {}).get("label", {}).get("names")
+    return None if names is None else tuple(map(str, names))
+
+
+def _rows(path: Path, starts: Sequence[int], positions: Sequence[int]) -> list[Path | bytes | Exception]:
+    """The encoded pictures at `positions`; each row group that holds one is read once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found: dict[int, bytes | Exception] = {}
+    with pq.ParquetFile(path) as file:
+        for group in sorted({bisect_right(starts, i) - 1 for i in positions}):
+            wanted = [i for i in positions if starts[group] <= i < starts[group + 1]]
+            try:
+                column = file.read_row_group(group, columns=["image"]).column(0)
+            except (OSError, pa.ArrowException) as error:
+                found |= dict.fromkeys(wanted, OSError(f"row group {group} cannot be read: {error}"))
+                continue
+            for i in wanted:
+                value = column[i - starts[group]].as_py()
+                value = value["bytes"] if isinstance(value, dict) else value
+                found[i] = ValueError("the row has no image bytes") if value is None else value
+    return [found[i] for i in positions]
+
+
+def _parquet_content(path: Path, how: How, n: int) -> Iterator[bytes]:
+    yield repr(how).encode()
+    yield _ends(path)
