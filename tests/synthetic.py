@@ -51,7 +51,9 @@ def table(
                     continue
                 scores = np.where(status == "ok", value, np.nan)
                 blocks.append((explainer, measure, condition, level, scores, status))
-    columns = dict(zip(("explainer", "measure", "condition", "level", "value", "status"), zip(*blocks), strict=True))
+    columns = dict(
+        zip(("explainer", "measure", "condition", "level", "value", "status"), zip(*blocks, strict=True), strict=True)
+    )
     frame = pd.DataFrame({name: np.repeat(columns[name], samples) for name in ("explainer", "measure", "condition")})
     frame["level"] = np.repeat(np.array(columns["level"], dtype=float), samples)
     frame["value"], frame["status"] = np.concatenate(columns["value"]), np.concatenate(columns["status"])

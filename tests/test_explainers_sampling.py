@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,14 @@ from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_c
 from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
 from holdfast.models import Model
 from holdfast.types import Batch, label_of
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # thousands of tiny passes: threads would only wait for each other
+    yield
+    torch.set_num_threads(threads)
 
 
 class Curved(nn.Module):
@@ -55,7 +63,7 @@ def score(model: Model, inputs: Tensor, target: int, readout: str) -> Tensor:
 SMALL = Superpixels(kernel_size=1.0, max_dist=4.0)
 EXPLAINERS: list[Any] = [
     Lime(samples=40, features=SMALL),
-    Lime(samples=30, features=Patches(size=4), fill="mean"),
+    Lime(samples=30, features=Patches(size=5), fill="mean"),
     KernelShap(samples=60, features=Patches(size=4)),
     KernelShap(samples=80, features=SMALL, fill=0.5, readout="probability"),
     Occlusion(window=5, stride=3),
@@ -143,6 +151,15 @@ def test_lime_recovers_a_linear_model_as_the_penalty_vanishes() -> None:
     expected = nn.functional.avg_pool2d(effect, 2).sum(1, keepdim=True) * 4
     torch.testing.assert_close(maps[:, :1, ::2, ::2], expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(maps[:, :, ::2, ::2], maps[:, :, 1::2, 1::2])
+
+
+@pytest.mark.parametrize("explainer", EXPLAINERS[:4], ids=label_of)
+def test_a_model_that_ignores_its_input_has_a_map_of_exact_zeros(explainer: Any) -> None:
+    class Deaf(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor([[0.1, 0.2, 0.7]]).expand(len(x), 3)
+
+    assert not explainer(Model(Deaf()), images(), torch.tensor([0, 1, 2, 1]), seed=0).any()
 
 
 def test_lime_masks_keep_all_once_and_half_on_average_and_agree_across_numbers_of_features() -> None:
@@ -325,7 +342,7 @@ def test_series_and_columns_with_auxiliary_tensors() -> None:
 )
 def test_what_cannot_work_is_refused_before_any_pass(explainer: Any, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        explainer.check(None, shape)
+        explainer.check(None, shape[1:])
 
 
 def test_parameters_are_validated_and_features_given_by_name() -> None:

@@ -611,3 +611,11 @@ def test_draws_are_the_same_in_another_process() -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     here = GaussianNoise()(Batch(ids=("a",), x=torch.full((1, 1, 2, 2), 0.5)), seed=3)
     assert printed.strip() == str(here.flatten().tolist())
+
+
+def test_a_flat_region_stays_flat_to_the_last_bit_when_moved():
+    maps = torch.full((1, 2, 24, 24), 0.1234567)
+    maps[:, :, 12:] = -7.654321
+    moved, valid = Rotation(degrees=17).move(maps, ("a",), seed=0)
+    inside = moved[valid.expand_as(moved)]
+    assert set(inside[(inside > 0.1) & (inside < 0.13)].tolist()) == {maps[0, 0, 0, 0].item()}

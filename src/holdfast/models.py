@@ -22,7 +22,7 @@ class Model:
     The module is copied in structure and shares its weights with the original, so eval mode, frozen parameters and
     out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
     inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
-    through the network; the engine lowers it when memory runs out.
+    through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     >>> model = Model(net, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -73,6 +73,16 @@ class Model:
         """Move the network; the user's own object stays where it is."""
         self.module.to(device)
         return self
+
+    @property
+    def mean(self) -> list[float] | None:
+        """What is subtracted from each channel, None when nothing is."""
+        return None if self._mean is None else self._mean.tolist()
+
+    @property
+    def std(self) -> list[float] | None:
+        """What each channel is divided by, None when by nothing."""
+        return None if self._std is None else self._std.tolist()
 
     @property
     def device(self) -> torch.device:

@@ -139,7 +139,7 @@ def make_plan(
         if value is not None and value < 1:
             raise UserError(f"{what} must be at least 1, got {value}")
     for source in data.values():
-        shape = (1, *sample_shape(source))
+        shape = sample_shape(source)
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
@@ -200,7 +200,12 @@ def describe(plan: Plan) -> dict[str, Any]:
     """The study as plain data: what the manifest stores and what must agree when a run is resumed."""
     models = {}
     for name, model in plan.models.items():
-        models[name] = {"fingerprint": model.fingerprint, "untrained_head": model.untrained_head()}
+        models[name] = {
+            "fingerprint": model.fingerprint,
+            "mean": model.mean,
+            "std": model.std,
+            "untrained_head": model.untrained_head(),
+        }
     datasets = {}
     for name, source in plan.data.items():
         datasets[name] = {"fingerprint": source.fingerprint, "samples": len(source.ids)}

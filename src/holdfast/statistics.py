@@ -212,8 +212,10 @@ def summary(
     for cube in arrange(table):
         counts = _counts(len(cube.samples), resamples, seed)
         for e, explainer in enumerate(cube.explainers):  # one explainer at a time bounds the memory
+            stacked = _resample(np.concatenate([v[e] for v in cube.values.values()]), counts)
+            draws = dict(zip(cube.values, np.split(stacked, len(cube.values), axis=1), strict=True))
             for measure in cube.measures:
-                block = _measure_block(cube, e, measure, counts, level)
+                block = _measure_block(cube, e, measure, draws, level)
                 block.update(cube.key, evaluation=cube.evaluation, explainer=explainer, measure=measure)
                 block["noise_floor"] = _mean(cube.floor[measure][e]) if measure in cube.floor else math.nan
                 attempted = (cube.status[e] >= 0).any(-1)
@@ -230,30 +232,27 @@ _MEANS = ["mean", "low", "high", "chance", "calibrated", "calibrated_low", "cali
 _MEANS += ["aligned_chance", "aligned_calibrated", "aligned_calibrated_low", "aligned_calibrated_high"]
 
 
-def _measure_block(cube: Cube, e: int, measure: str, counts: NDArray[np.float32], level: float) -> dict[str, Any]:
-    columns = [cube.values[measure + s][e] if measure + s in cube.values else None for s in ("", *SUFFIXES[::-1])]
-    mean, chance, aligned, aligned_chance = (
-        np.full(len(cube.conditions), np.nan) if v is None else _mean(v) for v in columns
-    )
-    draws, chance_draws, aligned_draws, aligned_chance_draws = (
-        None if v is None else _resample(v, counts) for v in columns
-    )
+def _measure_block(cube: Cube, e: int, measure: str, draws: dict[str, Array], level: float) -> dict[str, Any]:
+    names = [measure + suffix for suffix in ("", "_chance", "_aligned", "_aligned_chance")]
+    nothing = np.full(len(cube.conditions), np.nan)
+    mean, chance, aligned, aligned_chance = (_mean(cube.values[n][e]) if n in cube.values else nothing for n in names)
+    drawn, chance_drawn, aligned_drawn, aligned_chance_drawn = (draws.get(name) for name in names)
     few = np.isfinite(cube.values[measure][e]).sum(-1) < 2
 
     def interval(sampled: Array | None) -> tuple[Array, Array]:
-        low, high = _percentiles(sampled, level) if sampled is not None else (np.full(len(few), np.nan),) * 2
+        low, high = _percentiles(sampled, level) if sampled is not None else (nothing, nothing)
         return np.where(few, np.nan, low), np.where(few, np.nan, high)
 
     def calibrated(score: Array | None, by: Array | None) -> Array | None:
         return None if score is None or by is None else _calibrate(score, by)
 
-    low, high = interval(draws)
-    calibrated_low, calibrated_high = interval(calibrated(draws, chance_draws))
-    moved_low, moved_high = interval(calibrated(aligned_draws, aligned_chance_draws))
+    low, high = interval(drawn)
+    calibrated_low, calibrated_high = interval(calibrated(drawn, chance_drawn))
+    moved_low, moved_high = interval(calibrated(aligned_drawn, aligned_chance_drawn))
     figures = [mean, low, high, chance, _calibrate(mean, chance), calibrated_low, calibrated_high]
     figures += [aligned, aligned_chance, _calibrate(aligned, aligned_chance), moved_low, moved_high]
-    names = {"condition": [c for c, _ in cube.conditions], "level": [x for _, x in cube.conditions]}
-    return {**names, **dict(zip(_MEANS, figures, strict=True))}
+    keys = {"condition": [c for c, _ in cube.conditions], "level": [x for _, x in cube.conditions]}
+    return {**keys, **dict(zip(_MEANS, figures, strict=True))}
 
 
 def ranking(
@@ -456,12 +455,14 @@ def _overall(cube: Cube, measure: str, form: Form, counts: NDArray[np.float32]) 
     for here, score, chance in _best_columns(cube, measure, form):
         if not here.any():
             continue
-        for i in range(e):
-            mean, drawn = _mean(cube.values[score][i, here]), _resample(cube.values[score][i, here], counts)
-            if chance is not None:
-                by = cube.values[chance][i, here]
-                mean, drawn = _calibrate(mean, _mean(by)), _calibrate(drawn, _resample(by, counts))
-            means[i, here], draws[:, i, here] = mean, drawn
+        shape = (len(counts), e, int(here.sum()))
+        values = cube.values[score][:, here]
+        mean, drawn = _mean(values), _resample(values.reshape(-1, values.shape[-1]), counts).reshape(shape)
+        if chance is not None:
+            by = cube.values[chance][:, here]
+            by_drawn = _resample(by.reshape(-1, by.shape[-1]), counts).reshape(shape)
+            mean, drawn = _calibrate(mean, _mean(by)), _calibrate(drawn, by_drawn)
+        means[:, here], draws[:, :, here] = mean, drawn
     names = [name for name, _ in cube.conditions]
     groups = [[k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)]
     nested = np.stack([_mean(means[:, g]) for g in groups], -1) if groups else means

@@ -34,6 +34,8 @@ def expected_jaccard(
     >>> expected_jaccard(1, 0, 1, 0, 0, (1, 1), (0, 0))
     0.5
     """
+    if a_only == b_only == (0, 0) and slots_a == slots_b:  # the same places in the same lottery
+        return (common + slots_a) / (2 * k - common - slots_a)
     if max(slots_a, slots_b) > EXACT_UP_TO:
         return _limit(k, common, slots_a, slots_b, both, a_only, b_only)
     overlap = np.arange(k + 1)

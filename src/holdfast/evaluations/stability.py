@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, ClassVar
@@ -46,7 +47,7 @@ class Stability:
 
     name: ClassVar[str] = "stability"
 
-    perturbations: Any = "fass-paper"
+    perturbations: Annotated[Any, Field(validate_default=True)] = "fass-paper"
     k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = 100
     ties: Ties = "average"
     weights: tuple[
@@ -73,12 +74,12 @@ class Stability:
         return [(perturbing.condition(p), perturbing.level(p)) for p in self.perturbations]
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse data that cannot be perturbed or maps too small for k; `shape` is (B, C, H, W)."""
-        if len(shape) != 4:
-            raise UserError(f"stability perturbs images (C, H, W); this data has samples of shape {tuple(shape[1:])}")
+        """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
+        if len(shape) != 3:
+            raise UserError(f"stability perturbs images (C, H, W); this data has samples of shape {tuple(shape)}")
         for perturbation in self.perturbations:
-            perturbing.check(perturbation, shape[1:])
-        size = shape[1] * shape[2] * shape[3]
+            perturbing.check(perturbation, shape)
+        size = math.prod(shape)
         if self.k >= size:
             raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
 

@@ -48,8 +48,8 @@ class Occlusion:
     readout: Readout = "logit"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` where the windows do not fit or leave gaps; `shape` includes the batch."""
-        size = spatial(shape)
+        """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
+        size = spatial((1, *shape))
         if self.window > min(size):
             raise UserError(
                 f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
@@ -62,7 +62,7 @@ class Occlusion:
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        self.check(model, batch.x.shape)
+        self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
         inputs = model.inputs(batch)
         axes = [_windows(length, self.window, self.stride, inputs.device) for length in spatial(inputs.shape)]
@@ -112,14 +112,15 @@ class Rise:
     readout: Readout = "probability"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless inputs are images or series; `shape` includes the batch."""
-        if len(shape) not in (3, 4):
-            raise UserError(f"rise needs images (B, C, H, W) or series (B, C, T), got inputs of shape {tuple(shape)}")
-        if self.grid > max(spatial(shape)):
-            raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {max(spatial(shape))}")
+        """Raise `UserError` unless inputs are images or series; `shape` is that of a sample."""
+        if len(shape) not in (2, 3):
+            raise UserError(f"rise needs images (C, H, W) or series (C, T), got samples of shape {tuple(shape)}")
+        finest = max(shape[1:])
+        if self.grid > finest:
+            raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {finest}")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        self.check(model, batch.x.shape)
+        self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
         inputs = model.inputs(batch)
         size = spatial(inputs.shape)

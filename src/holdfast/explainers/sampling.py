@@ -55,11 +55,11 @@ class Lime:
     readout: Readout = "probability"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless the features exist on inputs of this shape, batch included."""
+        """Raise `UserError` unless the features exist on samples of this shape."""
         _check_features(self, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        self.check(model, batch.x.shape)
+        self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
             kept = lime_masks(key, counts, n, self.samples)
@@ -101,7 +101,7 @@ class KernelShap:
     readout: Readout = "logit"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless the features exist and the samples suffice for them; `shape` includes the batch."""
+        """Raise `UserError` unless the features exist and the samples suffice for them; `shape` is that of a sample."""
         n = _check_features(self, shape)
         if n is not None and self.samples < min(2 * n, 2**n - 2):
             raise UserError(
@@ -110,7 +110,7 @@ class KernelShap:
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        self.check(model, batch.x.shape)
+        self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
             return shapley_coalitions(key, counts, n, self.samples)
@@ -182,6 +182,7 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     """
     share = weight / weight.sum(1, keepdim=True)
     x = x - (share[..., None] * x).sum(1, keepdim=True)
+    y = y - y[:, :1]  # equal scores become exact zeros, and so does the map
     y = y - (share * y).sum(1, keepdim=True)
     weighted = (weight[..., None] * x).mT
     gram = weighted @ x
@@ -284,8 +285,9 @@ def _filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Te
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
-    explainer.features.check(shape)
-    n = explainer.features.total(shape)
+    one = (1, *shape)
+    explainer.features.check(one)
+    n = explainer.features.total(one)
     if n is not None and n > _MOST_FEATURES:
         raise UserError(
             f"{explainer.name} with {name_of(explainer.features)} has {n} features per sample, at most "

@@ -20,7 +20,8 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Read maps (B, C, H, W) at displaced positions, bilinearly, zero outside; with the mask of valid pixels.
 
     out[i, j] = Σ w · maps[⌊i + dy⌋ + {0, 1}, ⌊j + dx⌋ + {0, 1}]. The mask (B, 1, H, W) is true where every neighbour
-    of nonzero weight lies inside. A non-finite pixel spoils only those that borrow from it.
+    of nonzero weight lies inside. A non-finite pixel spoils only those that borrow from it, and a region of one value
+    keeps it exactly: interpolation must not break ties by rounding.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 1, 4)
     >>> half_a_pixel = torch.tensor([0.0, 0.5]).reshape(1, 2, 1, 1).expand(1, 2, 1, 4)
@@ -29,34 +30,37 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     ([0.5, 1.5, 2.5, 1.5], [True, True, True, False])
     """
     height, width = maps.shape[-2:]
-    rows = _neighbours(offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height)
-    columns = _neighbours(offsets[:, 1], torch.arange(width, device=offsets.device), width)
+    rows, down, rows_inside = _neighbours(offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height)
+    columns, across, columns_inside = _neighbours(offsets[:, 1], torch.arange(width, device=offsets.device), width)
     flat = maps.flatten(2)
-    out = torch.zeros_like(flat)
-    valid = torch.ones_like(offsets[:, :1], dtype=torch.bool)
-    for row, row_weight, row_inside in rows:
-        for column, column_weight, column_inside in columns:
-            weight = row_weight * column_weight
-            inside = row_inside & column_inside
-            valid &= (inside | (weight == 0))[:, None]
-            weight = torch.where(inside, weight, 0).flatten(1)[:, None].to(maps.device, maps.dtype)
-            source = (row * width + column).flatten(1)[:, None].to(maps.device)
-            values = flat.gather(2, source.expand(*flat.shape[:2], -1))
-            out += torch.where(weight > 0, values * weight, 0)
-    return out.reshape(maps.shape), valid.expand(len(maps), -1, -1, -1).to(maps.device, copy=True)
+
+    def read(i: int, j: int) -> Tensor:
+        source = (rows[i] * width + columns[j]).flatten(1)[:, None].to(maps.device)
+        values = flat.gather(2, source.expand(*flat.shape[:2], -1))
+        inside = (rows_inside[i] & columns_inside[j]).flatten(1)[:, None].to(maps.device)
+        return torch.where(inside, values, 0)
+
+    across_maps, down_maps = (f.flatten(1)[:, None].to(maps.device, maps.dtype) for f in (across, down))
+    above, below = (_between(read(i, 0), read(i, 1), across_maps) for i in (0, 1))
+    out = _between(above, below, down_maps).reshape(maps.shape)
+    valid = rows_inside[0] & columns_inside[0]
+    valid = valid & (rows_inside[1] | (down == 0)) & (columns_inside[1] | (across == 0))
+    return out, valid[:, None].expand(len(maps), -1, -1, -1).to(maps.device, copy=True)
 
 
-def _neighbours(offset: Tensor, start: Tensor, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The two pixels around a displaced position along one axis: clamped index, weight, and whether it is inside."""
+def _between(a: Tensor, b: Tensor, fraction: Tensor) -> Tensor:
+    """The weighted mean, exactly a where both agree, so that a flat region stays flat to the last bit."""
+    return torch.where((fraction == 0) | (a == b), a, (1 - fraction) * a + fraction * b)
+
+
+def _neighbours(offset: Tensor, start: Tensor, size: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """The two pixels around a displaced position along one axis: clamped indices, fraction, and which are inside."""
     nearest = offset.round()
     offset = torch.where((offset - nearest).abs() < _SNAP, nearest, offset)
     whole = offset.floor()
-    fraction = offset - whole
     before = start + whole.long()
-    return [
-        (index.clamp(0, size - 1), weight, (index >= 0) & (index < size))
-        for index, weight in ((before, 1 - fraction), (before + 1, fraction))
-    ]
+    pair = [before, before + 1]
+    return [i.clamp(0, size - 1) for i in pair], offset - whole, [(i >= 0) & (i < size) for i in pair]
 
 
 def rotation_offsets(degrees: float, height: int, width: int) -> Tensor:

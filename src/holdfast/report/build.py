@@ -216,9 +216,14 @@ def _facts(
     facts = [("Model" if len(models) == 1 else "Models", [mark("models", m) for m in models])]
     facts += [("Data", list(data.values())), ("Run", [created] if created else [])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
-    facts += [("Explainers", [", ".join(explainers)] if explainers else [])]
-    facts += [("Perturbations", [", ".join(conditions)] if conditions else [])]
+    facts += [("Explainers", [_some(list(explainers))] if explainers else [])]
+    facts += [("Perturbations", [_some(conditions)] if conditions else [])]
     return [(name, values) for name, values in facts if values]
+
+
+def _some(names: list[str], most: int = 14) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _ranking_rows(found: words.Findings) -> list[Row]:
@@ -239,12 +244,12 @@ def _test_rows(found: words.Findings) -> list[Row]:
     order = {name: i for i, name in enumerate(found.ranking["explainer"])}
     rows = []
     for t in words.records(found.tests):
-        a, b = sorted((str(t.a), str(t.b)), key=order.__getitem__)
-        row = words.difference(found.tests, a, b) or {}
-        gap = words.with_interval(row["difference"], row["low"], row["high"])
-        answer = "–" if row["n"] < 1 else "yes" if row["significant"] else "no"
-        p = words.p_value(row["p_holm"]).removeprefix("p ").removeprefix("= ") if row["p"] == row["p"] else "–"
-        rows.append((order[a], order[b], Row([f"{a} − {b}", gap, p, answer, str(row["n"])])))
+        a, b, gap = str(t.a), str(t.b), (t.difference, t.low, t.high)
+        if order[a] > order[b]:
+            a, b, gap = b, a, (-t.difference, -t.high, -t.low)
+        answer = "–" if t.n < 1 else "yes" if t.significant else "no"
+        p = words.p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if t.n else "–"
+        rows.append((order[a], order[b], Row([f"{a} − {b}", words.with_interval(*gap), p, answer, str(t.n)])))
     return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
 
 

@@ -102,6 +102,7 @@ def ranking_chart(found: Findings) -> Chart | None:
             showlegend=bool(rows["control"].any()),
         )
     figure.update_yaxes(categoryorder="array", categoryarray=[label(e) for e in rows["explainer"]])
+    figure.update_yaxes(range=[-0.6, len(rows) - 0.4])
     figure.update_layout(xaxis_zeroline=True, xaxis_range=_span(rows[["score", "low", "high"]]))
     first = found.ranking.iloc[0]
     caption = "Mean over perturbations, each aligned and calibrated where it can be. 0 is chance, 1 is a map that does "

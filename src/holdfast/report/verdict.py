@@ -201,9 +201,13 @@ def _against_controls(found: Findings, scored: pd.DataFrame, methods: pd.DataFra
             below = [m for m in methods["explainer"] if not above(found.tests, m, control)]
             if below:
                 score = with_interval(row["score"], row["low"], row["high"])
-                count = "no method does" if len(below) == len(methods) else f"{listing(below)} did not"
+                who = (
+                    "no method is"
+                    if len(below) == len(methods)
+                    else f"{listing(below)} {'is' if len(below) == 1 else 'are'} not"
+                )
                 sentences.append(f"The control {control}, which never sees the model, scores {score}: ")
-                sentences[-1] += f"{count} better."
+                sentences[-1] += f"{who} shown to do better."
     return sentences
 
 
@@ -259,8 +263,10 @@ def cautions(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any]) -
             f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
             for r in records(chance)
         ]
-        text = "Here the maps of a pair resemble each other no more than maps of different samples do, "
-        listed.append(Caution("Scores at chance", text + "whatever the raw score.", items))
+        text = "Here the interval reaches chance: the maps of a pair are not shown to resemble each other more than "
+        listed.append(
+            Caution("Scores at chance", text + "maps of different samples do, whatever the raw score.", items)
+        )
     reasons = found.cube.reasons
     if len(reasons):
         grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True)["count"].sum()
