@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from holdfast.table import Shown
+
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")
 QUALITY = {"grad_cam": 0.55, "integrated_gradients(steps=16)": 0.3, "lime": 0.02, "sobel": 0.7, "random": 0.0}
@@ -88,7 +90,7 @@ def exhibits(
     dataset: str = "photos",
     model: str = "mobilenet",
     flipped: bool = True,
-) -> list[dict[str, Any]]:
+) -> list[Shown]:
     """Pictures and maps; the second sample flips under the first condition."""
     generator = np.random.default_rng(1)
     found: list[dict[str, Any]] = []
@@ -107,7 +109,7 @@ def exhibits(
                 picture = image if condition == "clean" else np.clip(image * 0.8 + 20, 0, 255).astype(np.uint8)
                 entry = {"explainer": explainer, "condition": condition, "level": level, "image": picture}
                 found.append({**base, **entry, "map": None if gone else attribution})
-    return found
+    return [Shown(**entry) for entry in found]
 
 
 def manifest(**study: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 import synthetic
-from holdfast.report import Shown, build_report, text_summary
+from holdfast.report import build_report, text_summary
 from holdfast.report.charts import charts
 from holdfast.report.gallery import draw_map, gallery, photo
 from holdfast.report.verdict import cautions, findings, verdict
@@ -127,7 +128,7 @@ def test_names_are_inert_everywhere() -> None:
     samples["predicted_name"] = NASTY
     samples.loc[samples["error"] != "", "error"] = NASTY
     exhibits = synthetic.exhibits(2, (NASTY, "b"), SHORT, dataset=NASTY, model=NASTY)
-    exhibits = [{**e, "sample": e["sample"] + NASTY} for e in exhibits]
+    exhibits = [replace(e, sample=e.sample + NASTY) for e in exhibits]
     manifest = synthetic.manifest(models={NASTY: {"fingerprint": NASTY, "untrained_head": NASTY}})
     manifest |= {"command": NASTY, "created": NASTY, "holdfast": NASTY, "versions": {NASTY: NASTY}}
     page = Page(build_report(table, samples, exhibits, manifest))
@@ -142,10 +143,14 @@ def test_size_of_a_full_gallery() -> None:
     explainers = {f"method_{i}": 0.1 * i for i in range(8)}
     noise = np.random.default_rng(0).normal(size=(224, 224)).astype(np.float16)
     photograph = np.random.default_rng(1).integers(0, 256, (28, 28, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
-    exhibits = synthetic.exhibits(8, tuple(explainers))
-    for i, item in enumerate(exhibits):
-        item["image"] = photograph if item["condition"] == "clean" else np.roll(photograph, len(item["condition"]))
-        item["map"] = None if item["map"] is None else np.roll(noise, i)
+    exhibits = [
+        replace(
+            item,
+            image=photograph if item.condition == "clean" else np.roll(photograph, len(item.condition)),
+            map=None if item.map is None else np.roll(noise, i),
+        )
+        for i, item in enumerate(synthetic.exhibits(8, tuple(explainers)))
+    ]
     shown = gallery(exhibits, synthetic.table({"method_0": 0.1}, SHORT, samples=8), synthetic.samples(8))
     assert shown.left_out == 0 and len(shown.cards) == 8 and len(shown.strip) == 8
     assert sum(map(len, shown.pictures.values())) < 5e6
@@ -163,10 +168,10 @@ def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
     table = synthetic.table(flip=0.0, undefined=0.0)
     lost = (table["sample"] == "img/0001.jpg") & (table["condition"] == "rotation")
     table.loc[lost, ["value", "status", "reason"]] = [np.nan, "flipped", "top class is now teapot"]
-    shown = gallery([Shown(**e) for e in synthetic.exhibits()], table, synthetic.samples())
+    shown = gallery(synthetic.exhibits(), table, synthetic.samples())
     card = shown.cards["grad_cam"][1]
     assert (card.sample, card.prediction) == ("img/0001.jpg", "airliner (89 %)")
-    assert [t.title for t in card.tiles][:2] == ["clean", "rotation 15"]
+    assert [t.title for t in card.tiles][:2] == ["clean", "rotation 15°"]
     assert card.tiles[1].map == "" and card.tiles[1].status == "flipped: top class is now teapot"
     keys = (table["sample"] == "img/0001.jpg") & (table["condition"] == "jpeg") & (table["explainer"] == "grad_cam")
     value = table[keys & (table["measure"] == "fass")]["value"].iloc[0]

@@ -11,6 +11,7 @@ from scipy import stats
 
 import synthetic
 from holdfast import statistics as st
+from holdfast.types import STATUS
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_retention_counts_rows(table: pd.DataFrame) -> None:
         counts = rows["status"].value_counts()
         row = found.loc[key]
         assert row["attempted"] == len(rows) == row["retained"] + row["flipped"] + row["undefined"]
-        assert [row["retained"], row["flipped"], row["undefined"]] == [counts.get(s, 0) for s in st.STATUS]
+        assert [row["retained"], row["flipped"], row["undefined"]] == [counts.get(s, 0) for s in STATUS]
         assert row["retention"] == row["retained"] / len(rows)
         assert (row["retention_low"], row["retention_high"]) == st.wilson(row["retained"], len(rows))
 

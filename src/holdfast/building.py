@@ -78,16 +78,18 @@ def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, A
     found: dict[str, Any] = {}
     for place, spec in entries:
         label = place if isinstance(specs, Mapping) else None
-        if isinstance(spec, Mapping) and "as" in spec:
-            label, spec = spec["as"], {k: v for k, v in spec.items() if k != "as"}
+        named = isinstance(spec, Mapping) and "as" in spec
+        label = spec["as"] if named else label
         try:
-            item = build(what, registry, spec)
+            item = build(what, registry, {k: v for k, v in spec.items() if k != "as"} if named else spec)
         except BadParameter as error:
             raise error.inside(place) from error
         if label is None:
             label = getattr(type(item), "name", None) if what == "evaluation" else label_of(item)
         if str(label) in found:
-            raise BadParameter(f"{what} {str(label)!r} is given twice; give one of them another label with `as`", (place,))
+            raise BadParameter(
+                f"{what} {str(label)!r} is given twice; give one of them another label with `as`", (place,)
+            )
         found[str(label)] = item
     if not found:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registry))}")

@@ -268,7 +268,8 @@ def _run_shard(
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
-                write_part(part_path(root, dataset, model_name, evaluation, name, number), score_rows("", "", "", (), ()))
+                empty = score_rows(dataset, model_name, evaluation, (), ())
+                write_part(part_path(root, dataset, model_name, evaluation, name, number), empty)
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
         return
@@ -288,9 +289,7 @@ def _run_shard(
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
                 write_part(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
-            rows = score_rows(
-                dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)]
-            )
+            rows = score_rows(dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)])
             write_part(part_path(root, dataset, model_name, evaluation, name, number), rows)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
 
 from holdfast import building, table
 from holdfast.data import Data, open_data

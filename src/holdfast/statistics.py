@@ -4,8 +4,9 @@ Samples are the unit of resampling throughout: a bootstrap draw takes whole samp
 condition they were seen under, so that differences between explainers stay paired and the correlation between the
 conditions of one sample is kept. Draws are count matrices (resamples × samples), so a bootstrap is a matrix product.
 
-Every function takes the long table (see `holdfast.table`) or the cubes that `arrange` makes of it; arranging once
-and passing the cubes on saves time on large runs.
+Every function takes the long table (see `holdfast.table`) or the cubes that `holdfast.cubes.arrange` makes of it;
+arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
+in ranks and tests.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,117 +22,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
+from holdfast.cubes import Array, Cube, arrange
+from holdfast.similarity import COMPONENTS
+
 Form = Literal["best", "raw"]
 
-SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
-REDRAW = "redraw"
-COMPONENTS = ("ssim", "spearman", "jaccard")
 CONTROLS = ("random", "sobel")
-STATUS = ("ok", "flipped", "undefined")
+IDENTITY = "identity"
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.01
-
-
-@dataclass(frozen=True)
-class Cube:
-    """One dataset, model and evaluation of the table as dense arrays.
-
-    `values` maps each measure (with its suffix) to (explainers, conditions, samples), NaN where there is no score;
-    `status` has the same shape: 0 ok, 1 flipped, 2 undefined, −1 not attempted. The redraws of stochastic explainers
-    are kept apart in `floor`: base measure to (explainers, samples). `reasons` counts why maps are undefined.
-    """
-
-    dataset: str
-    model: str
-    evaluation: str
-    explainers: list[str]
-    conditions: list[tuple[str, float]]
-    samples: list[str]
-    values: dict[str, Array]
-    status: NDArray[np.int8]
-    floor: dict[str, Array]
-    reasons: pd.DataFrame
-
-    @property
-    def measures(self) -> list[str]:
-        """The base measures, those without a suffix."""
-        return [m for m in self.values if not m.endswith(SUFFIXES)]
-
-    @property
-    def key(self) -> dict[str, str]:
-        return {"dataset": self.dataset, "model": self.model}
-
-
-def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
-    """The table as one `Cube` per dataset, model and evaluation, in order of first appearance.
-
-    >>> row = dict(dataset="d", model="m", explainer="e", evaluation="stability", sample="s", measure="fass",
-    ...            condition="jpeg", level=40.0, value=0.5, low=None, high=None, status="ok", reason="")
-    >>> cube, = arrange(pd.DataFrame([row]))
-    >>> cube.values["fass"].shape, cube.conditions
-    ((1, 1, 1), [('jpeg', 40.0)])
-    """
-    if not isinstance(table, pd.DataFrame):
-        return list(table)
-    if table.empty:
-        return []
-    groups = table.groupby(["dataset", "model", "evaluation"], sort=False, observed=True)
-    return [_cube(rows, *map(str, key)) for key, rows in groups]
-
-
-def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube:
-    explainer, explainers = pd.factorize(rows["explainer"])
-    sample, samples = pd.factorize(rows["sample"].astype(str), sort=True)  # draws must not depend on row order
-    measure, found = pd.factorize(rows["measure"])
-    measures = [str(m) for m in found]
-    name, names = pd.factorize(rows["condition"])
-    level, levels = pd.factorize(rows["level"])
-    pair, pairs = pd.factorize(name * max(len(levels), 1) + level)
-    titles, steps = [str(n) for n in names], [float(x) for x in levels]
-    labels = [(titles[p // len(steps)], steps[p % len(steps)]) for p in pairs.tolist()]
-    order = sorted(range(len(labels)), key=lambda i: (titles.index(labels[i][0]), labels[i][1]))
-    kept = [i for i in order if labels[i][0] != REDRAW]
-    place = np.full(len(labels), -1)
-    place[kept] = np.arange(len(kept))
-    condition = place[pair]
-    value = rows["value"].to_numpy(dtype=np.float64, na_value=np.nan)
-    code = pd.Categorical(rows["status"], categories=list(STATUS)).codes
-    value = np.where(code == 0, value, np.nan)
-
-    shape = (len(explainers), len(kept), len(samples))
-    status = np.full(shape, -1, dtype=np.int8)
-    values: dict[str, Array] = {}
-    floor: dict[str, Array] = {}
-    bare = [i for i, text in enumerate(measures) if not text.endswith(SUFFIXES)]
-    # statuses are those of the pair; the composite, where there is one, is written last and decides
-    bare.sort(key=lambda i: measures[i] == "fass")
-    for index, text in enumerate(measures):
-        here = (measure == index) & (condition >= 0)
-        if here.any():
-            values[text] = np.full(shape, np.nan)
-            values[text][explainer[here], condition[here], sample[here]] = value[here]
-        redrawn = (measure == index) & (condition < 0)
-        if redrawn.any() and index in bare:
-            floor[text] = np.full((shape[0], shape[2]), np.nan)
-            floor[text][explainer[redrawn], sample[redrawn]] = value[redrawn]
-    for index in bare:
-        here = (measure == index) & (condition >= 0)
-        status[explainer[here], condition[here], sample[here]] = code[here]
-    decisive = measure == (bare[-1] if bare else -1)
-    undefined = rows[(code == 2) & decisive & (condition >= 0)]
-    counted = undefined.groupby(["explainer", "condition", "level", "reason"], observed=True, sort=False, dropna=False)
-    return Cube(
-        dataset=dataset,
-        model=model,
-        evaluation=evaluation,
-        explainers=[str(e) for e in explainers],
-        conditions=[labels[i] for i in kept],
-        samples=[str(s) for s in samples],
-        values=values,
-        status=status,
-        floor=floor,
-        reasons=counted.size().rename("count").reset_index(),
-    )
 
 
 def is_control(explainer: str) -> bool:
@@ -275,7 +172,7 @@ def ranking(
     True
     """
     blocks = []
-    for cube in arrange(table):
+    for cube in (whole.without(IDENTITY) for whole in arrange(table)):
         if measure not in cube.values:
             continue
         counts = _counts(len(cube.samples), resamples, seed)
@@ -322,7 +219,7 @@ def paired_tests(
     True
     """
     blocks = []
-    for cube in arrange(table):
+    for cube in (whole.without(IDENTITY) for whole in arrange(table)):
         if measure not in cube.values:
             continue
         scores = _sample_scores(cube, measure, form)
@@ -376,7 +273,7 @@ def component_disagreement(table: pd.DataFrame | Sequence[Cube], form: Form = "b
     pairs = list(itertools.combinations(COMPONENTS, 2))
     names = ["dataset", "model", "compared", "count", "share", *(f"{a}_{b}" for a, b in pairs)]
     records = []
-    for cube in arrange(table):
+    for cube in (whole.without(IDENTITY) for whole in arrange(table)):
         if not set(COMPONENTS) <= set(cube.values):
             continue
         means = {name: _mean(_sample_scores(cube, name, form)) for name in COMPONENTS}

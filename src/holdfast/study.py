@@ -50,9 +50,7 @@ class Study:
             model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
             model.name = name
             models[name] = model
-        return make_plan(
-            models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size
-        )
+        return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
 
     def _device(self) -> str:
         import torch
@@ -109,9 +107,7 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
     )
 
 
-def _sources(
-    given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
-) -> dict[str, dict[str, Any]]:
+def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]) -> dict[str, dict[str, Any]]:
     """Names to {source, options}, from a string, a mapping, or a list of these."""
     found: dict[str, dict[str, Any]] = {}
     entries = given if isinstance(given, list) else [given]

@@ -120,14 +120,20 @@ class Subject(Protocol):
     calls; an evaluation only says what it needs.
     """
 
-    model: Model
     batch: Batch
     seed: int
     target: Tensor
     probability: Tensor
     explainers: Mapping[str, Explainer]
-    references: Batch
     showcase: frozenset[str]
+
+    @property
+    def model(self) -> Model:
+        """The model under test."""
+
+    @property
+    def references(self) -> Batch:
+        """A few samples of the data set, the same for every shard of the study."""
 
     def predict(self, batch: Batch) -> Tensor:
         """Logits (B, classes) on the CPU."""

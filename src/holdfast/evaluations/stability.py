@@ -50,9 +50,11 @@ class Stability:
     perturbations: Annotated[Any, Field(validate_default=True)] = "fass-paper"
     k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = 100
     ties: Ties = "average"
-    weights: tuple[
-        Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
-    ] = (1.0, 1.0, 1.0)
+    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
+        1.0,
+        1.0,
+        1.0,
+    )
     max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
     aligned: bool = True
     noise_floor: bool = True

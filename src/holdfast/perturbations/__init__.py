@@ -47,9 +47,10 @@ __all__ = [
     "is_geometric",
     "level",
     "resolve",
+    "title",
 ]
 
-PERTURBATIONS: dict[str, type] = {
+PERTURBATIONS: dict[str, Any] = {
     "identity": Identity,
     "rotation": Rotation,
     "translation": Translation,
@@ -81,6 +82,21 @@ PRESETS: dict[str, tuple[Perturbation, ...]] = {
     "beyond-paper": (Contrast(), GaussianBlur(), OccludingPatch(), Elastic()),
 }
 """The magnitudes printed in the FASS paper, those its released code ran, and the perturbations the paper lacks."""
+
+
+def title(condition: str, level: float) -> str:
+    """A condition of the table with its level and unit, as it is written in a report.
+
+    >>> title("rotation", 15.0), title("brightness", 1.5), title("jpeg", 40.0)
+    ('rotation 15°', 'brightness ×1.5', 'jpeg quality 40')
+    """
+    unit = getattr(PERTURBATIONS.get(condition.split("(", maxsplit=1)[0]), "unit", None)
+    name, size = condition.replace("_", " "), f"{level:g}"
+    if unit == "":
+        return name
+    if unit in ("×", "σ", "quality"):
+        return f"{name} {unit}{'' if unit == '×' else ' '}{size}"
+    return f"{name} {size}{'' if unit == '°' else ' '}{unit or ''}".rstrip()
 
 
 def resolve(spec: Any) -> tuple[Perturbation, ...]:

@@ -16,9 +16,12 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from holdfast import statistics
+from holdfast.cubes import arrange
+from holdfast.perturbations import title
 from holdfast.report import verdict as words
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
-from holdfast.report.gallery import Gallery, Shown, gallery
+from holdfast.report.gallery import Gallery, gallery
+from holdfast.table import Shown
 
 MOST_TESTS = 150
 FINGERPRINT = 12
@@ -56,7 +59,7 @@ class Section:
 def build_report(
     table: pd.DataFrame,
     samples: pd.DataFrame,
-    exhibits: Iterable[Shown | Mapping[str, Any]],
+    exhibits: Iterable[Shown],
     manifest: Mapping[str, Any],
 ) -> str:
     """One HTML page that needs no network: verdict, limits, charts, gallery, numbers and how they were made.
@@ -70,8 +73,8 @@ def build_report(
     True
     """
     about = dict(manifest)
-    shown = [item if isinstance(item, Shown) else Shown(**item) for item in exhibits]
-    cubes = statistics.arrange(table)
+    shown = list(exhibits)
+    cubes = arrange(table)
     found = words.findings(cubes)
     sections = [_section(f"s{i}", f, table, samples, shown, about) for i, f in enumerate(found)]
     sections += _silent_sections(sections, samples)
@@ -145,7 +148,7 @@ def _section(
     numbers = []
     for condition, level in found.cube.conditions:
         rows = found.summary[(found.summary["condition"] == condition) & (found.summary["level"] == level)]
-        numbers.append((words.condition_name(condition, level), _number_rows(rows)))
+        numbers.append((title(condition, level), _number_rows(rows)))
     floor = [
         Row([r.explainer, *(words.number(v) for v in (r.noise_floor, rows["mean"].mean()))])
         for r in words.records(cells[cells["noise_floor"].notna()].drop_duplicates("explainer"))
@@ -207,11 +210,7 @@ def _facts(
         unread = f", {s.unreadable} unreadable" if s.unreadable else ""
         data[s.dataset] = f"{mark('datasets', s.dataset)}: {s.samples} samples{unread}"
     explainers = dict.fromkeys(e for f in found for e in f.cube.explainers)
-    levels: dict[str, dict[str, None]] = {}
-    for f in found:
-        for condition, level in f.cube.conditions:
-            levels.setdefault(condition.replace("_", " "), {})[f"{level:g}"] = None
-    conditions = [f"{condition} {' / '.join(steps)}" for condition, steps in levels.items()]
+    conditions = list(dict.fromkeys(title(*c) for f in found for c in f.cube.conditions))
     attempted = sum(int((f.cube.status >= 0).sum()) for f in found)
     facts = [("Model" if len(models) == 1 else "Models", [mark("models", m) for m in models])]
     facts += [("Data", list(data.values())), ("Run", [created] if created else [])]

@@ -17,7 +17,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
-from holdfast.report.verdict import Findings, condition_name, number, records, with_interval
+from holdfast.perturbations import title
+from holdfast.report.verdict import Findings, number, records, with_interval
 
 # Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8D91")
@@ -183,7 +184,7 @@ def retention_chart(found: Findings) -> Chart | None:
     held = _unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
     bars = _figure(y_title="prediction unchanged")
     bars.add_bar(
-        x=[label(condition_name(*c), 10) for c in found.cube.conditions],
+        x=[label(title(*c), 10) for c in found.cube.conditions],
         y=_list(held["share"]),
         error_y=_errors(held["share"], held["share_low"], held["share_high"], "rgba(128,128,128,.95)", width=4),
         marker={"color": PALETTE[5], "line": {"width": 0}},
@@ -256,9 +257,9 @@ def severity_charts(found: Findings) -> list[Chart]:
             hovertext=[f"{r.held} of {r.attempted} unchanged at {r.level:g}" for r in records(held)],
             hoverinfo="text",
         )
-        title = str(condition).replace("_", " ")
+        swept = str(condition).replace("_", " ")
         figure.update_layout(
-            xaxis={"title": f"level of {html.escape(title)}", "anchor": "y2", "tickvals": sorted(set(rows["level"]))},
+            xaxis={"title": f"level of {html.escape(swept)}", "anchor": "y2", "tickvals": sorted(set(rows["level"]))},
             yaxis={"title": "score", "domain": [0.42, 1]},
             yaxis2={
                 "title": "unchanged",
@@ -270,8 +271,8 @@ def severity_charts(found: Findings) -> list[Chart]:
         )
         caption = "Above: the best available score at every level. Below: the share of predictions unchanged. "
         caption += "Bars are 95 % intervals."
-        alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {title}."
-        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {title}", caption, alt, [("", figure)], 480))
+        alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {swept}."
+        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {swept}", caption, alt, [("", figure)], 480))
     return drawn
 
 
@@ -298,7 +299,7 @@ def _cell_map(
     z, retained, attempted = grid(column), grid("retained"), grid("attempted")
     hover = [
         [
-            f"{html.escape(e)}<br>{html.escape(condition_name(*c))}: {number(z[i, j])}"
+            f"{html.escape(e)}<br>{html.escape(title(*c))}: {number(z[i, j])}"
             f"<br>{retained[i, j]:g} of {attempted[i, j]:g} pairs"
             for j, c in enumerate(conditions)
         ]
@@ -307,7 +308,7 @@ def _cell_map(
     figure = _figure()
     figure.add_heatmap(
         z=[_list(list(row)) for row in z],
-        x=[label(condition_name(*c), 10) for c in conditions],
+        x=[label(title(*c), 10) for c in conditions],
         y=[label(e) for e in explainers],
         hovertext=hover,
         hoverinfo="text",
@@ -321,7 +322,7 @@ def _cell_map(
     if len(conditions) <= 12:  # own text instead of the heat map's, whose ink is too pale on the middle of the scale
         written = [(i, j) for i, j in np.ndindex(z.shape) if math.isfinite(z[i, j])]
         figure.add_scatter(
-            x=[label(condition_name(*conditions[j]), 10) for _, j in written],
+            x=[label(title(*conditions[j]), 10) for _, j in written],
             y=[label(explainers[i]) for i, _ in written],
             text=[number(float(z[i, j])) for i, j in written],
             textfont={"color": ["#000000" if z[i, j] > 0.48 else "#ffffff" for i, j in written]},

@@ -15,31 +15,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from plotly import colors
 
-from holdfast.report.verdict import condition_name, number, records
+from holdfast.perturbations import title
+from holdfast.report.verdict import number, records
+from holdfast.table import Shown
 
 PHOTO_SIDE = 160
 LARGEST_MAP, SMALLEST_MAP = 128, 48
 MAP_BUDGET = 2_400_000
 SHADES = 33
 BYTES_PER_PIXEL = 0.62  # what a map of pure noise costs in `SHADES` colours
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One picture of the gallery: an input as the model sees it and its map.
-
-    `image` is (H, W, 3) or (H, W) uint8; `map` (H, W) float, or None when the pair was flipped or undefined. An empty
-    `explainer` with condition "clean" is the input alone.
-    """
-
-    dataset: str
-    model: str
-    explainer: str
-    condition: str
-    level: float
-    sample: str
-    image: NDArray[np.uint8]
-    map: NDArray[Any] | None
 
 
 @dataclass(frozen=True)
@@ -72,14 +56,14 @@ class Gallery:
     left_out: int
 
 
-def gallery(exhibits: Iterable[Shown | Mapping[str, Any]], table: pd.DataFrame, samples: pd.DataFrame) -> Gallery:
+def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFrame) -> Gallery:
     """The pictures of one dataset and model, small enough to travel inside the page.
 
     >>> columns = ["explainer", "condition", "level", "sample", "measure", "value", "status", "reason"]
     >>> gallery([], pd.DataFrame(columns=columns), pd.DataFrame(columns=["sample"])).pictures
     {}
     """
-    shown = [item if isinstance(item, Shown) else Shown(**item) for item in exhibits]
+    shown = list(exhibits)
     names = list(dict.fromkeys(item.sample for item in shown))
     maps = sum(item.map is not None for item in shown)
     side, kept = _fit(maps, len(names))
@@ -112,10 +96,10 @@ def gallery(exhibits: Iterable[Shown | Mapping[str, Any]], table: pd.DataFrame, 
             status = "no map"
         drawn = "" if item.map is None else picture(draw_map(item.map, item.explainer in signed, side))
         clean = item.condition == "clean"
-        title = "clean" if clean else condition_name(item.condition, item.level)
+        heading = "clean" if clean else title(item.condition, item.level)
         deck = cards.setdefault(item.explainer, {})
         card = deck.setdefault(item.sample, Card(item.sample, prediction(known, item.sample), []))
-        card.tiles.insert(0 if clean else len(card.tiles), Tile(title, photos[place], drawn, status, lines))
+        card.tiles.insert(0 if clean else len(card.tiles), Tile(heading, photos[place], drawn, status, lines))
     strip = []
     for name in names:
         at = next((photos[p] for p in photos if p[0] == name and p[1] == "clean"), "")

@@ -10,6 +10,9 @@ from typing import Any
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.cubes import Cube, arrange
+from holdfast.perturbations import title
+from holdfast.similarity import COMPONENTS
 
 FEW_SAMPLES = 30
 LISTED = 6
@@ -21,7 +24,7 @@ class Findings:
 
     dataset: str
     model: str
-    cube: statistics.Cube
+    cube: Cube
     summary: pd.DataFrame
     ranking: pd.DataFrame
     tests: pd.DataFrame
@@ -54,17 +57,17 @@ class Caution:
     items: list[str] = field(default_factory=list)
 
 
-def findings(table: pd.DataFrame | Sequence[statistics.Cube]) -> list[Findings]:
+def findings(table: pd.DataFrame | Sequence[Cube]) -> list[Findings]:
     """The stability findings of every dataset and model in the table.
 
     >>> findings([])
     []
     """
     found = []
-    for cube in statistics.arrange(table):
+    for cube in arrange(table):
         if "fass" not in cube.values:
             continue
-        components = {m: statistics.ranking([cube], m) for m in statistics.COMPONENTS if m in cube.values}
+        components = {m: statistics.ranking([cube], m) for m in COMPONENTS if m in cube.values}
         found.append(
             Findings(
                 cube.dataset,
@@ -110,15 +113,6 @@ def with_interval(value: float, low: float, high: float, digits: int = 2) -> str
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{number(value, digits)} (no interval)"
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
-
-
-def condition_name(condition: str, level: float) -> str:
-    """A condition with its level.
-
-    >>> condition_name("rotation", 15.0), condition_name("gaussian_noise", 0.15)
-    ('rotation 15', 'gaussian noise 0.15')
-    """
-    return f"{condition.replace('_', ' ')} {level:g}"
 
 
 def listing(names: Iterable[str]) -> str:
@@ -223,7 +217,7 @@ def _at_chance(found: Findings) -> list[str]:
     if cells.empty:
         return []
     by = {
-        str(name): listing(condition_name(c, x) for c, x in zip(rows["condition"], rows["level"], strict=True))
+        str(name): listing(title(c, x) for c, x in zip(rows["condition"], rows["level"], strict=True))
         for name, rows in cells.groupby("explainer", sort=False)
     }
     parts = [f"{name} under {conditions}" for name, conditions in by.items()]
@@ -253,13 +247,13 @@ def cautions(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any]) -
         for _, rows in low.groupby(["condition", "level", "flag", "attempted"], sort=False):
             r = records(rows)[0]
             who = "every method" if len(rows) == len(found.cube.explainers) else listing(rows["explainer"])
-            items.append(f"{condition_name(r.condition, r.level)}: {r.flag} of {r.attempted} attempted ({who})")
+            items.append(f"{title(r.condition, r.level)}: {r.flag} of {r.attempted} attempted ({who})")
         text = "The filter keeps only pairs whose prediction is unchanged. Where few remain, the score describes "
         listed.append(Caution("Low retention", text + "the easiest samples, not the data.", items))
     chance = chance_cells(found)
     if len(chance):
         items = [
-            f"{r.explainer}, {condition_name(r.condition, r.level)}: "
+            f"{r.explainer}, {title(r.condition, r.level)}: "
             f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
             for r in records(chance)
         ]
@@ -310,9 +304,7 @@ def unreadable(samples: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
     return samples[here & samples["error"].fillna("").astype(str).ne("")]
 
 
-def text_summary(
-    table: pd.DataFrame | Sequence[statistics.Cube], samples: pd.DataFrame, manifest: dict[str, Any]
-) -> str:
+def text_summary(table: pd.DataFrame | Sequence[Cube], samples: pd.DataFrame, manifest: dict[str, Any]) -> str:
     """The verdict and the ranking as aligned plain text for a terminal.
 
     >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
