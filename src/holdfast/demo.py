@@ -8,21 +8,22 @@ from holdfast.run import make_plan
 from holdfast.zoo import load_model, open_source
 
 EXPLAINERS = [
-    {"integrated_gradients": {"steps": 16}},
-    {"gradient_shap": {"samples": 8}},
+    {"integrated_gradients": {"steps": 8}},
+    "gradient_shap",
     "grad_cam",
-    {"lime": {"samples": 60}},
+    {"lime": {"samples": 32}},
     "random",
 ]
+PHOTOGRAPHS = 16
 
 
-def demo_plan(limit: int | None = None) -> Plan:
+def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
     """Five explainers under the five perturbations of the FASS paper."""
     photographs = open_source("bundled:photographs")
     model = load_model("bundled:efficientnet-lite0")
     return make_plan(
         {model.name: model},
-        {photographs.name: photographs.limit(limit) if limit else photographs},
+        {photographs.name: photographs.limit(limit)},
         building.explainers(EXPLAINERS),
         building.evaluations([{"stability": {"perturbations": "fass-paper"}}]),
         shard_size=8,

@@ -49,7 +49,7 @@ class Plan:
     evaluations: Mapping[str, Evaluation]
     seed: int = 0
     shard_size: int = 32
-    batch_size: int = 32
+    batch_size: int = 8
 
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
@@ -222,8 +222,17 @@ class Shard:
 
     def clean(self, explainer: str) -> Tensor:
         if explainer not in self._clean:
-            self._clean[explainer] = self.explain(explainer, self.batch, self.target)
+            self._clean[explainer] = self._explain_unless_known(explainer)
         return self._clean[explainer]
+
+    def _explain_unless_known(self, explainer: str) -> Tensor:
+        """Maps of the shard's samples; those of samples that are references too exist already."""
+        known = self.reference(explainer)
+        where = {sample: i for i, sample in enumerate(self.references.ids)}
+        new = [i for i, sample in enumerate(self.batch.ids) if sample not in where]
+        found = self.explain(explainer, self.batch[new], self.target[new]) if new else known[:0]
+        place = {self.batch.ids[i]: found[j] for j, i in enumerate(new)}
+        return torch.stack([place[s] if s in place else known[where[s]] for s in self.batch.ids])
 
     def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
         chosen = self.seed if seed is None else seed

@@ -147,7 +147,7 @@ def make_plan(
                 if hasattr(item, "check"):
                     item.check(model, shape)
     on_gpu = any(model.device.type == "cuda" for model in models.values())
-    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 32))
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 8))
 
 
 def sample_shape(source: Data) -> tuple[int, ...]:

@@ -186,13 +186,29 @@ def _min_max(maps: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _window_mean(maps: Tensor, window: int) -> Tensor:
-    """Means over windows with zeros outside, one dimension at a time: 2·window additions instead of window²."""
-    pad = window // 2
+    """Means over windows with zeros outside: along the last dimension of (B, T), along the last two otherwise."""
     if maps.ndim == 2:
-        return F.avg_pool1d(maps[:, None], window, 1, pad)[:, 0]
-    planes = maps.reshape(-1, 1, *maps.shape[-2:])
-    rows = F.avg_pool2d(planes, (1, window), 1, (0, pad))
-    return F.avg_pool2d(rows, (window, 1), 1, (pad, 0)).reshape(maps.shape)
+        return _window_sum(maps, window, -1) / window
+    return _window_sum(_window_sum(maps, window, -1), window, -2) / window**2
+
+
+def _window_sum(maps: Tensor, window: int, dim: int) -> Tensor:
+    """Sums of `window` neighbours by doubling: about 2·log₂(window) additions of whole tensors."""
+    before, after = window // 2, window - 1 - window // 2
+    padded = F.pad(maps, (before, after) if dim == -1 else (0, 0, before, after))
+    size = maps.shape[dim]
+    total, offset = None, 0
+    power, width = padded, 1  # power[i] is the sum of `width` neighbours from i on
+    while width <= window:
+        if window & width:
+            part = power.narrow(dim, offset, size)
+            total, offset = part if total is None else total + part, offset + width
+        if 2 * width <= window:
+            length = power.shape[dim] - width
+            power = power.narrow(dim, 0, length) + power.narrow(dim, width, length)
+        width *= 2
+    assert total is not None
+    return total
 
 
 def _ssim(a: Profile, b: Profile, window: int, padding: str = "zero") -> Tensor:
