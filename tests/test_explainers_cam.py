@@ -342,3 +342,9 @@ def test_token_grids():
     assert token_grid(64 + 4, (3, 32, 32), prefix=4) == (8, 8)
     assert token_grid(15, (3, 32, 32), prefix=1) is None
     assert token_grid(2, (3, 224, 224)) is None
+
+
+def test_a_head_of_zeros_still_has_a_layer() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    nn.init.zeros_(net[4].weight)
+    assert find_layer(Model(net), (3, 8, 8)).path == "1"

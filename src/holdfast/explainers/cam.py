@@ -157,12 +157,17 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
             )
         return site
     candidates = list(_candidates(model.module, seen, shape, sizes, prefix))
+    connected: list[Site] = []
     for site, tensor in reversed(candidates):
         gradient = None
         if readout.requires_grad and tensor.requires_grad:
             (gradient,) = torch.autograd.grad(readout, tensor, retain_graph=True, allow_unused=True)
         if gradient is not None and bool(site.spatial(gradient).any()):
             return site
+        if gradient is not None:
+            connected.append(site)
+    if connected:  # a head of zeros, as some networks start with, lets no gradient through to any layer
+        return connected[0]
     names = [s.path for s in seen if s.path][-5:]
     raise UserError(
         f"grad_cam finds no feature map with more than one position that the output of {model.name} depends on; "
