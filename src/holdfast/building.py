@@ -10,7 +10,7 @@ from holdfast.evaluations import EVALUATIONS
 from holdfast.explainers import EXPLAINERS
 from holdfast.features import GROUPINGS
 from holdfast.parameters import BadParameter, make
-from holdfast.types import label_of
+from holdfast.types import label_of, name_of
 
 _NESTED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "of": ("explainer", EXPLAINERS),
@@ -84,8 +84,10 @@ def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, A
             item = build(what, registry, {k: v for k, v in spec.items() if k != "as"} if named else spec)
         except BadParameter as error:
             raise error.inside(place) from error
+        if hasattr(item, "conditions") != (what == "evaluation"):
+            raise BadParameter(f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(registry))}", (place,))
         if label is None:
-            label = getattr(type(item), "name", None) if what == "evaluation" else label_of(item)
+            label = name_of(item) if what == "evaluation" else label_of(item)
         if str(label) in found:
             raise BadParameter(
                 f"{what} {str(label)!r} is given twice; give one of them another label with `as`", (place,)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from holdfast.run import Run
+    from holdfast.engine import Plan
 
 app = typer.Typer(
     help="Does the explanation hold? A test bench for feature attributions.",
@@ -36,12 +36,11 @@ def demo(
 ) -> None:
     """Judge five explainers of EfficientNet-Lite0 on real photographs, and write a report."""
     from holdfast.demo import demo_plan
-    from holdfast.run import execute, this_command
 
     plan = demo_plan(limit)
     sizes = ", ".join(f"{len(data.ids)} {name}" for name, data in plan.data.items())
     typer.echo(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
-    _finish(execute(plan, out, this_command()))
+    _carry_out(plan, out)
 
 
 @app.command()
@@ -53,11 +52,10 @@ def run(
     allow_code: Annotated[bool, typer.Option(help="Let the study load models and data from Python code.")] = False,
 ) -> None:
     """Run a study, or finish one that was interrupted, and write its report."""
-    from holdfast.run import execute, this_command
     from holdfast.study import read_study
 
     plan = read_study(study, seed=seed, limit=limit).plan(allow_code=allow_code)
-    _finish(execute(plan, out or Path("runs") / study.stem, this_command()))
+    _carry_out(plan, out or Path("runs") / study.stem)
 
 
 @app.command()
@@ -82,7 +80,14 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         typer.echo(f"{name:<{width}}  {text}")
 
 
-def _finish(done: Run) -> None:
+def _carry_out(plan: Plan, out: Path) -> None:
+    from holdfast.run import execute, this_command
+
+    try:
+        done = execute(plan, out, this_command())
+    except KeyboardInterrupt as stop:
+        typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
+        raise typer.Exit(130) from stop
     typer.echo("")
     typer.echo(done.text())
     typer.echo("")
@@ -100,6 +105,3 @@ def main() -> Any:
             raise
         print(f"holdfast: {error}", file=sys.stderr)
         return sys.exit(2)
-    except KeyboardInterrupt:
-        print("\nholdfast: interrupted; run the same command again to go on from here", file=sys.stderr)
-        return sys.exit(130)

@@ -105,12 +105,14 @@ class Workbench:
                     raise UserError(
                         f"out of memory with a single sample of shape {tuple(batch.x.shape[1:])} on {self.model.device}"
                     ) from error
-                self.batch_size = max(1, self.batch_size // 2)
-                self.model.rows = self.batch_size
-                if self.model.device.type == "cuda":
-                    torch.cuda.empty_cache()
+            else:
+                start = stop
                 continue
-            start = stop
+            # Only here, outside the handler, has the failed pass let go of its tensors.
+            self.batch_size = max(1, self.batch_size // 2)
+            self.model.rows = self.batch_size
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
         return torch.cat(done)
 
     def predict(self, batch: Batch) -> Tensor:

@@ -111,7 +111,7 @@ def evaluate(
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory.
 
-    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> run = evaluate(net, images, ["saliency", "random"], {"stability": {"stability": {"perturbations": "jpeg"}}})
     >>> sorted(run.table().measure.unique())[:2]
@@ -119,7 +119,7 @@ def evaluate(
     """
     methods = building.explainers(explainers)
     axes = building.evaluations(evaluations)
-    sets = {name: source.limit(limit) if limit else source for name, source in _datasets(data).items()}
+    sets = {name: source if limit is None else source.limit(limit) for name, source in _datasets(data).items()}
     plan = make_plan(_models(model, device), sets, methods, axes, seed, shard_size, batch_size)
     return execute(plan, out, command="holdfast.evaluate(...)", show_progress=show_progress)
 
@@ -134,20 +134,39 @@ def make_plan(
     batch_size: int | None = None,
 ) -> Plan:
     """Check everything that can be checked without a model pass."""
-    for what, value in (("shard_size", shard_size), ("batch_size", batch_size)):
-        if value is not None and value < 1:
-            raise UserError(f"{what} must be at least 1, got {value}")
+    for what, given in (("model", models), ("data", data)):
+        if not given:
+            raise UserError(f"no {what} is given")
+    _check_whole("seed", seed)
+    _check_whole("shard_size", shard_size, 1)
+    if batch_size is not None:
+        _check_whole("batch_size", batch_size, 1)
     for source in data.values():
         shape = sample_shape(source)
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
         for model in models.values():
+            _check_channels(model, source.name, shape)
             for item in explainers.values():
                 if hasattr(item, "check"):
                     item.check(model, shape)
     on_gpu = any(model.device.type == "cuda" for model in models.values())
     return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 8))
+
+
+def _check_whole(what: str, value: Any, least: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{what} must be a whole number, got {value!r}")
+    if least is not None and value < least:
+        raise UserError(f"{what} must be at least {least}, got {value}")
+
+
+def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
+    for what, values in (("mean", model.mean), ("std", model.std)):
+        if values is not None and len(values) > 1 and len(values) != shape[0]:
+            channels = f"{len(values)} channels, but samples of {source} have shape {shape}"
+            raise UserError(f"the {what} of model {model.name} has {channels}")
 
 
 def sample_shape(source: Data) -> tuple[int, ...]:
@@ -176,7 +195,9 @@ def execute(plan: Plan, out: str | Path | None, command: str, show_progress: boo
         for section in ("models", "datasets", "explainers", "evaluations"):
             study[section] = {**manifest["study"][section], **study[section]}
         plan = Plan(**{**vars(plan), "shard_size": manifest["shard_size"]})
-    elif root.exists() and any(root.iterdir()):
+    elif root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file; a run needs a directory")
+    elif root.exists() and any(not table.is_leftover(path) for path in root.iterdir()):
         raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
     session: dict[str, Any] = {"started": _now(), "command": command, "versions": versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
@@ -188,7 +209,9 @@ def execute(plan: Plan, out: str | Path | None, command: str, show_progress: boo
     begun = time.perf_counter()
     before = {name: model.passes for name, model in plan.models.items()}
     with progress(plan.work(root), "explaining", show_progress) as tick:
-        run_shards(plan, root, tick)
+        # The ten-bit products that PyTorch allows in convolutions by default would make the device show in the table.
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+            run_shards(plan, root, tick)
     session["seconds"] = round(time.perf_counter() - begun, 2)
     session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})
@@ -219,7 +242,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
-    names = ("holdfast", "torch", "numpy", "scipy", "pillow", "captum", "pandas", "pyarrow")
+    names = ("holdfast", "torch", "numpy", "scipy", "pillow", "pandas", "pyarrow")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
 

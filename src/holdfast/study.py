@@ -48,6 +48,8 @@ class Study:
         for name, options in self.models.items():
             own = dict(options)
             model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
+            if name == _short_name(options["source"]) and options["source"].startswith("python:"):
+                name = model.name  # the code knows what it made better than the name of its function does
             model.name = name
             models[name] = model
         return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
@@ -57,7 +59,7 @@ class Study:
 
         if self.device is None:
             return "cuda" if torch.cuda.is_available() else "cpu"
-        return check_device(self.device)
+        return self.device
 
 
 def read_study(path: str | Path, *, seed: int | None = None, limit: int | None = None) -> Study:
@@ -69,7 +71,10 @@ def read_study(path: str | Path, *, seed: int | None = None, limit: int | None =
         raise UserError(f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
     if file.stat().st_size > LARGEST_FILE:
         raise UserError(f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML")
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         content = yaml.safe_load(text)
@@ -101,7 +106,7 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
         evaluations=_inside("evaluations", lambda: building.evaluations(content.get("evaluations", "stability"))),
         seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
         limit=limit if limit is not None else _whole(content, "limit", 1),
-        device=content.get("device"),
+        device=_known_device(content.get("device")),
         batch_size=_whole(content, "batch_size", 1),
         shard_size=_whole(content, "shard_size", 1) or 32,
     )
@@ -147,6 +152,15 @@ def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise BadParameter(f"{key} must be a whole number of at least {least}, got {value!r}", (key,))
     return value
+
+
+def _known_device(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return check_device(str(value))
+    except UserError as error:
+        raise BadParameter(str(error), ("device",)) from error
 
 
 def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ EXHIBITS = pa.schema(
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32())]
 )
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
-THUMBNAIL = 160
+THUMBNAIL = 128
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ def slug(name: str) -> str:
     False
     """
     plain = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:60] or "unnamed"
-    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    plain = re.sub(r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE)  # names of devices
+    # Some systems do not tell A from a, and a name may look like the slug of another.
+    alone = plain == name.lower() and not re.search(r"-[0-9a-f]{8}$", plain)
+    return plain if alone else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def part_path(root: Path, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Path:
@@ -113,7 +116,7 @@ def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], sc
 
 
 def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit]) -> pa.Table:
-    """The gallery's pictures as small PNGs, with maps summed over channels in half precision."""
+    """The gallery's pictures as small JPEGs, with maps summed over channels in eight bits."""
     rows = []
     for e in exhibits:
         image = _shrink(e.image.detach().float().cpu())
@@ -125,15 +128,15 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
             "condition": e.condition,
             "level": float(e.level),
             "sample": e.sample,
-            "image": _png(image),
+            "image": _jpeg(image),
             "map": None,
             "height": image.shape[-2],
             "width": image.shape[-1],
         }
         if e.map is not None:
             total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
-            peak = float(total.abs().max()) or 1.0  # half precision has a small range, and only the shape is shown
-            row["map"] = (total / peak).numpy().astype(np.float16).tobytes()
+            peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
+            row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
 
@@ -146,14 +149,26 @@ def write_part(path: Path, table: pa.Table) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write under another name, sync, rename."""
+    """Write under another name, sync, rename; an error leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a file is what `write_atomically` leaves when its process is killed.
+
+    >>> is_leftover(Path(".manifest.json.123.tmp")), is_leftover(Path("thesis.tmp"))
+    (True, False)
+    """
+    return re.fullmatch(r"\..+\.\d+\.tmp", path.name) is not None
 
 
 def read_scores(root: Path) -> pd.DataFrame:
@@ -179,9 +194,9 @@ def read_exhibits(root: Path) -> list[Shown]:
         for row in pq.read_table(path).to_pylist():
             image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
             size = (row["height"], row["width"])
-            flat = None if row["map"] is None else np.frombuffer(row["map"], np.float16).reshape(size)
+            flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
             place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
-            shown.append(Shown(*place, image, None if flat is None else flat.astype(np.float32)))
+            shown.append(Shown(*place, image, None if flat is None else flat.astype(np.float32) / 127))
     return shown
 
 
@@ -190,7 +205,12 @@ def read_manifest(root: Path) -> dict[str, Any]:
     path = root / "manifest.json"
     if not path.is_file():
         raise UserError(f"{root} is not a run directory: it has no manifest.json")
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not the manifest of a holdfast run: {error}") from error
+    if not isinstance(manifest, dict) or not {"holdfast", "study", "shard_size"} <= manifest.keys():
+        raise UserError(f"{path} is not the manifest of a holdfast run")
     return manifest
 
 
@@ -211,8 +231,35 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
             if name in new:
                 found += differences(old[name], new[name], f"{place}.{name}" if place else str(name))
         return found
+    if _are_named(old) and _are_named(new):
+        return _list_differences(old, new, place)
     same = json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
     return [] if same else [f"{place}: the run has {_brief(old)}, this study says {_brief(new)}"]
+
+
+def _are_named(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) and "name" in v for v in value)
+
+
+def _list_differences(old: list[Any], new: list[Any], place: str) -> list[str]:
+    """The entries that only one of two lists of parameter objects has, such as perturbations."""
+    before, after = ([json.dumps(v, sort_keys=True) for v in values] for values in (old, new))
+    gone = [_call(v) for v, text in zip(old, before, strict=True) if text not in after]
+    come = [_call(v) for v, text in zip(new, after, strict=True) if text not in before]
+    if not gone and not come:
+        return [] if before == after else [f"{place}: the same entries in another order or number"]
+    parts = [f"the run has {', '.join(gone)}" if gone else "", f"this study adds {', '.join(come)}" if come else ""]
+    if gone and come:
+        parts[1] = f"this study says {', '.join(come)}"
+    elif gone:
+        parts[0] += ", this study does not"
+    return [f"{place}: {', '.join(filter(None, parts))}"]
+
+
+def _call(item: Mapping[str, Any]) -> str:
+    """A parameter object as one would write it."""
+    given = ", ".join(f"{key}={_brief(value)}" for key, value in item.items() if key != "name")
+    return f"{item['name']}({given})"
 
 
 def _brief(value: Any) -> str:
@@ -237,9 +284,9 @@ def _shrink(picture: torch.Tensor) -> torch.Tensor:
     return F.interpolate(picture[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
 
 
-def _png(image: torch.Tensor) -> bytes:
+def _jpeg(image: torch.Tensor) -> bytes:
     pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
     sink = io.BytesIO()
-    picture.save(sink, "PNG")
+    picture.save(sink, "JPEG", quality=90)
     return sink.getvalue()

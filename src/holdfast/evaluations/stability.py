@@ -18,6 +18,7 @@ from holdfast.similarity import COMPONENTS, Profile, Ties, compare, composite, p
 from holdfast.types import FLIPPED, OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 MEASURES = (*COMPONENTS, "fass")
+NOT_FINITE = "the prediction is not finite"
 REDRAW = "redraw"
 """The condition of the noise floor: the same input, other random draws of the explainer."""
 
@@ -101,7 +102,7 @@ class Stability:
             before, after = int(subject.target[i]), int(top[i])
             drop = float(subject.probability[i] - kept[i])
             if not bool(torch.isfinite(logits[i]).all()) or not bool(torch.isfinite(subject.probability[i])):
-                verdict = (UNDEFINED, "the prediction is not finite")
+                verdict = (UNDEFINED, NOT_FINITE)
             elif before != after:
                 names = (subject.model.class_name(before), subject.model.class_name(after))
                 verdict = (FLIPPED, f"top-1 changed from {names[0]} to {names[1]}")
@@ -187,7 +188,9 @@ class Stability:
         self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
     ) -> Iterator[Scores | Exhibit]:
         again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
-        reason = [a or b for a, b in zip(blank, _reasons(again, "the map of the second draw"), strict=True)]
+        second = _reasons(again, "the map of the second draw")
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
         status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = (status == OK).nonzero().flatten()
         place = rows.to(again.device)
