@@ -208,10 +208,10 @@ def execute(plan: Plan, out: str | Path | None, command: str, show_progress: boo
         leftover.unlink()
     begun = time.perf_counter()
     before = {name: model.passes for name, model in plan.models.items()}
-    with progress(plan.work(root), "explaining", show_progress) as tick:
-        # The ten-bit products that PyTorch allows in convolutions by default would make the device show in the table.
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
-            run_shards(plan, root, tick)
+    # The ten-bit products that PyTorch allows in convolutions by default would make the device show in the table.
+    exact = torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
+    with exact, progress(plan.work(root), "explaining", show_progress) as tick:
+        run_shards(plan, root, tick)
     session["seconds"] = round(time.perf_counter() - begun, 2)
     session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})

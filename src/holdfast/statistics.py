@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from holdfast.cubes import Array, Cube, arrange
+from holdfast.resampling import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
 from holdfast.similarity import COMPONENTS
 
 Form = Literal["best", "raw"]
@@ -107,14 +108,14 @@ def summary(
     kept = retention(table, level)
     blocks = []
     for cube in arrange(table):
-        counts = _counts(len(cube.samples), resamples, seed)
+        counts = bootstrap_counts(len(cube.samples), resamples, seed)
         for e, explainer in enumerate(cube.explainers):  # one explainer at a time bounds the memory
-            stacked = _resample(np.concatenate([v[e] for v in cube.values.values()]), counts)
+            stacked = resampled_means(np.concatenate([v[e] for v in cube.values.values()]), counts)
             draws = dict(zip(cube.values, np.split(stacked, len(cube.values), axis=1), strict=True))
             for measure in cube.measures:
                 block = _measure_block(cube, e, measure, draws, level)
                 block.update(cube.key, evaluation=cube.evaluation, explainer=explainer, measure=measure)
-                block["noise_floor"] = _mean(cube.floor[measure][e]) if measure in cube.floor else math.nan
+                block["noise_floor"] = mean_of_finite(cube.floor[measure][e]) if measure in cube.floor else math.nan
                 attempted = (cube.status[e] >= 0).any(-1)
                 blocks.append(pd.DataFrame(block)[attempted])
     order = ["dataset", "model", "evaluation", "explainer", "condition", "level", "measure", *_MEANS, "noise_floor"]
@@ -132,22 +133,24 @@ _MEANS += ["aligned_chance", "aligned_calibrated", "aligned_calibrated_low", "al
 def _measure_block(cube: Cube, e: int, measure: str, draws: dict[str, Array], level: float) -> dict[str, Any]:
     names = [measure + suffix for suffix in ("", "_chance", "_aligned", "_aligned_chance")]
     nothing = np.full(len(cube.conditions), np.nan)
-    mean, chance, aligned, aligned_chance = (_mean(cube.values[n][e]) if n in cube.values else nothing for n in names)
+    mean, chance, aligned, aligned_chance = (
+        mean_of_finite(cube.values[n][e]) if n in cube.values else nothing for n in names
+    )
     drawn, chance_drawn, aligned_drawn, aligned_chance_drawn = (draws.get(name) for name in names)
     few = np.isfinite(cube.values[measure][e]).sum(-1) < 2
 
     def interval(sampled: Array | None) -> tuple[Array, Array]:
-        low, high = _percentiles(sampled, level) if sampled is not None else (nothing, nothing)
+        low, high = percentiles(sampled, level) if sampled is not None else (nothing, nothing)
         return np.where(few, np.nan, low), np.where(few, np.nan, high)
 
     def calibrated(score: Array | None, by: Array | None) -> Array | None:
-        return None if score is None or by is None else _calibrate(score, by)
+        return None if score is None or by is None else calibrate(score, by)
 
     low, high = interval(drawn)
     calibrated_low, calibrated_high = interval(calibrated(drawn, chance_drawn))
     moved_low, moved_high = interval(calibrated(aligned_drawn, aligned_chance_drawn))
-    figures = [mean, low, high, chance, _calibrate(mean, chance), calibrated_low, calibrated_high]
-    figures += [aligned, aligned_chance, _calibrate(aligned, aligned_chance), moved_low, moved_high]
+    figures = [mean, low, high, chance, calibrate(mean, chance), calibrated_low, calibrated_high]
+    figures += [aligned, aligned_chance, calibrate(aligned, aligned_chance), moved_low, moved_high]
     keys = {"condition": [c for c, _ in cube.conditions], "level": [x for _, x in cube.conditions]}
     return {**keys, **dict(zip(_MEANS, figures, strict=True))}
 
@@ -175,7 +178,7 @@ def ranking(
     for cube in (whole.without(IDENTITY) for whole in arrange(table)):
         if measure not in cube.values:
             continue
-        counts = _counts(len(cube.samples), resamples, seed)
+        counts = bootstrap_counts(len(cube.samples), resamples, seed)
         score, draws = _overall(cube, measure, form, counts)
         raw, raw_draws = (score, draws) if form == "raw" else _overall(cube, measure, "raw", counts)
         ranks = (-np.where(np.isnan(draws), -np.inf, draws)).argsort(1, kind="stable").argsort(1) + 1
@@ -184,7 +187,7 @@ def ranking(
         frame["control"] = [is_control(e) for e in cube.explainers]
         sampled = np.isfinite(cube.values[measure]).any(1).sum(-1)
         for name, mean, spread in (("", score, draws), ("raw_", raw, raw_draws)):
-            low, high = (np.where(sampled < 2, np.nan, edge) for edge in _percentiles(spread, level))
+            low, high = (np.where(sampled < 2, np.nan, edge) for edge in percentiles(spread, level))
             frame[name.rstrip("_") or "score"], frame[name + "low"], frame[name + "high"] = mean, low, high
         frame["rank"] = frame["score"].rank(ascending=False, method="min")
         scored = np.isfinite(score)
@@ -223,16 +226,16 @@ def paired_tests(
         if measure not in cube.values:
             continue
         scores = _sample_scores(cube, measure, form)
-        counts = _counts(len(cube.samples), resamples, seed)
+        counts = bootstrap_counts(len(cube.samples), resamples, seed)
         names, differences = [], []
         for a, b in itertools.combinations(range(len(cube.explainers)), 2):
             names.append((cube.dataset, cube.model, cube.explainers[a], cube.explainers[b]))
-            differences.append(_mean((scores[a] - scores[b]).T))
+            differences.append(mean_of_finite((scores[a] - scores[b]).T))
         stacked = np.array(differences).reshape(len(names), len(cube.samples))
         frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:4])
         frame["n"] = np.isfinite(stacked).sum(-1)
-        frame["difference"] = _mean(stacked)
-        low, high = _percentiles(_resample(stacked, counts), level)
+        frame["difference"] = mean_of_finite(stacked)
+        low, high = percentiles(resampled_means(stacked, counts), level)
         few = frame["n"].to_numpy() < 2
         frame["low"], frame["high"] = np.where(few, np.nan, low), np.where(few, np.nan, high)
         frame["p"] = [_wilcoxon(row[np.isfinite(row)]) for row in stacked]
@@ -276,7 +279,7 @@ def component_disagreement(table: pd.DataFrame | Sequence[Cube], form: Form = "b
     for cube in (whole.without(IDENTITY) for whole in arrange(table)):
         if not set(COMPONENTS) <= set(cube.values):
             continue
-        means = {name: _mean(_sample_scores(cube, name, form)) for name in COMPONENTS}
+        means = {name: mean_of_finite(_sample_scores(cube, name, form)) for name in COMPONENTS}
         first, second = np.triu_indices(len(cube.explainers), 1)
         signs = np.stack([np.sign(means[name][first] - means[name][second]).ravel() for name in COMPONENTS])
         signs = signs[:, np.isfinite(signs).all(0)]
@@ -287,48 +290,6 @@ def component_disagreement(table: pd.DataFrame | Sequence[Cube], form: Form = "b
             row[f"{a}_{b}"] = float((signs[i] != signs[j]).mean()) if n else math.nan
         records.append(row)
     return pd.DataFrame.from_records(records, columns=names)
-
-
-def _mean(values: Array) -> Array:
-    """Mean over the last axis of the finite entries; NaN where there are none."""
-    finite = np.isfinite(values)
-    n = finite.sum(-1)
-    total = np.where(finite, values, 0.0).sum(-1)
-    return np.asarray(np.divide(total, n, out=np.full(np.shape(total), np.nan), where=n > 0))
-
-
-def _calibrate(score: Array, chance: Array) -> Array:
-    room = 1 - chance
-    return np.asarray(np.divide(score - chance, room, out=np.full(np.shape(score), np.nan), where=np.abs(room) > 1e-9))
-
-
-def _counts(n: int, resamples: int, seed: int) -> NDArray[np.float32]:
-    """How often each of n samples is drawn in each of the bootstrap draws, (resamples, n)."""
-    generator = np.random.default_rng(seed)
-    counts = np.empty((resamples, n), dtype=np.float32)
-    for row in counts:  # one draw at a time: n indices instead of resamples × n
-        row[:] = np.bincount(generator.integers(0, n, n), minlength=n)
-    return counts
-
-
-def _resample(values: Array, counts: NDArray[np.float32]) -> Array:
-    """Means of the finite entries of (K, N) in every draw, (resamples, K)."""
-    finite = np.isfinite(values)
-    centre = _mean(values)  # products of deviations keep float32 exact enough
-    spread = np.where(finite, values - centre[:, None], 0.0).astype(np.float32)
-    n = counts @ finite.T.astype(np.float32)
-    drawn = np.divide(counts @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0)
-    return np.asarray(drawn + centre)
-
-
-def _percentiles(draws: Array, level: float) -> tuple[Array, Array]:
-    edges = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(draws, edges, axis=0)
-    for k in np.flatnonzero(np.isnan(low)):  # a draw may miss the few retained samples altogether
-        column = draws[np.isfinite(draws[:, k]), k]
-        if len(column):
-            low[k], high[k] = np.quantile(column, edges)
-    return low, high
 
 
 def _best_columns(cube: Cube, measure: str, form: Form) -> list[tuple[NDArray[np.bool_], str, str | None]]:
@@ -354,17 +315,20 @@ def _overall(cube: Cube, measure: str, form: Form, counts: NDArray[np.float32]) 
             continue
         shape = (len(counts), e, int(here.sum()))
         values = cube.values[score][:, here]
-        mean, drawn = _mean(values), _resample(values.reshape(-1, values.shape[-1]), counts).reshape(shape)
+        mean, drawn = (
+            mean_of_finite(values),
+            resampled_means(values.reshape(-1, values.shape[-1]), counts).reshape(shape),
+        )
         if chance is not None:
             by = cube.values[chance][:, here]
-            by_drawn = _resample(by.reshape(-1, by.shape[-1]), counts).reshape(shape)
-            mean, drawn = _calibrate(mean, _mean(by)), _calibrate(drawn, by_drawn)
+            by_drawn = resampled_means(by.reshape(-1, by.shape[-1]), counts).reshape(shape)
+            mean, drawn = calibrate(mean, mean_of_finite(by)), calibrate(drawn, by_drawn)
         means[:, here], draws[:, :, here] = mean, drawn
     names = [name for name, _ in cube.conditions]
     groups = [[k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)]
-    nested = np.stack([_mean(means[:, g]) for g in groups], -1) if groups else means
-    nested_draws = np.stack([_mean(draws[..., g]) for g in groups], -1) if groups else draws
-    return _mean(nested), _mean(nested_draws)
+    nested = np.stack([mean_of_finite(means[:, g]) for g in groups], -1) if groups else means
+    nested_draws = np.stack([mean_of_finite(draws[..., g]) for g in groups], -1) if groups else draws
+    return mean_of_finite(nested), mean_of_finite(nested_draws)
 
 
 def _sample_scores(cube: Cube, measure: str, form: Form) -> Array:
@@ -373,8 +337,8 @@ def _sample_scores(cube: Cube, measure: str, form: Form) -> Array:
     for here, score, chance in _best_columns(cube, measure, form):
         scores[:, here] = cube.values[score][:, here]
         if chance is not None:
-            by = np.broadcast_to(_mean(cube.values[chance][:, here])[..., None], scores[:, here].shape)
-            scores[:, here] = _calibrate(scores[:, here], by)
+            by = np.broadcast_to(mean_of_finite(cube.values[chance][:, here])[..., None], scores[:, here].shape)
+            scores[:, here] = calibrate(scores[:, here], by)
     return scores
 
 

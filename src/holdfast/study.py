@@ -48,10 +48,10 @@ class Study:
         for name, options in self.models.items():
             own = dict(options)
             model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
-            if name == _short_name(options["source"]) and options["source"].startswith("python:"):
-                name = model.name  # the code knows what it made better than the name of its function does
-            model.name = name
-            models[name] = model
+            # Without a name in the study, code knows what it made better than the name of its function does.
+            unnamed = options["source"].startswith("python:") and name == _short_name(options["source"])
+            model.name = model.name if unnamed else name
+            models[model.name] = model
         return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
 
     def _device(self) -> str:

@@ -196,7 +196,7 @@ def read_exhibits(root: Path) -> list[Shown]:
             size = (row["height"], row["width"])
             flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
             place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
-            shown.append(Shown(*place, image, None if flat is None else flat.astype(np.float32) / 127))
+            shown.append(Shown(*place, image, None if flat is None else (flat / 127).astype(np.float32)))
     return shown
 
 

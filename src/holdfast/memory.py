@@ -1,0 +1,79 @@
+"""The memory guard: a model at work on batches that are halved when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.types import Batch, Explainer
+
+
+@dataclass
+class Workbench:
+    """A model with its memory guard: calls in batches, halved when memory runs out."""
+
+    model: Model
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        self.model.rows = self.batch_size
+
+    def map(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, target: Tensor) -> Tensor:
+        """`call` on successive batches, concatenated."""
+        done: list[Tensor] = []
+        start = 0
+        while start < len(batch):
+            stop = min(start + self.batch_size, len(batch))
+            try:
+                done.append(call(batch[start:stop], target[start:stop]))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise UserError(
+                        f"out of memory with a single sample of shape {tuple(batch.x.shape[1:])} on {self.model.device}"
+                    ) from error
+            else:
+                start = stop
+                continue
+            # Only here, outside the handler, has the failed pass let go of its tensors.
+            self.batch_size = max(1, self.batch_size // 2)
+            self.model.rows = self.batch_size
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return torch.cat(done)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits on the CPU in float32."""
+
+        def logits(part: Batch, _: Tensor) -> Tensor:
+            moved = part.to(self.model.device)
+            return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
+
+        with torch.no_grad():
+            return self.map(logits, batch, torch.zeros(len(batch)))
+
+    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps on the model's device, in float32."""
+
+        def maps(part: Batch, classes: Tensor) -> Tensor:
+            moved = part.to(self.model.device)
+            found = explainer(self.model, moved, classes.to(self.model.device), seed).detach()
+            if found.shape[0] != len(part) or found.ndim < 2:
+                raise UserError(f"explainer {name!r} returned shape {tuple(found.shape)} for {len(part)} samples")
+            return found.float()
+
+        return self.map(maps, batch, target)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that the device or the host has no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
