@@ -352,7 +352,7 @@ def test_parameters_are_validated_and_features_given_by_name() -> None:
     wrong: list[Callable[[], Any]] = [
         lambda: Lime(samples=1),
         lambda: Lime(alpha=0),
-        lambda: Lime(fill="blur"),
+        lambda: Lime(fill="blurr"),
         lambda: Rise(keep=1.0),
         lambda: Occlusion(window=0),
     ]

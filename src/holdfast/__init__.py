@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import explainers, features, perturbations, similarity, statistics
+    from holdfast import boolean, bounds, explainers, features, masks, perturbations, similarity, statistics
+    from holdfast.certificates import certify
     from holdfast.data import Data, open_data
     from holdfast.errors import UserError
     from holdfast.evaluations import Stability
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         IntegratedGradients,
         KernelShap,
         Lime,
+        Mfaba,
         Occlusion,
         RandomMap,
         Rise,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     )
     from holdfast.models import Model
     from holdfast.run import Run, evaluate, read
+    from holdfast.smoothed import Smoothed, accuracy_curve
     from holdfast.types import Batch
     from holdfast.zoo import load_model
 
@@ -47,6 +50,7 @@ _HOME = {
     "IntegratedGradients": "explainers",
     "KernelShap": "explainers",
     "Lime": "explainers",
+    "Mfaba": "explainers",
     "Model": "models",
     "Occlusion": "explainers",
     "RandomMap": "explainers",
@@ -55,16 +59,19 @@ _HOME = {
     "Saliency": "explainers",
     "SmoothGrad": "explainers",
     "SmoothGradSquared": "explainers",
+    "Smoothed": "smoothed",
     "SobelEdges": "explainers",
     "Stability": "evaluations",
     "UserError": "errors",
     "VarGrad": "explainers",
+    "accuracy_curve": "smoothed",
+    "certify": "certificates",
     "evaluate": "run",
     "load_model": "zoo",
     "open_data": "data",
     "read": "run",
 }
-_ROOMS = ("explainers", "features", "perturbations", "similarity", "statistics")
+_ROOMS = ("boolean", "bounds", "explainers", "features", "masks", "perturbations", "similarity", "statistics")
 
 __all__ = [
     "Batch",
@@ -77,6 +84,7 @@ __all__ = [
     "IntegratedGradients",
     "KernelShap",
     "Lime",
+    "Mfaba",
     "Model",
     "Occlusion",
     "RandomMap",
@@ -85,14 +93,20 @@ __all__ = [
     "Saliency",
     "SmoothGrad",
     "SmoothGradSquared",
+    "Smoothed",
     "SobelEdges",
     "Stability",
     "UserError",
     "VarGrad",
+    "accuracy_curve",
+    "boolean",
+    "bounds",
+    "certify",
     "evaluate",
     "explainers",
     "features",
     "load_model",
+    "masks",
     "open_data",
     "perturbations",
     "read",

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError, unknown
 from holdfast.segment import missing_skimage, quickshift, slic
+from holdfast.tokens import Tokens as Tokens  # noqa: PLC0414 (a grouping like the others, for callers)
 from holdfast.types import STRICT, Batch
 
 

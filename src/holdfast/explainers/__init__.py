@@ -4,6 +4,7 @@ from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.controls import RandomMap, SobelEdges
 from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.explainers.masking import Occlusion, Rise
+from holdfast.explainers.mfaba import Mfaba
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.sampling import KernelShap, Lime
 from holdfast.explainers.smoothing import SmoothGrad, SmoothGradSquared, VarGrad
@@ -20,6 +21,7 @@ EXPLAINERS = {
     "kernel_shap": KernelShap,
     "occlusion": Occlusion,
     "rise": Rise,
+    "mfaba": Mfaba,
     "smoothgrad": SmoothGrad,
     "smoothgrad_squared": SmoothGradSquared,
     "vargrad": VarGrad,
@@ -37,6 +39,7 @@ __all__ = [
     "IntegratedGradients",
     "KernelShap",
     "Lime",
+    "Mfaba",
     "Occlusion",
     "RandomMap",
     "Rise",

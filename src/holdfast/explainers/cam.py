@@ -18,6 +18,7 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
+from holdfast.smoothed import Smoothed
 from holdfast.types import STRICT, Batch
 
 _MOST_PREFIX_TOKENS = 16
@@ -89,6 +90,8 @@ class GradCAM:
         """Raise unless samples are images (C, H, W) and the named layer exists."""
         if len(shape) != 3:
             raise UserError(f"grad_cam needs images (channels, height, width), got samples of shape {tuple(shape)}")
+        if isinstance(model, Smoothed):
+            raise UserError(f"grad_cam reads one layer, but {model.name} averages many passes; explain what it smooths")
         if self.layer is not None:
             model.layer(self.layer)
 

@@ -13,13 +13,14 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.masking import Readout, over_channels, readouts
-from holdfast.features import GroupingField, Patches, Superpixels, count, keep, segment_means, spread
+from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
+from holdfast.fills import filled
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:
     from holdfast.models import Model
 
-Fill = Literal["zero", "mean"] | Annotated[float, Field(allow_inf_nan=False)]
+Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23
 _SLIGHT_RIDGE = 1e-8
@@ -35,7 +36,7 @@ class Lime:
     penalty `alpha` and a free intercept.
 
     Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
-    (`"mean"`, the authors' choice for images), or by a number in the data's units.
+    (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units.
 
     >>> from holdfast.models import Model
     >>> from holdfast.features import Pixels
@@ -233,7 +234,7 @@ def _fit(
     batch = batch.to(model.device)
     inputs = model.inputs(batch)
     segments = explainer.features.segments(batch).to(inputs.device)
-    fill = _filled(explainer.fill, model, batch, inputs, segments)
+    fill = filled(explainer.fill, model, batch, inputs, segments)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     counts = count(segments)
     n = int(counts.max())
@@ -273,15 +274,6 @@ def _scores(
         for owner, index, values in readouts(model, batch, target, (weight > 0).sum(1), readout, build):
             scores[owner, index] = values
     return scores
-
-
-def _filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
-    """What takes the place of absent features, in the shape of the inputs."""
-    if fill == "mean":
-        return segment_means(inputs, segments)
-    if fill == "zero":
-        return torch.zeros_like(inputs)
-    return model.inputs(batch.with_x(torch.full_like(batch.x, fill)))
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
