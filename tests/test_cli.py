@@ -94,7 +94,7 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
     assert code == 2 and "seed: the run has 5, this study says 6" in error
     code, _, _ = main(*arguments, "--seed", 5)
     assert code == 0
-    assert [s["passes"]["model"] > 0 for s in holdfast.read(out).manifest["sessions"]] == [True, False]
+    assert [s["passes"]["shapes"] > 0 for s in holdfast.read(out).manifest["sessions"]] == [True, False]
 
 
 def test_report_is_drawn_again(main, tmp_path):

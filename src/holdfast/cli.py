@@ -32,7 +32,7 @@ class Listing(str, Enum):
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
-    limit: Annotated[int, typer.Option(min=1, max=28, help="How many photographs to use.")] = 16,
+    limit: Annotated[int, typer.Option(min=1, max=28, help="How many photographs to use.")] = 14,
 ) -> None:
     """Judge five explainers of EfficientNet-Lite0 on real photographs, and write a report."""
     from holdfast.demo import demo_plan

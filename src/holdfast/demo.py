@@ -14,7 +14,7 @@ EXPLAINERS = [
     {"lime": {"samples": 32}},
     "random",
 ]
-PHOTOGRAPHS = 16
+PHOTOGRAPHS = 14
 
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
