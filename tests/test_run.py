@@ -348,3 +348,11 @@ def test_a_gpu_that_is_not_there_is_a_mistake():
 def test_reading_what_is_no_run_is_a_mistake(tmp_path):
     with pytest.raises(UserError, match="is not a run directory"):
         holdfast.read(tmp_path)
+
+
+def test_the_report_names_conditions_in_the_order_of_the_study(tmp_path):
+    judged = Stability(perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50)
+    done = holdfast.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
+    page = done.report().read_text()
+    places = [page.index(words) for words in ("translation 20 px", "brightness ×1.5", "rotation 10°", "rotation 20°")]
+    assert places == sorted(places)

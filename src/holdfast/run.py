@@ -65,7 +65,7 @@ class Run:
         from holdfast.report import build_report
 
         target = self.path / "report.html" if path is None else Path(path)
-        html = build_report(self.table(), self.samples(), table.read_exhibits(self.path), self.manifest)
+        html = build_report(self._in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
         table.write_atomically(target, html.encode())
         return target
 
@@ -73,7 +73,14 @@ class Run:
         """The verdict and the ranking for a terminal."""
         from holdfast.report import text_summary
 
-        return text_summary(self.table(), self.samples(), self.manifest)
+        return text_summary(self._in_study_order(), self.samples(), self.manifest)
+
+    def _in_study_order(self) -> pd.DataFrame:
+        """The table with its conditions in the order in which the study names them, which is how people read them."""
+        axes = self.manifest["study"]["evaluations"].values()
+        named = dict.fromkeys(condition for axis in axes for condition, _ in axis.get("conditions", []))
+        place = {condition: i for i, condition in enumerate(named)}
+        return self.table().sort_values("condition", key=lambda c: c.map(place).fillna(len(place)), kind="stable")
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
@@ -236,7 +243,10 @@ def describe(plan: Plan) -> dict[str, Any]:
         "models": models,
         "datasets": datasets,
         "explainers": {k: {"name": name_of(v), **parameters(v)} for k, v in plan.explainers.items()},
-        "evaluations": {k: {"name": name_of(v), **parameters(v)} for k, v in plan.evaluations.items()},
+        "evaluations": {
+            k: {"name": name_of(v), **parameters(v), "conditions": [list(c) for c in v.conditions()]}
+            for k, v in plan.evaluations.items()
+        },
     }
 
 
