@@ -192,7 +192,14 @@ def _torchvision(name: str) -> Parts:
         raise unknown(f"weights of {name}", wanted, ["none", *choices.__members__])
     weights = choices[wanted] if wanted in choices.__members__ else choices.DEFAULT
     preset = weights.transforms()
-    module = models.get_model(name, weights=None if wanted == "none" else weights)
+    try:
+        module = models.get_model(name, weights=None if wanted == "none" else weights)
+    except OSError as error:
+        place = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+        raise UserError(
+            f"cannot fetch the weights of {name} ({error}); put {weights.url} at {place}, "
+            f"or use torchvision:{name}@none for random weights"
+        ) from error
     return Parts(module, getattr(preset, "mean", None), getattr(preset, "std", None), weights.meta.get("categories"))
 
 
@@ -205,7 +212,13 @@ def _timm(name: str) -> Parts:
     if not timm.is_model(name):
         close = nearest(name, timm.list_models(), n=5)
         raise UserError(f"timm has no model {name!r}; the nearest are {', '.join(close) or 'none'}")
-    module = timm.create_model(name, pretrained=wanted != "none")
+    try:
+        module = timm.create_model(name, pretrained=wanted != "none")
+    except OSError as error:
+        raise UserError(
+            f"cannot fetch the weights of {name} ({error}); put them into the Hugging Face cache, "
+            f"or use timm:{name}@none for random weights"
+        ) from error
     config = timm.data.resolve_model_data_config(module)
     return Parts(module, config["mean"], config["std"])
 
