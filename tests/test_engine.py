@@ -90,7 +90,7 @@ def test_another_error_is_not_swallowed():
 
 
 def test_an_explainer_that_returns_the_wrong_number_of_maps_is_named():
-    with pytest.raises(UserError, match="explainer 'short' returned shape"):
+    with pytest.raises(UserError, match="explainer 'short' returned maps of shape"):
         run({"short": lambda model, batch, target, seed: batch.x[:1]}, n=3)
 
 
@@ -361,3 +361,26 @@ def test_ones_own_perturbation_may_be_a_function_or_an_object(tmp_path):
     assert (twice.value == 1).all() and twice.measure.str.endswith("_aligned").sum() == 4 * 5
     assert set(frame[frame.condition == "darker"].measure) == set(frame[frame.condition == "jpeg"].measure)
     assert "darker" in result.report().read_text()
+
+
+def test_a_map_with_one_channel_or_none_is_repeated_for_all():
+    def one_channel(model, batch, target, seed):
+        return model.inputs(batch).mean(1, keepdim=True)
+
+    def no_channel(model, batch, target, seed):
+        return model.inputs(batch).mean(1)
+
+    table = holdfast.evaluate(
+        model(), pictures(3), [one_channel, no_channel], Stability(perturbations="rotation")
+    ).table()
+    kept = table[table.status == "ok"].drop(columns="explainer")
+    first, second = (kept[table.explainer == name].value.tolist() for name in ("one_channel", "no_channel"))
+    assert first == second and first
+
+
+def test_a_map_of_another_shape_is_refused_with_both_shapes():
+    def strange(model, batch, target, seed):
+        return model.inputs(batch)[:, :, ::2]
+
+    with pytest.raises(UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"):
+        holdfast.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))

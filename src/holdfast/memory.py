@@ -64,11 +64,26 @@ class Workbench:
         def maps(part: Batch, classes: Tensor) -> Tensor:
             moved = part.to(self.model.device)
             found = explainer(self.model, moved, classes.to(self.model.device), seed).detach()
-            if found.shape[0] != len(part) or found.ndim < 2:
-                raise UserError(f"explainer {name!r} returned shape {tuple(found.shape)} for {len(part)} samples")
-            return found.float()
+            return as_inputs(found.float(), part.x.shape, name)
 
         return self.map(maps, batch, target)
+
+
+def as_inputs(maps: Tensor, shape: torch.Size, explainer: str) -> Tensor:
+    """Maps in the shape of the inputs; a map without channels, or with one, is repeated for every channel.
+
+    >>> as_inputs(torch.rand(2, 8, 8), torch.Size((2, 3, 8, 8)), "mine").shape
+    torch.Size([2, 3, 8, 8])
+    """
+    if maps.shape == shape:
+        return maps
+    one = maps[:, None] if maps.ndim == len(shape) - 1 else maps
+    if one.ndim == len(shape) and one.shape[0] == shape[0] and one.shape[1] == 1 and one.shape[2:] == shape[2:]:
+        return one.expand(shape).clone()
+    raise UserError(
+        f"explainer {explainer!r} returned maps of shape {tuple(maps.shape)} for inputs of shape {tuple(shape)}; "
+        "they must agree, or have one channel"
+    )
 
 
 def out_of_memory(error: BaseException) -> bool:
