@@ -34,7 +34,7 @@ def test_the_study_files_are_read(page, tmp_path):
         text = block.replace("torchvision:resnet50", "bundled:efficientnet-lite0")  # torchvision may not be installed
         study = tmp_path / f"{number}.yaml"
         study.write_text(text, encoding="utf-8")
-        assert read_study(study).explainers
+        assert read_study(study).explainers, page
 
 
 def test_links_between_pages_lead_somewhere():

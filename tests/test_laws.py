@@ -88,7 +88,7 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     assert set(SMALL) == set(EXPLAINERS)
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
-    assert set(EVALUATIONS) == {"stability"}
+    assert set(EVALUATIONS) == {"stability", "certificate"}
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.certificates import certify
     from holdfast.data import Data, open_data
     from holdfast.errors import UserError
-    from holdfast.evaluations import Stability
+    from holdfast.evaluations import Certificate, Stability
     from holdfast.explainers import (
         DeepLift,
         GradCAM,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Batch": "types",
+    "Certificate": "evaluations",
     "Data": "data",
     "DeepLift": "explainers",
     "GradCAM": "explainers",
@@ -75,6 +76,7 @@ _ROOMS = ("boolean", "bounds", "explainers", "features", "masks", "perturbations
 
 __all__ = [
     "Batch",
+    "Certificate",
     "Data",
     "DeepLift",
     "GradCAM",

@@ -17,6 +17,11 @@ MEASURE_TEXT = {
     "jaccard": "overlap of the places with the k largest values",
     "fass": "weighted mean of the three",
 }
+CERTIFICATE_TEXT = {
+    "rate": "certificate: share of the supersets within a radius on which the prediction stays, with bounds",
+    "certified": "certificate: the guaranteed lower bound of the rate",
+    "passes": "certificate: model passes that it cost",
+}
 SUFFIX_TEXT = {
     "_chance": "the same against maps of other samples",
     "_aligned": "for geometric perturbations: against the map moved with the image, on the pixels both have",
@@ -40,7 +45,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
             for name, chosen in perturbations.PRESETS.items()
         ]
     suffixes = [(f"*{suffix}", text) for suffix, text in SUFFIX_TEXT.items()]
-    return [(name, MEASURE_TEXT[name]) for name in MEASURES] + suffixes
+    return [(name, MEASURE_TEXT[name]) for name in MEASURES] + suffixes + list(CERTIFICATE_TEXT.items())
 
 
 def _summary(kind: Any) -> str:

@@ -14,17 +14,21 @@ EXPLAINERS = [
     {"lime": {"samples": 32}},
     "random",
 ]
+EVALUATIONS = [
+    {"stability": {"perturbations": "fass-paper"}},
+    {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},
+]
 PHOTOGRAPHS = 14
 
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
-    """Five explainers under the five perturbations of the FASS paper."""
+    """Five explainers under the five perturbations of the FASS paper, and their certificates."""
     photographs = open_source("bundled:photographs")
     model = load_model("bundled:efficientnet-lite0")
     return make_plan(
         {model.name: model},
         {photographs.name: photographs.limit(limit)},
         building.explainers(EXPLAINERS),
-        building.evaluations([{"stability": {"perturbations": "fass-paper"}}]),
+        building.evaluations(EVALUATIONS),
         shard_size=8,
     )

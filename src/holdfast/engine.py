@@ -175,6 +175,9 @@ class Shard:
         chosen = self.seed if seed is None else seed
         return self.bench.explain(self.all_explainers[explainer], explainer, batch, target, chosen)
 
+    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+        return self.bench.map(call, batch, extra)
+
     def reference(self, explainer: str) -> Tensor:
         return self.shared.explain(explainer, self.all_explainers[explainer])
 

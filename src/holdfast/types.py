@@ -144,6 +144,9 @@ class Subject(Protocol):
     def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
         """Maps of other inputs."""
 
+    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+        """Any other work on batches: `call(part of the batch, part of extra)`, concatenated."""
+
     def reference(self, explainer: str) -> Tensor:
         """Maps of the reference samples, the same for every shard of the study."""
 

@@ -1,7 +1,8 @@
 """The axes of the bench, by the name that a study file uses."""
 
+from holdfast.evaluations.certificate import Certificate
 from holdfast.evaluations.stability import Stability
 
-EVALUATIONS = {"stability": Stability}
+EVALUATIONS = {"stability": Stability, "certificate": Certificate}
 
-__all__ = ["EVALUATIONS", "Stability"]
+__all__ = ["EVALUATIONS", "Certificate", "Stability"]

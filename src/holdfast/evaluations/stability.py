@@ -121,7 +121,7 @@ class Stability:
             yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
         originals = self._profile(clean)
         chance = self._profile(subject.reference(explainer))
-        blank = _reasons(clean, "the clean map")
+        blank = reasons(clean, "the clean map")
         if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
             yield from self._floor(subject, explainer, originals, blank)
         for pair in pairs:
@@ -133,7 +133,7 @@ class Stability:
             maps = torch.full_like(clean, torch.nan)
             if len(rows):
                 maps[rows] = subject.explain(explainer, pair.batch[rows], subject.target[rows])
-            for i, why in zip(rows.tolist(), _reasons(maps[rows], "the perturbed map"), strict=True):
+            for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
                 if why:
                     status[i], reason[i] = UNDEFINED, why
             rows = (status == OK).nonzero().flatten()
@@ -188,7 +188,7 @@ class Stability:
         self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
     ) -> Iterator[Scores | Exhibit]:
         again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
-        second = _reasons(again, "the map of the second draw")
+        second = reasons(again, "the map of the second draw")
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
         reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
         status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
@@ -214,7 +214,7 @@ def _mean_over_others(subject: Subject, rows: Tensor, others: Sequence[dict[str,
     return mean
 
 
-def _reasons(maps: Tensor, what: str) -> list[str]:
+def reasons(maps: Tensor, what: str) -> list[str]:
     """Why each map cannot be scored, empty where it can."""
     if not len(maps):
         return []

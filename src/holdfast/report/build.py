@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
@@ -16,9 +16,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from holdfast import statistics
-from holdfast.cubes import arrange
+from holdfast.cubes import Cube, arrange
 from holdfast.perturbations import title
 from holdfast.report import verdict as words
+from holdfast.report.certified import certificate_chart
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
 from holdfast.report.gallery import Gallery, gallery
 from holdfast.table import Shown
@@ -77,8 +78,9 @@ def build_report(
     cubes = arrange(table)
     found = words.findings(cubes)
     sections = [_section(f"s{i}", f, table, samples, shown, about) for i, f in enumerate(found)]
-    sections += _silent_sections(sections, samples)
     others = [cube for cube in cubes if "fass" not in cube.values]
+    sections += _silent_sections(sections, samples, others)
+    sections = [_with_certificates(section, others) for section in sections]
     study = about.get("study") or {}
     context = {
         "manifest": about,
@@ -173,7 +175,14 @@ def _section(
     )
 
 
-def _silent_sections(sections: list[Section], samples: pd.DataFrame) -> list[Section]:
+def _with_certificates(section: Section, others: list[Cube]) -> Section:
+    """The section with the charts of its certificates behind those of its stability."""
+    own = [cube for cube in others if (cube.dataset, cube.model) == (section.dataset, section.model)]
+    drawn = [certificate_chart(cube, i) for i, cube in enumerate(own)]
+    return replace(section, charts=[*section.charts, *(chart for chart in drawn if chart is not None)])
+
+
+def _silent_sections(sections: list[Section], samples: pd.DataFrame, others: list[Cube]) -> list[Section]:
     """Datasets and models that were asked for but gave no stability score at all."""
     seen = {(s.dataset, s.model) for s in sections}
     silent: list[Section] = []
@@ -184,7 +193,8 @@ def _silent_sections(sections: list[Section], samples: pd.DataFrame) -> list[Sec
         items = [f"{name}: {error}" for name, error in zip(unread["sample"], unread["error"], strict=True)]
         limits = [words.Caution("Unreadable files", f"{len(unread)} could not be read.", items)] if items else []
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        said = ["Nothing can be concluded: no pair was attempted."]
+        judged = any((cube.dataset, cube.model) == (dataset, model) for cube in others)
+        said = ["Stability was not tested." if judged else "Nothing can be concluded: no pair was attempted."]
         empty = Gallery({}, [], {}, 0)
         key, read = f"s{len(sections) + len(silent)}", len(own) - len(unread)
         silent.append(

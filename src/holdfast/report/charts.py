@@ -78,14 +78,14 @@ def ranking_chart(found: Findings) -> Chart | None:
     rows = found.ranking[found.ranking["score"].notna()].iloc[::-1]
     if rows.empty:
         return None
-    figure = _figure(x_title="calibrated score" if found.calibrated else "score")
+    figure = blank_figure(x_title="calibrated score" if found.calibrated else "score")
     for control, name in ((False, "method"), (True, "control")):
         part = rows[rows["control"] == control]
         colour = CONTROL if control else PALETTE[0]
         figure.add_scatter(
-            x=_list(part["score"]),
+            x=rounded(part["score"]),
             y=[label(e) for e in part["explainer"]],
-            error_x=_errors(part["score"], part["low"], part["high"], colour),
+            error_x=error_bars(part["score"], part["low"], part["high"], colour),
             mode="markers",
             name=name,
             marker={
@@ -151,14 +151,14 @@ def components_chart(found: Findings) -> Chart | None:
     for name, columns in (("Calibrated", ("score", "low", "high")), ("Raw", ("raw", "raw_low", "raw_high"))):
         if name == "Calibrated" and not found.calibrated:
             continue
-        figure = _figure(y_title=f"{name.lower()} score")
+        figure = blank_figure(y_title=f"{name.lower()} score")
         for index, (component, frame) in enumerate(found.components.items()):
             part = frame.set_index("explainer").loc[order]
             value, low, high = (part[c] for c in columns)
             figure.add_bar(
                 x=[label(e, 12) for e in order],
-                y=_list(value),
-                error_y=_errors(value, low, high, "rgba(128,128,128,.9)", width=2),
+                y=rounded(value),
+                error_y=error_bars(value, low, high, "rgba(128,128,128,.9)", width=2),
                 name=COMPONENT_NAMES[component],
                 marker={"color": PALETTE[index], "line": {"width": 0}},
                 hovertext=[
@@ -182,11 +182,11 @@ def retention_chart(found: Findings) -> Chart | None:
     if cells.empty:
         return None
     held = _unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
-    bars = _figure(y_title="prediction unchanged")
+    bars = blank_figure(y_title="prediction unchanged")
     bars.add_bar(
         x=[label(title(*c), 10) for c in found.cube.conditions],
-        y=_list(held["share"]),
-        error_y=_errors(held["share"], held["share_low"], held["share_high"], "rgba(128,128,128,.95)", width=4),
+        y=rounded(held["share"]),
+        error_y=error_bars(held["share"], held["share_low"], held["share_high"], "rgba(128,128,128,.95)", width=4),
         marker={"color": PALETTE[5], "line": {"width": 0}},
         width=0.5,
         hovertext=[
@@ -220,7 +220,7 @@ def severity_charts(found: Findings) -> list[Chart]:
     for condition, rows in cells.groupby("condition", sort=False):
         if rows["level"].nunique() < 2:
             continue
-        figure = _figure()
+        figure = blank_figure()
         methods = 0
         for explainer in found.ranking["explainer"]:
             control = statistics.is_control(explainer)
@@ -231,9 +231,9 @@ def severity_charts(found: Findings) -> list[Chart]:
             part = rows[rows["explainer"] == explainer].sort_values("level")
             edges = zip(part["best"], part["best_low"], part["best_high"], strict=True)
             figure.add_scatter(
-                x=_list(part["level"]),
-                y=_list(part["best"]),
-                error_y=_errors(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5),
+                x=rounded(part["level"]),
+                y=rounded(part["best"]),
+                error_y=error_bars(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5),
                 name=label(explainer, 60),
                 mode="lines+markers",
                 line={"color": colour, "width": 2, "dash": "dot" if control else "solid"},
@@ -246,9 +246,9 @@ def severity_charts(found: Findings) -> list[Chart]:
             )
         held = _unchanged(rows).sort_values("level")
         figure.add_scatter(
-            x=_list(held["level"]),
-            y=_list(held["share"]),
-            error_y=_errors(held["share"], held["share_low"], held["share_high"], PALETTE[5], thickness=1.5),
+            x=rounded(held["level"]),
+            y=rounded(held["share"]),
+            error_y=error_bars(held["share"], held["share_low"], held["share_high"], PALETTE[5], thickness=1.5),
             mode="lines+markers",
             line={"color": PALETTE[5], "width": 2},
             marker={"color": PALETTE[5], "size": 8},
@@ -305,9 +305,9 @@ def _cell_map(
         ]
         for i, e in enumerate(explainers)
     ]
-    figure = _figure()
+    figure = blank_figure()
     figure.add_heatmap(
-        z=[_list(list(row)) for row in z],
+        z=[rounded(list(row)) for row in z],
         x=[label(title(*c), 10) for c in conditions],
         y=[label(e) for e in explainers],
         hovertext=hover,
@@ -335,7 +335,7 @@ def _cell_map(
     return figure
 
 
-def _figure(x_title: str = "", y_title: str = "") -> go.Figure:
+def blank_figure(x_title: str = "", y_title: str = "") -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
         template="none",
@@ -348,13 +348,13 @@ def _figure(x_title: str = "", y_title: str = "") -> go.Figure:
     return figure
 
 
-def _errors(value: pd.Series, low: pd.Series, high: pd.Series, colour: str, **style: Any) -> dict[str, Any]:
+def error_bars(value: pd.Series, low: pd.Series, high: pd.Series, colour: str, **style: Any) -> dict[str, Any]:
     up, down = (high - value).clip(lower=0), (value - low).clip(lower=0)
     style = {"width": 0, "thickness": 2, **style}
-    return {"type": "data", "array": _list(up), "arrayminus": _list(down), "color": colour, **style}
+    return {"type": "data", "array": rounded(up), "arrayminus": rounded(down), "color": colour, **style}
 
 
-def _list(values: Sequence[float] | pd.Series) -> list[float | None]:
+def rounded(values: Sequence[float] | pd.Series) -> list[float | None]:
     return [round(float(v), 5) if v is not None and math.isfinite(v) else None for v in values]
 
 
