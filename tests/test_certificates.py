@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from holdfast import Model, rand
 from holdfast.certificates import Certificates, certify
+from holdfast.certificates.agreement import Problem
 from holdfast.certificates.strata import all_supersets, drawn_strata, random_supersets, supersets
 from holdfast.errors import UserError
 from holdfast.features import Patches, Pixels, Tokens, Windows
@@ -446,3 +447,25 @@ def test_a_text_without_any_token_left_is_refused(classifier) -> None:
         Tokens().fixed(Batch(batch.ids, batch.x))
     with pytest.raises(UserError, match="token ids"):
         Tokens().check((1, 3, 8, 8))
+
+
+def test_the_model_never_sees_an_empty_batch() -> None:
+    class Strict(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(3 * 32 * 32, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x.view(len(x), -1))  # a view of no elements has no size to infer
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Model(Strict())
+    batch = Batch(("a", "b"), torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    mask = torch.zeros(2, 16, dtype=torch.bool)
+    mask[:, :4] = True
+    problem = Problem(model, batch, mask, Patches(8), "zero", "argmax", None, None, 0)
+    before = model.passes
+    nobody = torch.zeros(0, dtype=torch.int64)  # a round in which every sample has drawn enough already
+    assert problem.judge(nobody, lambda rows: mask[rows]).shape == (0,)
+    assert model.passes == before

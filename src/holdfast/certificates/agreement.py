@@ -79,6 +79,8 @@ class Problem:
 
     def _outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
         for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
+            if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
+                continue
             own = owner[rows]
             aux = {name: value[own] for name, value in self.batch.aux.items()}
             with torch.no_grad():
