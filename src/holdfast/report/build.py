@@ -22,6 +22,7 @@ from holdfast.report import verdict as words
 from holdfast.report.certified import certificate_chart
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
 from holdfast.report.gallery import Gallery, gallery
+from holdfast.report.severity import severity_charts
 from holdfast.table import Shown
 
 MOST_TESTS = 150
@@ -164,7 +165,7 @@ def _section(
         unreadable=len(words.unreadable(samples, found.dataset, found.model)),
         verdict=words.verdict(found),
         cautions=words.cautions(found, samples, manifest),
-        charts=charts(found),
+        charts=charts(found) + severity_charts(found),
         ranking=_ranking_rows(found),
         tests=tests[:MOST_TESTS],
         tests_left_out=max(0, len(tests) - MOST_TESTS),

@@ -6,7 +6,7 @@ import html
 
 from holdfast import statistics
 from holdfast.cubes import Cube
-from holdfast.report.charts import CONTROL, PALETTE, SYMBOLS, Chart, blank_figure, error_bars, label, rounded
+from holdfast.report.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.report.verdict import with_interval
 
 
@@ -16,13 +16,7 @@ def certificate_chart(cube: Cube, number: int = 0) -> Chart | None:
         return None
     cells = statistics.summary([cube])
     figure = blank_figure("features added at most", "share of supersets with the same prediction")
-    methods = 0
-    for explainer in cube.explainers:
-        control = statistics.is_control(explainer)
-        colour, symbol = CONTROL, "circle-open"
-        if not control:
-            colour, symbol = PALETTE[methods % len(PALETTE)], SYMBOLS[methods % len(SYMBOLS)]
-            methods += 1
+    for explainer, (colour, symbol) in curve_styles(cube.explainers).items():
         own = cells[cells["explainer"] == explainer].sort_values("level")
         rate, certified = own[own["measure"] == "rate"], own[own["measure"] == "certified"]
         name = html.escape(explainer)

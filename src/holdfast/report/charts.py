@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,9 +68,23 @@ def label(text: str, width: int = WRAP) -> str:
 
 
 def charts(found: Findings) -> list[Chart]:
-    """Every chart that the findings have data for, in reading order."""
+    """The charts of one level per condition that the findings have data for, in reading order."""
     drawn = [ranking_chart(found), heat_map(found), components_chart(found), retention_chart(found)]
-    return [chart for chart in drawn if chart is not None] + severity_charts(found)
+    return [chart for chart in drawn if chart is not None]
+
+
+def curve_styles(explainers: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for the curve of each explainer; controls are grey and open."""
+    styles: dict[str, tuple[str, str]] = {}
+    methods = 0
+    for explainer in explainers:
+        if statistics.is_control(explainer):
+            styles[explainer] = (CONTROL, "circle-open")
+            continue
+        # The marker moves on by one more with every round of colours, so that no two curves look alike.
+        styles[explainer] = (PALETTE[methods % len(PALETTE)], SYMBOLS[(methods * 8 // 7) % len(SYMBOLS)])
+        methods += 1
+    return styles
 
 
 def ranking_chart(found: Findings) -> Chart | None:
@@ -181,7 +195,7 @@ def retention_chart(found: Findings) -> Chart | None:
     cells = found.cells()
     if cells.empty:
         return None
-    held = _unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
+    held = unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
     bars = blank_figure(y_title="prediction unchanged")
     bars.add_bar(
         x=[label(title(*c), 10) for c in found.cube.conditions],
@@ -213,70 +227,7 @@ def retention_chart(found: Findings) -> Chart | None:
     )
 
 
-def severity_charts(found: Findings) -> list[Chart]:
-    """Score and retention against the level, for every condition with at least two levels."""
-    cells = found.cells()
-    drawn: list[Chart] = []
-    for condition, rows in cells.groupby("condition", sort=False):
-        if rows["level"].nunique() < 2:
-            continue
-        figure = blank_figure()
-        methods = 0
-        for explainer in found.ranking["explainer"]:
-            control = statistics.is_control(explainer)
-            colour, symbol = CONTROL, "circle-open"
-            if not control:
-                colour, symbol = PALETTE[methods % len(PALETTE)], SYMBOLS[(methods * 8 // 7) % len(SYMBOLS)]
-                methods += 1
-            part = rows[rows["explainer"] == explainer].sort_values("level")
-            edges = zip(part["best"], part["best_low"], part["best_high"], strict=True)
-            figure.add_scatter(
-                x=rounded(part["level"]),
-                y=rounded(part["best"]),
-                error_y=error_bars(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5),
-                name=label(explainer, 60),
-                mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": "dot" if control else "solid"},
-                marker={"color": colour, "symbol": symbol, "size": 8},
-                hovertext=[
-                    f"{html.escape(explainer)} at {x:g}: {with_interval(*edge)}"
-                    for x, edge in zip(part["level"], edges, strict=True)
-                ],
-                hoverinfo="text",
-            )
-        held = _unchanged(rows).sort_values("level")
-        figure.add_scatter(
-            x=rounded(held["level"]),
-            y=rounded(held["share"]),
-            error_y=error_bars(held["share"], held["share_low"], held["share_high"], PALETTE[5], thickness=1.5),
-            mode="lines+markers",
-            line={"color": PALETTE[5], "width": 2},
-            marker={"color": PALETTE[5], "size": 8},
-            yaxis="y2",
-            showlegend=False,
-            hovertext=[f"{r.held} of {r.attempted} unchanged at {r.level:g}" for r in records(held)],
-            hoverinfo="text",
-        )
-        swept = str(condition).replace("_", " ")
-        figure.update_layout(
-            xaxis={"title": f"level of {html.escape(swept)}", "anchor": "y2", "tickvals": sorted(set(rows["level"]))},
-            yaxis={"title": "score", "domain": [0.42, 1]},
-            yaxis2={
-                "title": "unchanged",
-                "domain": [0, 0.32],
-                "range": [0, 1.05],
-                "tickformat": ".0%",
-                "automargin": True,
-            },
-        )
-        caption = "Above: the best available score at every level. Below: the share of predictions unchanged. "
-        caption += "Bars are 95 % intervals."
-        alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {swept}."
-        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {swept}", caption, alt, [("", figure)], 480))
-    return drawn
-
-
-def _unchanged(cells: pd.DataFrame) -> pd.DataFrame:
+def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
     """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
     most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
     frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
