@@ -265,6 +265,84 @@ def test_occlusion_agrees_with_captum(shape: tuple[int, ...], window: int, strid
     assert ((ours - theirs).abs().max() / theirs.abs().max()) < 1e-5
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 9), (2, 2, 6, 8)])
+@pytest.mark.parametrize("window", [1, 3])
+def test_circular_occlusion_moves_with_shifts_and_cut_windows_do_not(shape: tuple[int, ...], window: int) -> None:
+    dims = len(shape) - 2
+    convolution, pool = (nn.Conv1d, nn.AdaptiveAvgPool1d) if dims == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first, second = (convolution(a, 5, 3, padding=1, padding_mode="circular") for a in (2, 5))
+        net = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), pool(1), nn.Flatten(), nn.Linear(5, 3))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    model, target, axes = Model(net), torch.tensor([0, 2]), tuple(range(2, 2 + dims))
+    wraps, cut = (Occlusion(window=window, stride=1, circular=circular) for circular in (True, False))
+
+    def worst(explainer: Any) -> float:
+        clean = explainer(model, Batch(("a", "b"), x), target, seed=0)
+        shifted = [explainer(model, Batch(("a", "b"), x.roll([s] * dims, axes)), target, seed=0) for s in (1, 2, 5)]
+        moved = [clean.roll([s] * dims, axes) for s in (1, 2, 5)]
+        error = max(float((a - b).abs().max()) for a, b in zip(shifted, moved, strict=True))
+        return error / float(clean.abs().max())
+
+    assert worst(wraps) < 1e-5
+    assert worst(cut) > 0.01 or window == 1
+    if window == 1:
+        batch = Batch(("a", "b"), x)
+        torch.testing.assert_close(wraps(model, batch, target, 0), cut(model, batch, target, 0))
+
+
+def test_circular_windows_by_hand() -> None:
+    batch = Batch(("a",), torch.rand(1, 1, 5, generator=torch.Generator().manual_seed(0)))
+    model = Model(Curved(5))
+    maps = Occlusion(window=3, stride=2, circular=True, fill=0.2)(model, batch, torch.tensor([1]), seed=0)
+    drop = {}
+    for start in (0, 2, 4):
+        covered = batch.x.clone()
+        covered[..., [(start + i) % 5 for i in range(3)]] = 0.2
+        drop[start] = float((model.logits(batch.x) - model.logits(covered))[0, 1])
+    expected = [(drop[0] + drop[4]) / 2] * 2 + [(drop[0] + drop[2]) / 2, drop[2], (drop[2] + drop[4]) / 2]
+    torch.testing.assert_close(maps[0, 0], torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+class Sentence(nn.Module):
+    """Reads embedded tokens in their order, without padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.embedding = nn.Embedding(20, 6)
+        self.embedding.weight.data = torch.randn(20, 6, generator=generator)
+        self.read = Curved(6 * 6)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.read(self.embedding(x) * attention_mask[..., None])  # type: ignore[no-any-return]
+
+
+def test_occlusion_covers_the_vectors_of_tokens() -> None:
+    ids = torch.randint(20, (2, 6), generator=torch.Generator().manual_seed(1))  # as many as a vector has values
+    aux = {"attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    batch, target = Batch(("a", "b"), ids, aux), torch.tensor([0, 1])
+    model = Model(Sentence(), embedding="embedding")
+    maps = Occlusion(window=1, stride=1)(model, batch, target, seed=0)
+    assert maps.shape == (2, 6)
+    vectors = model.inputs(batch).clone()
+    vectors[:, 2] = 0
+    drop = (model.logits(ids, aux) - model.logits(vectors, aux)).gather(1, target[:, None])[:, 0]
+    torch.testing.assert_close(maps[:, 2], drop, rtol=1e-4, atol=1e-6)
+    assert (maps[1, 4:] == 0).all()
+    with pytest.raises(UserError, match="embedding"):
+        Occlusion(window=1, stride=1)(Model(Sentence()), batch, target, seed=0)
+
+
+@pytest.mark.parametrize("explainer", [Occlusion(window=2, stride=1), Rise(samples=4, grid=2)], ids=label_of)
+def test_what_covers_neighbours_refuses_sets_and_graphs(explainer: Any) -> None:
+    x = torch.rand(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    for aux in ({"mask": torch.ones(2, 5).bool()}, {"adjacency": torch.ones(2, 5, 5)}):
+        with pytest.raises(UserError, match="no order; use feature_ablation"):
+            explainer(Model(Curved(15)), Batch(("a", "b"), x, aux), torch.tensor([0, 1]), seed=0)
+
+
 def test_rise_is_the_weighted_mean_of_its_masks() -> None:
     batch = images(2, 13)
     model = image_model(batch)

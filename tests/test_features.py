@@ -30,9 +30,16 @@ def photographs(size: int) -> Tensor:
 
 @pytest.mark.parametrize("name", sorted(GROUPINGS))
 def test_labels_run_from_zero_without_gaps_in_each_sample(name: str) -> None:
-    batch = random_batch(3, 2, 50) if name == "windows" else Batch(ids=("a", "b"), x=photographs(40))
+    batch = Batch(ids=("a", "b"), x=photographs(40))
+    shape = batch.x.shape[2:]
+    if name == "windows":
+        batch, shape = random_batch(3, 2, 50), torch.Size((50,))
+    elif name == "elements":
+        batch, shape = random_batch(3, 5, 2), torch.Size((5, 2))
+    elif name == "tokens":
+        batch, shape = Batch(("a", "b"), torch.arange(10).reshape(2, 5)), torch.Size((5,))
     labels = GROUPINGS[name]().segments(batch)
-    assert labels.dtype == torch.int64 and labels.shape == (len(batch), *batch.x.shape[2:])
+    assert labels.dtype == torch.int64 and labels.shape == (len(batch), *shape)
     for sample in labels:
         assert sample.unique().tolist() == list(range(int(sample.max()) + 1))
     known = GROUPINGS[name]().total(batch.x.shape)
@@ -183,3 +190,15 @@ def test_groupings_by_name() -> None:
     assert features.grouping({"name": "patches", "size": 4}) == Patches(size=4)
     with pytest.raises(UserError, match="did you mean 'patches'"):
         features.grouping("pathces")
+
+
+def test_elements_are_pooled_and_hidden_whole_and_padding_is_fixed() -> None:
+    batch = Batch(("a",), torch.tensor([[[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]]), {"mask": torch.tensor([[1, 1, 0]])})
+    elements = features.Elements()
+    labels = elements.segments(batch)
+    assert features.pool(batch.x, labels, 3).tolist() == [[3.0, 7.0, 0.0]]
+    kept = features.keep(batch.x[0], torch.zeros(3, 2), torch.tensor([[True, False, True]]), labels[0])
+    assert kept.tolist() == [[[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]]
+    assert elements.fixed(batch).tolist() == [[False, False, True]]
+    with pytest.raises(UserError, match="sets and graphs"):
+        elements.check((1, 3, 8, 8))

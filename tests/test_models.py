@@ -363,3 +363,32 @@ def test_a_real_classifier_is_not_flagged() -> None:
     assert Model(net).untrained_head() is None
     net._fc.reset_parameters()
     assert Model(net).untrained_head() is not None
+
+
+class BagOfWords(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        attended = attention_mask[..., None].to(self.head.weight.dtype)
+        return self.head(torch.tanh((self.embedding(ids) * attended).sum(1)))
+
+
+class TakesVectors(BagOfWords):
+    def forward(self, ids: Tensor | None = None, attention_mask: Any = None, inputs_embeds: Any = None) -> Tensor:
+        vectors = self.embedding(ids) if inputs_embeds is None else inputs_embeds
+        return self.head(torch.tanh((vectors * attention_mask[..., None]).sum(1)))
+
+
+@pytest.mark.parametrize("kind", [BagOfWords, TakesVectors])
+def test_a_model_with_an_embedding_takes_ids_or_vectors(kind: type[BagOfWords]) -> None:
+    net = kind()
+    model = Model(net, embedding="embedding")
+    batch = Batch(("a",), torch.tensor([[1, 5, 0]]), {"attention_mask": torch.tensor([[1, 1, 0]])})
+    vectors = model.inputs(batch)
+    assert torch.equal(vectors, net.embedding(batch.x))
+    assert torch.equal(model.logits(vectors, batch.aux), model.logits(batch.x, batch.aux))
+    assert model.fingerprint == Model(net).fingerprint
+    with pytest.raises(UserError, match="no layer 'embeding'"):
+        Model(net, embedding="embeding")

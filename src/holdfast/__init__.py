@@ -9,16 +9,55 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import boolean, bounds, explainers, features, masks, perturbations, similarity, statistics
-    from holdfast.certificates import certify
-    from holdfast.data import Data, open_data
-    from holdfast.errors import UserError
-    from holdfast.evaluations import Certificate, Stability
+    from holdfast import (
+        boolean,
+        bounds,
+        explainers,
+        features,
+        groups,
+        information,
+        masks,
+        nets,
+        perturbations,
+        removal,
+        similarity,
+        statistics,
+        symmetry,
+    )
+    from holdfast.certificates import (
+        certify,
+    )
+    from holdfast.concepts import (
+        Concept,
+    )
+    from holdfast.data import (
+        Data,
+        open_data,
+    )
+    from holdfast.errors import (
+        UserError,
+    )
+    from holdfast.evaluations import (
+        Certificate,
+        Faithfulness,
+        Smoothing,
+        Stability,
+        Symmetry,
+    )
+    from holdfast.examples import (
+        Examples,
+        open_examples,
+    )
     from holdfast.explainers import (
+        Car,
+        Cav,
         DeepLift,
+        FeatureAblation,
+        FeaturePermutation,
         GradCAM,
         GradientShap,
         GuidedBackprop,
+        Influence,
         InputXGradient,
         IntegratedGradients,
         KernelShap,
@@ -26,27 +65,59 @@ if TYPE_CHECKING:
         Mfaba,
         Occlusion,
         RandomMap,
+        RepresentationSimilarity,
         Rise,
         Saliency,
+        SimplEx,
         SmoothGrad,
         SmoothGradSquared,
         SobelEdges,
+        Symmetrised,
+        TracIn,
         VarGrad,
     )
-    from holdfast.models import Model
-    from holdfast.run import Run, evaluate, read
-    from holdfast.smoothed import Smoothed, accuracy_curve
-    from holdfast.types import Batch
-    from holdfast.zoo import load_model
+    from holdfast.explainers.symmetrised import (
+        symmetrise,
+        symmetrise_curve,
+    )
+    from holdfast.models import (
+        Model,
+    )
+    from holdfast.retraining import (
+        retrain,
+    )
+    from holdfast.run import (
+        Run,
+        evaluate,
+        read,
+    )
+    from holdfast.smoothed import (
+        Smoothed,
+        accuracy_curve,
+    )
+    from holdfast.types import (
+        Batch,
+    )
+    from holdfast.zoo import (
+        load_model,
+    )
 
 _HOME = {
     "Batch": "types",
+    "Car": "explainers",
+    "Cav": "explainers",
     "Certificate": "evaluations",
+    "Concept": "concepts",
     "Data": "data",
     "DeepLift": "explainers",
+    "Examples": "examples",
+    "Faithfulness": "evaluations",
+    "FeatureAblation": "explainers",
+    "FeaturePermutation": "explainers",
     "GradCAM": "explainers",
     "GradientShap": "explainers",
     "GuidedBackprop": "explainers",
+    "Influence": "explainers",
     "InputXGradient": "explainers",
     "IntegratedGradients": "explainers",
     "KernelShap": "explainers",
@@ -55,14 +126,20 @@ _HOME = {
     "Model": "models",
     "Occlusion": "explainers",
     "RandomMap": "explainers",
+    "RepresentationSimilarity": "explainers",
     "Rise": "explainers",
     "Run": "run",
     "Saliency": "explainers",
+    "SimplEx": "explainers",
     "SmoothGrad": "explainers",
     "SmoothGradSquared": "explainers",
     "Smoothed": "smoothed",
+    "Smoothing": "evaluations",
     "SobelEdges": "explainers",
     "Stability": "evaluations",
+    "Symmetrised": "explainers",
+    "Symmetry": "evaluations",
+    "TracIn": "explainers",
     "UserError": "errors",
     "VarGrad": "explainers",
     "accuracy_curve": "smoothed",
@@ -70,18 +147,44 @@ _HOME = {
     "evaluate": "run",
     "load_model": "zoo",
     "open_data": "data",
+    "open_examples": "examples",
     "read": "run",
+    "retrain": "retraining",
+    "symmetrise": "explainers.symmetrised",
+    "symmetrise_curve": "explainers.symmetrised",
 }
-_ROOMS = ("boolean", "bounds", "explainers", "features", "masks", "perturbations", "similarity", "statistics")
+_ROOMS = (
+    "boolean",
+    "bounds",
+    "explainers",
+    "features",
+    "groups",
+    "information",
+    "masks",
+    "nets",
+    "perturbations",
+    "removal",
+    "similarity",
+    "statistics",
+    "symmetry",
+)
 
 __all__ = [
     "Batch",
+    "Car",
+    "Cav",
     "Certificate",
+    "Concept",
     "Data",
     "DeepLift",
+    "Examples",
+    "Faithfulness",
+    "FeatureAblation",
+    "FeaturePermutation",
     "GradCAM",
     "GradientShap",
     "GuidedBackprop",
+    "Influence",
     "InputXGradient",
     "IntegratedGradients",
     "KernelShap",
@@ -90,14 +193,20 @@ __all__ = [
     "Model",
     "Occlusion",
     "RandomMap",
+    "RepresentationSimilarity",
     "Rise",
     "Run",
     "Saliency",
+    "SimplEx",
     "SmoothGrad",
     "SmoothGradSquared",
     "Smoothed",
+    "Smoothing",
     "SobelEdges",
     "Stability",
+    "Symmetrised",
+    "Symmetry",
+    "TracIn",
     "UserError",
     "VarGrad",
     "accuracy_curve",
@@ -107,13 +216,22 @@ __all__ = [
     "evaluate",
     "explainers",
     "features",
+    "groups",
+    "information",
     "load_model",
     "masks",
+    "nets",
     "open_data",
+    "open_examples",
     "perturbations",
     "read",
+    "removal",
+    "retrain",
     "similarity",
     "statistics",
+    "symmetrise",
+    "symmetrise_curve",
+    "symmetry",
 ]
 
 

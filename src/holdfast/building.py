@@ -29,7 +29,7 @@ def build(what: str, registry: Mapping[str, Any], spec: Any) -> Any:
     holdfast.parameters.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
     """
     if not isinstance(spec, str | Mapping):
-        if callable(spec) and not isinstance(spec, type):
+        if (callable(spec) or hasattr(spec, "segments")) and not isinstance(spec, type):
             return spec
         hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
         raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from holdfast import perturbations
@@ -51,9 +51,11 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 def _summary(kind: Any) -> str:
     """The first line of the docstring, then the parameters with their defaults."""
     first = (inspect.getdoc(kind) or "").split("\n", 1)[0].rstrip(".")
-    defaults = kind()
     shown = []
     for f in fields(kind):
-        value = getattr(defaults, f.name)
+        if f.default is MISSING and f.default_factory is MISSING:
+            shown.append(f.name)  # one that must be given
+            continue
+        value = f.default if f.default_factory is MISSING else f.default_factory()
         shown.append(f"{f.name}={label_of(value) if hasattr(value, '__dataclass_fields__') else value}")
     return f"{first} ({', '.join(shown)})" if shown else first

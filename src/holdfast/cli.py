@@ -54,7 +54,7 @@ def run(
     """Run a study, or finish one that was interrupted, and write its report."""
     from holdfast.study import read_study
 
-    plan = read_study(study, seed=seed, limit=limit).plan(allow_code=allow_code)
+    plan = read_study(study, seed=seed, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
     _carry_out(plan, out or Path("runs") / study.stem)
 
 
@@ -81,7 +81,8 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
 
 
 def _carry_out(plan: Plan, out: Path) -> None:
-    from holdfast.run import execute, this_command
+    from holdfast.manifest import this_command
+    from holdfast.run import execute
 
     try:
         done = execute(plan, out, this_command())

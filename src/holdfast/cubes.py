@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.types import STATUS
+from holdfast.types import REDRAW, STATUS
 
 Array = NDArray[np.float64]
 
 SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
-REDRAW = "redraw"
+DECISIVE = ("fass", "equivariance", "invariance", "rate")
+"""Measures whose status is that of the pair, where an evaluation has several."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Cube:
 
     `values` maps each measure (with its suffix) to (explainers, conditions, samples), NaN where there is no score;
     `status` has the same shape: 0 ok, 1 flipped, 2 undefined, −1 not attempted. The redraws of stochastic explainers
-    are kept apart in `floor`: base measure to (explainers, samples). `reasons` counts why maps are undefined.
+    are kept apart in `floor`: base measure to (explainers, samples). `reasons` counts why maps are undefined, and
+    `asked` says for each measure which (explainers, conditions) the table has rows of.
     """
 
     dataset: str
@@ -36,6 +38,7 @@ class Cube:
     status: NDArray[np.int8]
     floor: dict[str, Array]
     reasons: pd.DataFrame
+    asked: dict[str, NDArray[np.bool_]]
 
     @property
     def measures(self) -> list[str]:
@@ -47,7 +50,8 @@ class Cube:
         kept = np.array([name != condition for name, _ in self.conditions], dtype=bool)
         values = {measure: scores[:, kept] for measure, scores in self.values.items()}
         conditions = [c for c, keep in zip(self.conditions, kept, strict=True) if keep]
-        return replace(self, conditions=conditions, values=values, status=self.status[:, kept])
+        asked = {measure: flags[:, kept] for measure, flags in self.asked.items()}
+        return replace(self, conditions=conditions, values=values, status=self.status[:, kept], asked=asked)
 
     @property
     def key(self) -> dict[str, str]:
@@ -93,15 +97,18 @@ def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube
     shape = (len(explainers), len(kept), len(samples))
     status = np.full(shape, -1, dtype=np.int8)
     values: dict[str, Array] = {}
+    asked: dict[str, NDArray[np.bool_]] = {}
     floor: dict[str, Array] = {}
     bare = [i for i, text in enumerate(measures) if not text.endswith(SUFFIXES)]
-    # statuses are those of the pair; the composite, where there is one, is written last and decides
-    bare.sort(key=lambda i: measures[i] == "fass")
+    # statuses are those of the pair; the decisive measure, where there is one, is written last
+    bare.sort(key=lambda i: measures[i] in DECISIVE)
     for index, text in enumerate(measures):
         here = (measure == index) & (condition >= 0)
         if here.any():
             values[text] = np.full(shape, np.nan)
             values[text][explainer[here], condition[here], sample[here]] = value[here]
+            asked[text] = np.zeros(shape[:2], dtype=bool)
+            asked[text][explainer[here], condition[here]] = True
         redrawn = (measure == index) & (condition < 0)
         if redrawn.any() and index in bare:
             floor[text] = np.full((shape[0], shape[2]), np.nan)
@@ -123,4 +130,5 @@ def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube
         status=status,
         floor=floor,
         reasons=counted.size().rename("count").reset_index(),
+        asked=asked,
     )

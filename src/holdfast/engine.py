@@ -7,6 +7,7 @@ again. Only the engine knows batch sizes: when memory runs out it halves them an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -30,10 +31,12 @@ from holdfast.table import (
     score_rows,
     write_part,
 )
-from holdfast.types import Batch, Evaluation, Exhibit, Explainer, Scores
+from holdfast.types import REDRAW, Batch, Evaluation, Exhibit, Explainer, Scores
 
 REFERENCES = 8
 """How many samples of a data set serve as the other halves of mismatched pairs."""
+FEATURE_MAPS = frozenset({"feature"})
+"""The kinds of explanations that an evaluation judges unless it says otherwise."""
 SHOWCASE = 6
 """How many samples appear in the report's gallery."""
 
@@ -52,6 +55,17 @@ class Plan:
     shard_size: int = 32
     batch_size: int = 8
 
+    def left_out(self, evaluation: str) -> dict[str, str]:
+        """explainer -> why this evaluation does not judge it."""
+        judged = getattr(self.evaluations[evaluation], "kinds", FEATURE_MAPS)
+        kinds = {name: getattr(explainer, "kind", "feature") for name, explainer in self.explainers.items()}
+        wanted = " and ".join(sorted(judged))
+        return {
+            name: f"{evaluation} judges {wanted} explanations, and {name} gives {kind} explanations"
+            for name, kind in kinds.items()
+            if kind not in judged
+        }
+
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
         n = len(self.data[dataset].ids)
@@ -61,10 +75,11 @@ class Plan:
         """evaluation -> explainers whose part is not there yet."""
         todo: dict[str, list[str]] = {}
         for evaluation in self.evaluations:
+            skipped = self.left_out(evaluation)
             missing = [
                 name
                 for name in self.explainers
-                if not part_path(root, dataset, model, evaluation, name, shard).is_file()
+                if name not in skipped and not part_path(root, dataset, model, evaluation, name, shard).is_file()
             ]
             if missing:
                 todo[evaluation] = missing
@@ -182,8 +197,12 @@ class Shard:
         return self.shared.explain(explainer, self.all_explainers[explainer])
 
 
-def run_shards(plan: Plan, root: Path, tick: Tick) -> None:
-    """Do everything that is not done yet, shard by shard."""
+def run_shards(plan: Plan, root: Path, tick: Tick) -> dict[str, float]:
+    """Do everything that is not done yet, shard by shard; seconds per evaluation.
+
+    What evaluations share, such as clean maps, counts for the first that asks for it.
+    """
+    seconds: dict[str, float] = {}
     for dataset, data in plan.data.items():
         for model_name, model in plan.models.items():
             todo = [
@@ -197,7 +216,8 @@ def run_shards(plan: Plan, root: Path, tick: Tick) -> None:
             bench = Workbench(model, plan.batch_size)
             shared = References(bench, load_references(data, plan.seed).to(model.device), plan.seed)
             for number, positions in todo:
-                _run_shard(plan, root, (dataset, model_name, number), positions, bench, shared, tick)
+                _run_shard(plan, root, (dataset, model_name, number), positions, bench, shared, tick, seconds)
+    return {evaluation: round(spent, 2) for evaluation, spent in seconds.items()}
 
 
 def _run_shard(
@@ -208,6 +228,7 @@ def _run_shard(
     bench: Workbench,
     shared: References,
     tick: Tick,
+    seconds: dict[str, float],
 ) -> None:
     dataset, model_name, number = place
     data = plan.data[dataset]
@@ -231,6 +252,7 @@ def _run_shard(
     shard = Shard(bench, batch, plan.seed, target, probability, plan.explainers, shared, showcase)
     for evaluation, names in pending.items():
         shard.explainers = {name: plan.explainers[name] for name in names}
+        begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
         for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):
             kept = list(results)
@@ -240,6 +262,7 @@ def _run_shard(
                 write_part(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
             rows = score_rows(dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)])
             write_part(part_path(root, dataset, model_name, evaluation, name, number), rows)
+        seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 
 
 def _write_inputs(root: Path, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
@@ -260,7 +283,7 @@ def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Ite
     seen: set[tuple[str, str, float]] = set()
     for result in stream:
         place = (result.explainer, result.condition, result.level)
-        if isinstance(result, Scores) and place not in seen and result.condition != "redraw":
+        if isinstance(result, Scores) and place not in seen and result.condition != REDRAW:
             seen.add(place)
             tick(result.explainer, amount)
         yield result

@@ -171,11 +171,44 @@ class Slic:
         return slic(batch.x, self.n_segments, self.compactness)
 
 
+@dataclass(frozen=True, config=STRICT)
+class Elements:
+    """Every element of a set, or node of a graph, (B, N, F), is a feature: all F values of it together.
+
+    >>> Elements().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2))).tolist()
+    [[[0, 0], [1, 1], [2, 2]]]
+    """
+
+    name: ClassVar[str] = "elements"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape are sets or graphs (B, N, F) of at least two elements."""
+        if len(shape) != 3 or shape[1] < 2:
+            raise UserError(f"elements are features of sets and graphs (B, N, F) with N above 1, got {tuple(shape)}")
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of elements of a sample, padding included."""
+        self.check(shape)
+        return int(shape[1])
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, N, F) int64: the number of the element."""
+        self.check(batch.x.shape)
+        return torch.arange(batch.x.shape[1], device=batch.x.device)[:, None].expand(batch.x.shape)
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which elements are never hidden, (B, N) boolean: the padding that `aux["mask"]` tells of."""
+        real = batch.aux.get("mask")
+        return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
+
+
 GROUPINGS: dict[str, type[Any]] = {
+    "elements": Elements,
     "patches": Patches,
     "pixels": Pixels,
     "slic": Slic,
     "superpixels": Superpixels,
+    "tokens": Tokens,
     "windows": Windows,
 }
 

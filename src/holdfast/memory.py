@@ -59,11 +59,15 @@ class Workbench:
             return self.map(logits, batch, torch.zeros(len(batch)))
 
     def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps on the model's device, in float32."""
+        """Maps on the model's device, in float32; of tokens, one value each."""
 
         def maps(part: Batch, classes: Tensor) -> Tensor:
             moved = part.to(self.model.device)
             found = explainer(self.model, moved, classes.to(self.model.device), seed).detach()
+            if getattr(explainer, "kind", "feature") != "feature":
+                return found
+            if not part.x.is_floating_point() and found.shape[:-1] == part.x.shape:
+                found = found.sum(-1)  # a token's part is the sum over its vector
             return as_inputs(found.float(), part.x.shape, name)
 
         return self.map(maps, batch, target)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from holdfast.errors import UserError, nearest
+from holdfast.precision import GRADIENT_SCALE, Precision, scale_gradient, weight_type
 from holdfast.types import Batch
 
 
@@ -23,6 +25,9 @@ class Model:
     out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
     inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
     through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through.
+
+    Token ids have no gradient. With `embedding`, the path of the layer that turns them into vectors, `inputs` are these
+    vectors (B, L, E), and the network takes them in place of ids.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     >>> model = Model(net, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -42,6 +47,7 @@ class Model:
         device: torch.device | str | None = None,
         channels_last: bool = False,
         rows: int = 32,
+        embedding: str | None = None,
     ) -> None:
         if isinstance(module, Model):
             raise UserError("Model(...) was given a holdfast.Model; pass the torch module itself")
@@ -64,6 +70,12 @@ class Model:
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
         self.module = _detached_copy(module)
+        self.precision: Precision = "float32"
+        self._compiled: Any = None
+        self.embedding = embedding
+        if embedding is not None:
+            table = self.layer(embedding)
+            table.forward = partial(_embed_unless_vectors, table.forward)
         if channels_last:
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device is not None:
@@ -72,6 +84,27 @@ class Model:
     def to(self, device: torch.device | str) -> Model:
         """Move the network; the user's own object stays where it is."""
         self.module.to(device)
+        return self
+
+    def use(self, precision: Precision = "float32", compile: bool = False) -> Model:
+        """Compute in another precision, and with `compile` through `torch.compile`.
+
+        "float32" is exact; "tf32" lets a GPU round products to 10 bits while an evaluation runs; "float16" and
+        "bfloat16" convert the weights. Inputs, class scores and maps stay in float32. What was rounded cannot be
+        regained, so the way back from 16 bits is a new Model.
+
+        >>> model = Model(nn.Linear(3, 2)).use("bfloat16")
+        >>> model.logits(torch.ones(1, 3)).dtype, model.module.weight.dtype
+        (torch.float32, torch.bfloat16)
+        """
+        target = weight_type(precision)
+        if weight_type(self.precision) is not None and precision != self.precision:
+            raise UserError(f"{self.name} was rounded to {self.precision}; make a new Model to use {precision}")
+        _ = self.fingerprint  # it is that of the weights as they were given
+        if target is not None:
+            self.module.to(target)
+        self.precision = precision
+        self._compiled = torch.compile(self.module) if compile else None
         return self
 
     @property
@@ -94,6 +127,10 @@ class Model:
     def inputs(self, batch: Batch) -> Tensor:
         """What the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
         x = batch.x.to(self.device)
+        if self.embedding is not None and not x.is_floating_point():
+            with torch.no_grad():
+                vectors: Tensor = self.layer(self.embedding)(x)
+            return vectors
         for what, values in (("mean", self._mean), ("std", self._std)):
             if values is None:
                 continue
@@ -112,9 +149,10 @@ class Model:
         if self.channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         given = inputs.dtype if inputs.is_floating_point() else torch.float32
+        scale = GRADIENT_SCALE if weight_type(self.precision) is not None else 1.0
         if inputs.is_floating_point():
-            inputs = inputs.to(self._precision() or given)
-        out = _tensor_of(self.module(inputs, **(aux or {}))).to(given)
+            inputs = scale_gradient(inputs, 1 / scale).to(self._weight_type() or given)
+        out = scale_gradient(_tensor_of(self._call(inputs, aux or {})).to(given), scale)
         if out.ndim == 1:
             out = out[:, None]
         if out.ndim != 2 or len(out) != len(inputs):
@@ -124,7 +162,20 @@ class Model:
             )
         return out if out.shape[1] > 1 else torch.cat([torch.zeros_like(out), out], 1)
 
-    def _precision(self) -> torch.dtype | None:
+    def _call(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Any:
+        vectors = self.embedding is not None and inputs.is_floating_point()
+        network = self._compiled if self._compiled is not None and not self._is_watched() else self.module
+        if vectors and "inputs_embeds" in signature(self.module.forward).parameters:
+            return network(inputs_embeds=inputs, **aux)
+        return network(inputs, **aux)
+
+    def _is_watched(self) -> bool:
+        """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
+        if torch._C._len_torch_function_stack():
+            return True
+        return any(m._forward_hooks or m._forward_pre_hooks for m in self.module.modules())
+
+    def _weight_type(self) -> torch.dtype | None:
         """What the network computes in; its inputs and class scores keep the caller's precision."""
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
 
@@ -180,6 +231,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+def _embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
+    return ids if ids.is_floating_point() else embed(ids)
 
 
 def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import platform
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
-from holdfast import building, table
+from holdfast import building, manifest, table
 from holdfast.data import Data, open_data
-from holdfast.engine import Plan, run_shards
+from holdfast.engine import FEATURE_MAPS, Plan, run_shards
 from holdfast.errors import UserError
+from holdfast.modalities import modality, why_undefined
 from holdfast.models import Model
+from holdfast.precision import Precision, arithmetic
 from holdfast.progress import progress
-from holdfast.types import name_of, parameters
+from holdfast.types import Batch, name_of, parameters
 from holdfast.zoo import load_model, open_source
 
 
@@ -110,13 +108,16 @@ def evaluate(
     shard_size: int = 32,
     batch_size: int | None = None,
     device: str | None = None,
+    precision: Precision | None = None,
+    compile: bool = False,
     show_progress: bool | None = None,
 ) -> Run:
     """Put explainers to the test on a model and data; the same call again finishes what is missing.
 
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
-    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory.
+    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `precision` and
+    `compile` are those of `Model.use`; without them a model computes as it was made.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -127,7 +128,11 @@ def evaluate(
     methods = building.explainers(explainers)
     axes = building.evaluations(evaluations)
     sets = {name: source if limit is None else source.limit(limit) for name, source in _datasets(data).items()}
-    plan = make_plan(_models(model, device), sets, methods, axes, seed, shard_size, batch_size)
+    models = _models(model, device)
+    if precision is not None or compile:
+        for wrapped in models.values():
+            wrapped.use(precision or wrapped.precision, compile)
+    plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size)
     return execute(plan, out, command="holdfast.evaluate(...)", show_progress=show_progress)
 
 
@@ -149,15 +154,21 @@ def make_plan(
     if batch_size is not None:
         _check_whole("batch_size", batch_size, 1)
     for source in data.values():
-        shape = sample_shape(source)
+        first = first_sample(source)
+        shape = tuple(first.x.shape[1:])
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
         for model in models.values():
             _check_channels(model, source.name, shape)
+            _check_defined(explainers, model, source.name, first)
             for item in explainers.values():
                 if hasattr(item, "check"):
                     item.check(model, shape)
+    for name, item in evaluations.items():
+        kinds = getattr(item, "kinds", FEATURE_MAPS)
+        if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
+            raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
     on_gpu = any(model.device.type == "cuda" for model in models.values())
     return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 8))
 
@@ -176,93 +187,51 @@ def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
             raise UserError(f"the {what} of model {model.name} has {channels}")
 
 
-def sample_shape(source: Data) -> tuple[int, ...]:
-    """The shape of one sample, from the first that can be read when the source does not say."""
-    if source.shape is not None:
-        return tuple(source.shape)
+def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
+    kind = modality(model, first)
+    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in lost.items() if why]
+    if lines:
+        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
+
+
+def first_sample(source: Data) -> Batch:
+    """The first sample that can be read, as a batch of one."""
     for position in range(len(source.ids)):
         loaded = source.load([position]).batch
         if len(loaded):
-            return tuple(loaded.x.shape[1:])
+            return loaded
     raise UserError(f"no sample of {source.name} could be read")
 
 
 def execute(plan: Plan, out: str | Path | None, command: str, show_progress: bool | None = None) -> Run:
     """Run or resume a plan in a directory; a directory that holds another study is refused."""
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else Path(out)
-    study = describe(plan)
-    manifest: dict[str, Any] = {"format": 1, "holdfast": metadata.version("holdfast"), "created": _now()}
-    if (root / "manifest.json").exists():
-        manifest = table.read_manifest(root)
-        found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
-        found += table.differences(manifest["study"], study)
-        if found:
-            lines = "\n  ".join(found)
-            raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
-        for section in ("models", "datasets", "explainers", "evaluations"):
-            study[section] = {**manifest["study"][section], **study[section]}
-        plan = Plan(**{**vars(plan), "shard_size": manifest["shard_size"]})
-    elif root.exists() and not root.is_dir():
-        raise UserError(f"{root} is a file; a run needs a directory")
-    elif root.exists() and any(not table.is_leftover(path) for path in root.iterdir()):
-        raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
-    session: dict[str, Any] = {"started": _now(), "command": command, "versions": versions()}
+    found = manifest.begin(root, describe(plan), plan.shard_size, command)
+    plan = replace(plan, shard_size=found["shard_size"])
+    session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
-    manifest |= {"study": study, "shard_size": plan.shard_size, "versions": versions(), "command": command}
-    earlier = manifest.get("sessions", [])
-    table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})
-    for leftover in root.glob("**/.*.tmp"):
-        leftover.unlink()
+    manifest.record(root, found, session)
     begun = time.perf_counter()
     before = {name: model.passes for name, model in plan.models.items()}
     # The ten-bit products that PyTorch allows in convolutions by default would make the device show in the table.
-    exact = torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
-    with exact, progress(plan.work(root), "explaining", show_progress) as tick:
-        run_shards(plan, root, tick)
+    chosen = "tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32"
+    with arithmetic(chosen), progress(plan.work(root), "explaining", show_progress) as tick:
+        session["durations"] = run_shards(plan, root, tick)
     session["seconds"] = round(time.perf_counter() - begun, 2)
     session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
-    table.write_manifest(root, {**manifest, "sessions": [*earlier, session]})
+    manifest.record(root, found, session)
     return Run(root)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """The study as plain data: what the manifest stores and what must agree when a run is resumed."""
-    models = {}
-    for name, model in plan.models.items():
-        models[name] = {
-            "fingerprint": model.fingerprint,
-            "mean": model.mean,
-            "std": model.std,
-            "untrained_head": model.untrained_head(),
-        }
-    datasets = {}
-    for name, source in plan.data.items():
-        datasets[name] = {"fingerprint": source.fingerprint, "samples": len(source.ids)}
-    return {
-        "seed": plan.seed,
-        "models": models,
-        "datasets": datasets,
-        "explainers": {k: {"name": name_of(v), **parameters(v)} for k, v in plan.explainers.items()},
-        "evaluations": {
-            k: {"name": name_of(v), **parameters(v), "conditions": [list(c) for c in v.conditions()]}
-            for k, v in plan.evaluations.items()
-        },
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    names = ("holdfast", "torch", "numpy", "scipy", "pillow", "pandas", "pyarrow")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
-
-
-def this_command() -> str:
-    """The command line that started this process, as one would type it."""
-    return shlex.join(["holdfast", *sys.argv[1:]])
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    """The plan as plain data, for its manifest."""
+    evaluations = {}
+    for name, item in plan.evaluations.items():
+        conditions = [list(c) for c in item.conditions()]
+        left_out = plan.left_out(name)
+        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
+    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed)
 
 
 def _models(model: Any, device: str | None) -> dict[str, Model]:
@@ -280,9 +249,14 @@ def _datasets(data: Any) -> dict[str, Data]:
     given = data if isinstance(data, Mapping) else {None: data}
     found: dict[str, Data] = {}
     for name, item in given.items():
-        source = item if isinstance(item, Data) else open_source(item) if isinstance(item, str) else open_data(item)
+        source = as_data(item)
         found[str(name or source.name)] = source
     return found
+
+
+def as_data(item: Any) -> Data:
+    """Data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself."""
+    return item if isinstance(item, Data) else open_source(item) if isinstance(item, str) else open_data(item)
 
 
 def check_device(device: str) -> str:

@@ -17,6 +17,7 @@ from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
 from holdfast.fills import filled, kept_only
 from holdfast.models import Model
+from holdfast.precision import Precision
 from holdfast.types import Batch, label_of
 
 Masks = Literal["bernoulli", "quantised"]
@@ -64,11 +65,8 @@ class Smoothed(Model):
             raise UserError(f"samples must be a whole number of at least 1, got {samples!r}")
         if masks not in ("bernoulli", "quantised"):
             raise unknown("masks", masks, ("bernoulli", "quantised"))
-        if masks == "quantised" and not math.isclose(keep * samples, round(keep * samples), abs_tol=1e-9):
-            near = max(1, round(keep * samples)) / samples
-            raise UserError(
-                f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}"
-            )
+        if masks == "quantised":
+            check_quantised(keep, samples)
         if fill != "zero" and (isinstance(fill, bool) or not isinstance(fill, int | float)):
             raise unknown("fill", fill, ("zero", "a number"))
         self.base = model
@@ -76,7 +74,8 @@ class Smoothed(Model):
         self.votes, self.fill, self.seed = votes, fill, seed
         self.name = name or f"{model.name} smoothed ×{keep:g}"
         self.classes, self.channels_last, self.module = model.classes, model.channels_last, model.module
-        self._mean, self._std = model._mean, model._std
+        self._mean, self._std, self.precision = model._mean, model._std, model.precision
+        self.embedding = None if hasattr(features, "hide") else model.embedding  # tokens are hidden among the ids
         self._banks: dict[int, Tensor] = {}
 
     @property
@@ -96,6 +95,12 @@ class Smoothed(Model):
     @passes.setter
     def passes(self, value: int) -> None:
         self.base.passes = value
+
+    def use(self, precision: Precision = "float32", compile: bool = False) -> Smoothed:
+        """Compute in another precision; see `Model.use`."""
+        self.base.use(precision, compile)
+        self.precision = self.base.precision
+        return self
 
     def to(self, device: torch.device | str) -> Smoothed:
         """Move the network inside."""
@@ -145,7 +150,8 @@ class Smoothed(Model):
         segments = self.features.segments(samples)
         bank = self.bank(n).to(inputs.device)
         always = self.features.fixed(samples) if hasattr(self.features, "fixed") else None
-        fill = inputs if always is not None else filled(self.fill, self.base, samples, inputs, segments)
+        hidden = hasattr(self.features, "hide")
+        fill = inputs if hidden else filled(self.fill, self.base, samples, inputs, segments)
         each = len(inputs) * self.samples
         parts = []
         for rows in torch.split(torch.arange(each, device=inputs.device), max(1, self.base.rows)):
@@ -175,6 +181,20 @@ class Smoothed(Model):
         >>> model.radius(Batch(("a",), torch.zeros(1, 4))).shape
         torch.Size([1])
         """
+        if rule == "bernoulli" and self.masks != "bernoulli":
+            raise UserError("the Bernoulli rule needs masks that keep features independently: masks='bernoulli'")
+        if rule not in ("lipschitz", "bernoulli"):
+            raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
+        return self.radii(batch, mask, delta)[rule]
+
+    def radii(self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1) -> dict[RadiusRule, Tensor]:
+        """`radius` by every rule that holds for these masks, from the same passes.
+
+        >>> from holdfast.features import Pixels
+        >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
+        >>> list(model.radii(Batch(("a",), torch.zeros(1, 4))))
+        ['lipschitz', 'bernoulli']
+        """
         batch = batch.to(self.device)
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
@@ -182,21 +202,33 @@ class Smoothed(Model):
             n = int(segments.max()) + 1
             if mask is not None:
                 fixed = self.features.fixed(batch) if hasattr(self.features, "fixed") else None
-                if fixed is None:
-                    fill = filled(self.fill, self.base, batch, inputs, segments)
-                else:
-                    mask, fill = mask.to(self.device) | fixed, inputs
+                hidden = hasattr(self.features, "hide")
+                fill = inputs if hidden else filled(self.fill, self.base, batch, inputs, segments)
+                mask = mask.to(self.device) if fixed is None else mask.to(self.device) | fixed
                 inputs, aux = kept_only(self.features, inputs, fill, aux, mask.to(self.device), segments)
             parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
             logits = torch.cat([self.logits(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts])
         first, second = logits.double().softmax(1).topk(2, dim=1).values.cpu().unbind(1)
-        if rule == "lipschitz":
-            return mus_radius(first - second, float(self.bank(n).double().mean(0).max()), rule)
-        if rule == "bernoulli" and self.masks != "bernoulli":
-            raise UserError("the Bernoulli rule needs masks that keep features independently: masks='bernoulli'")
-        classes = logits.shape[1]
-        slack = math.sqrt(2 * math.log((classes - 1) / check_share("delta", delta)) / self.samples)
-        return mus_radius((first - second - slack).clamp(min=0), self.keep, rule)
+        gap = first - second
+        found: dict[RadiusRule, Tensor] = {
+            "lipschitz": mus_radius(gap, float(self.bank(n).double().mean(0).max()), "lipschitz")
+        }
+        if self.masks == "bernoulli":
+            # Wrong if the true runner-up is nearer than it seems, or if any other class only seems to be the first.
+            ways = logits.shape[1]
+            slack = math.sqrt(2 * math.log(ways / check_share("delta", delta)) / self.samples)
+            found["bernoulli"] = mus_radius((gap - slack).clamp(min=0), self.keep, "bernoulli")
+        return found
+
+
+def check_quantised(keep: float, samples: int) -> None:
+    """Refuse a share λ = keep that quantised masks cannot have exactly: keep·samples must be whole.
+
+    >>> check_quantised(0.25, 64)
+    """
+    if not math.isclose(keep * samples, round(keep * samples), abs_tol=1e-9):
+        near = max(1, round(keep * samples)) / samples
+        raise UserError(f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}")
 
 
 def accuracy_curve(

@@ -116,7 +116,7 @@ def summary(
                 block = _measure_block(cube, e, measure, draws, level)
                 block.update(cube.key, evaluation=cube.evaluation, explainer=explainer, measure=measure)
                 block["noise_floor"] = mean_of_finite(cube.floor[measure][e]) if measure in cube.floor else math.nan
-                attempted = (cube.status[e] >= 0).any(-1)
+                attempted = (cube.status[e] >= 0).any(-1) & cube.asked[measure][e]
                 blocks.append(pd.DataFrame(block)[attempted])
     order = ["dataset", "model", "evaluation", "explainer", "condition", "level", "measure", *_MEANS, "noise_floor"]
     if not blocks:

@@ -10,15 +10,19 @@ from typing import Any
 import yaml
 
 from holdfast import building
+from holdfast.concepts import concepts
 from holdfast.engine import Plan
 from holdfast.errors import UserError, nearest
+from holdfast.examples import open_examples
 from holdfast.parameters import BadParameter, only_known
+from holdfast.precision import Precision, check_precision
 from holdfast.run import check_device, make_plan
 from holdfast.zoo import check_data_name, check_model_name, load_model, open_source
 
-KEYS = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device", "batch_size", "shard_size")
-MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last")
-DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit")
+KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
+KEYS += ("precision", "compile", "batch_size", "shard_size")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding")
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary")
 LARGEST_FILE = 1_000_000
 
 
@@ -35,6 +39,8 @@ class Study:
     device: str | None = None
     batch_size: int | None = None
     shard_size: int = 32
+    precision: Precision | None = None
+    compile: bool = False
 
     def plan(self, allow_code: bool = False) -> Plan:
         """Open the data, load the models, and check that everything fits together."""
@@ -52,6 +58,8 @@ class Study:
             unnamed = options["source"].startswith("python:") and name == _short_name(options["source"])
             model.name = model.name if unnamed else name
             models[model.name] = model
+            if self.precision is not None or self.compile:
+                model.use(self.precision or model.precision, self.compile)
         return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
 
     def _device(self) -> str:
@@ -62,7 +70,9 @@ class Study:
         return self.device
 
 
-def read_study(path: str | Path, *, seed: int | None = None, limit: int | None = None) -> Study:
+def read_study(
+    path: str | Path, *, seed: int | None = None, limit: int | None = None, allow_code: bool = False
+) -> Study:
     """Read a study file; a mistake raises one `UserError` that names the file and the line."""
     file = Path(path)
     if not file.is_file():
@@ -83,12 +93,14 @@ def read_study(path: str | Path, *, seed: int | None = None, limit: int | None =
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{file}{line}: this is not YAML: {getattr(error, 'problem', error)}") from error
     try:
-        return parse(content, file.parent, seed=seed, limit=limit)
+        return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
     except BadParameter as error:
         raise UserError(f"{file}, line {_line(root, error.place)}: {error}") from error
 
 
-def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | None = None) -> Study:
+def parse(
+    content: Any, folder: Path, *, seed: int | None = None, limit: int | None = None, allow_code: bool = False
+) -> Study:
     """Check the content of a study file; relative paths are relative to `folder`."""
     if not isinstance(content, Mapping):
         raise BadParameter(f"a study is a mapping with the keys {', '.join(KEYS)}", ())
@@ -101,14 +113,20 @@ def parse(content: Any, folder: Path, *, seed: int | None = None, limit: int | N
             raise BadParameter(f"the study names no {key}", ())
     return Study(
         models=_sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)),
-        data=_sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)),
-        explainers=_inside("explainers", lambda: building.explainers(content["explainers"])),
+        data=_with_vocabularies(
+            _sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)), folder
+        ),
+        explainers=_inside(
+            "explainers", lambda: building.explainers(_with_files(content["explainers"], folder, allow_code))
+        ),
         evaluations=_inside("evaluations", lambda: building.evaluations(content.get("evaluations", "stability"))),
         seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
         limit=limit if limit is not None else _whole(content, "limit", 1),
         device=_known_device(content.get("device")),
         batch_size=_whole(content, "batch_size", 1),
         shard_size=_whole(content, "shard_size", 1) or 32,
+        precision=_known_precision(content.get("precision")),
+        compile=_truth(content, "compile"),
     )
 
 
@@ -138,6 +156,18 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
     return found
 
 
+def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """The data with paths of vocabularies relative to the study file."""
+    for name, options in data.items():
+        path = options.get("vocabulary")
+        if path is None:
+            continue
+        if not isinstance(path, str) or not (folder / path).is_file():
+            raise BadParameter(f"the vocabulary of {name} must be the path of a JSON file, got {path!r}", ("data",))
+        options["vocabulary"] = str(folder / path)
+    return data
+
+
 def _short_name(source: str) -> str:
     if source.startswith("python:"):
         return source.rsplit(":", 1)[-1]
@@ -161,6 +191,48 @@ def _known_device(value: Any) -> str | None:
         return check_device(str(value))
     except UserError as error:
         raise BadParameter(str(error), ("device",)) from error
+
+
+def _known_precision(value: Any) -> Precision | None:
+    if value is None:
+        return None
+    try:
+        return check_precision(value)
+    except UserError as error:
+        raise BadParameter(str(error), ("precision",)) from error
+
+
+def _truth(content: Mapping[str, Any], key: str) -> bool:
+    value = content.get(key, False)
+    if not isinstance(value, bool):
+        raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
+    return value
+
+
+def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | int, ...] = ()) -> Any:
+    """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
+    if isinstance(spec, list):
+        return [_with_files(item, folder, allow_code, (*place, i)) for i, item in enumerate(spec)]
+    if not isinstance(spec, Mapping):
+        return spec
+    found: dict[str, Any] = {}
+    for key, value in spec.items():
+        here = (*place, key)
+        try:
+            if key in ("train", "pool") and isinstance(value, str | Mapping):
+                options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
+                found[key] = open_examples(**options, folder=folder, allow_code=allow_code)
+            elif key == "concepts":
+                found[key] = concepts(value, folder=folder, allow_code=allow_code)
+            elif key == "checkpoints" and isinstance(value, list):
+                found[key] = [str(folder / path) if isinstance(path, str) else path for path in value]
+            else:
+                found[key] = _with_files(value, folder, allow_code, here)
+        except BadParameter:
+            raise
+        except (UserError, TypeError) as error:
+            raise BadParameter(str(error), here) from error
+    return found
 
 
 def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

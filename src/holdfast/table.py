@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from holdfast.atomic import write_atomically
 from holdfast.errors import UserError
 from holdfast.types import STATUS, Exhibit, Scores
 
@@ -41,7 +41,7 @@ SAMPLES = pa.schema(
 EXHIBITS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
     + [("level", pa.float64()), ("sample", pa.string()), ("image", pa.binary())]
-    + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32())]
+    + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
 )
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
 THUMBNAIL = 128
@@ -59,6 +59,8 @@ class Shown:
     sample: str
     image: npt.NDArray[np.uint8]
     map: npt.NDArray[np.float32] | None
+    evaluation: str = ""
+    note: str = ""
 
 
 def slug(name: str) -> str:
@@ -132,6 +134,7 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
             "map": None,
             "height": image.shape[-2],
             "width": image.shape[-1],
+            "note": e.note,
         }
         if e.map is not None:
             total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
@@ -146,29 +149,6 @@ def write_part(path: Path, table: pa.Table) -> None:
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     write_atomically(path, sink.getvalue())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write under another name, sync, rename; an error leaves nothing behind."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def is_leftover(path: Path) -> bool:
-    """Whether a file is what `write_atomically` leaves when its process is killed.
-
-    >>> is_leftover(Path(".manifest.json.123.tmp")), is_leftover(Path("thesis.tmp"))
-    (True, False)
-    """
-    return re.fullmatch(r"\..+\.\d+\.tmp", path.name) is not None
 
 
 def read_scores(root: Path) -> pd.DataFrame:
@@ -196,7 +176,8 @@ def read_exhibits(root: Path) -> list[Shown]:
             size = (row["height"], row["width"])
             flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
             place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
-            shown.append(Shown(*place, image, None if flat is None else (flat / 127).astype(np.float32)))
+            scaled = None if flat is None else (flat / 127).astype(np.float32)
+            shown.append(Shown(*place, image, scaled, row["evaluation"], row.get("note") or ""))
     return shown
 
 
@@ -211,12 +192,48 @@ def read_manifest(root: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not the manifest of a holdfast run: {error}") from error
     if not isinstance(manifest, dict) or not {"holdfast", "study", "shard_size"} <= manifest.keys():
         raise UserError(f"{path} is not the manifest of a holdfast run")
+    return _with_sessions(root, manifest)
+
+
+def _with_sessions(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with what every process wrote in a file of its own: its session, and what it added to the study."""
+    sessions = []
+    for path in sorted((root / "sessions").glob("[!.]*.json")):
+        try:
+            sessions.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
+    for session in sessions:
+        manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
+        manifest |= {key: session[key] for key in ("command", "versions") if key in session}
+    if sessions:
+        manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
     return manifest
+
+
+def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested mapping with what another one names besides.
+
+    >>> joined({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}})
+    {'a': {'b': 1, 'c': 3}}
+    """
+    found = dict(known)
+    for name, value in more.items():
+        if name not in found:
+            found[name] = value
+        elif isinstance(value, Mapping) and isinstance(found[name], Mapping):
+            found[name] = joined(found[name], value)
+    return found
 
 
 def write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest atomically."""
-    write_atomically(root / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+    write_atomically(root / "manifest.json", as_json(manifest))
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Plain data as the manifest holds it."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
 def differences(old: Any, new: Any, place: str = "") -> list[str]:

@@ -20,6 +20,8 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 OK, FLIPPED, UNDEFINED = 0, 1, 2
 STATUS = ("ok", "flipped", "undefined")
+REDRAW = "redraw"
+"""The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W)."""
+    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W), and a note."""
 
     explainer: str
     condition: str
@@ -111,6 +113,7 @@ class Exhibit:
     sample: str
     image: Tensor
     map: Tensor | None
+    note: str = ""
 
 
 class Subject(Protocol):
@@ -152,7 +155,11 @@ class Subject(Protocol):
 
 
 class Evaluation(Protocol):
-    """One axis of the bench with its parameters as fields; the fields are the keys of the study file."""
+    """One axis of the bench with its parameters as fields; the fields are the keys of the study file.
+
+    An optional class variable `kinds` names the kinds of explainers it judges, {"feature"} where it is absent; the plan
+    leaves the others out and says so. An optional method `check(shape)` refuses samples of a shape it cannot use.
+    """
 
     name: ClassVar[str]
 

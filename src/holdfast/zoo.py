@@ -57,6 +57,7 @@ def load_model(
     std: Channels = None,
     classes: Sequence[str] | None = None,
     name: str | None = None,
+    embedding: str | None = None,
     allow_code: bool = False,
 ) -> Model:
     """A `Model` from a name, a torch module, or a Model (which is returned as it is, moved to `device`).
@@ -64,7 +65,7 @@ def load_model(
     Names: `bundled:efficientnet-lite0`; `torchvision:resnet50` (default weights), `torchvision:resnet50@IMAGENET1K_V1`
     (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`;
     `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need `allow_code`. What is
-    given here replaces what the source says of mean, std and classes.
+    given here replaces what the source says of mean, std and classes. `embedding` is that of `Model`.
 
     >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
     'tiny'
@@ -81,9 +82,9 @@ def load_model(
     else:
         made = spec
     if isinstance(made, Model):
-        if any(value is not None for value in (channels_last, mean, std, classes)):
+        if any(value is not None for value in (channels_last, mean, std, classes, embedding)):
             raise UserError(
-                f"{made.name} is a holdfast.Model: give mean, std, classes and channels_last where it is made"
+                f"{made.name} is a holdfast.Model: give mean, std, classes, channels_last, embedding where it is made"
             )
         return made if device is None else made.to(device)
     if not isinstance(made, Parts):
@@ -96,6 +97,7 @@ def load_model(
         name=name,
         device=device,
         channels_last=made.channels_last if channels_last is None else channels_last,
+        embedding=embedding,
     )
 
 
@@ -151,6 +153,8 @@ def open_source(
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
     limit: int | None = None,
+    length: int | None = None,
+    vocabulary: Any = None,
     allow_code: bool = False,
 ) -> Data:
     """Data from a name: `bundled:photographs`, `python:module:factory` (a Dataset, tensor or path), or a path.
@@ -168,7 +172,17 @@ def open_source(
     elif scheme == "python":
         _check_allowed(spec, allow_code)
         source, name = _made_by(rest), name or rest.rpartition(":")[2]
-    return open_data(source, size=size, resize=resize, shape=shape, name=name, labels=labels, limit=limit)
+    return open_data(
+        source,
+        size=size,
+        resize=resize,
+        shape=shape,
+        name=name,
+        labels=labels,
+        limit=limit,
+        length=length,
+        vocabulary=vocabulary,
+    )
 
 
 def _bundled(name: str) -> Parts:

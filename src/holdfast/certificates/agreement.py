@@ -47,10 +47,10 @@ class Problem:
         self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed)
         self.left_out = self.free.sum(1).cpu()
         with torch.no_grad():
-            self.inputs = model.inputs(self.batch)
             if hasattr(features, "hide"):
-                self.fill = self.inputs
+                self.inputs = self.fill = self.batch.x
             else:
+                self.inputs = model.inputs(self.batch)
                 self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
         self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
         everyone = torch.arange(len(batch), device=model.device)

@@ -1,6 +1,7 @@
 """Data sets as holdfast sees them: stable ids first, samples decoded when they are asked for.
 
-`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset, a folder of pictures, `.npz` and Parquet.
+`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset, a folder of pictures, `.npz` and Parquet; sets
+of points, graphs (PyG's objects, TU and DGCNN files), series in the UCR archive's layout, and text.
 A sample that cannot be read is recorded with its error; it never stops the run and never leaves a gap.
 """
 
@@ -13,18 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from holdfast import images
 from holdfast.data.arrays import open_arrays, open_dataset
-from holdfast.data.dataset import Data, Loaded, Sample, Size, how_to, whole_labels
-from holdfast.data.files import existing, open_path, open_pictures
+from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures, whole_labels
+from holdfast.data.files import existing, open_pictures
+from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
+from holdfast.data.paths import open_path
+from holdfast.data.sequences import Tokeniser, Vocabulary, open_texts
 from holdfast.errors import UserError
 from holdfast.images import Resize
 from holdfast.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "existing", "open_data", "open_files"]
+__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "existing", "open_data", "open_files"]
 
 
 def open_data(
@@ -36,21 +41,34 @@ def open_data(
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
     limit: int | None = None,
+    length: int | None = None,
+    vocabulary: Tokeniser | None = None,
 ) -> Data:
-    """Open tensors, arrays, a Batch, a Dataset, or a path to pictures, `.npz` or Parquet, without reading much yet.
+    """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, or a path, without reading much yet.
 
     `size` squashes pictures to size × size, or with `resize="crop"` scales the short side to size / 0.875 and takes
     the central square; None keeps them as they are; "auto" is 224 for pictures in files, bytes or Pillow objects and
     None for tensors and arrays, which arrive as their owner made them. `shape` says what each row of an array is, for
     instance (3, 32, 32) for flattened pictures. `labels` go by position or by id and replace any of the source.
 
+    Sets are a list of (n_i, F) tensors, graphs PyG's objects or files, texts a list of strings or a file; samples may
+    be (sample, label) pairs. All samples are padded to `length` elements, nodes or tokens, by default those of the
+    largest in the whole set; longer texts are cut, longer sets and graphs recorded as errors. A `vocabulary`, its
+    path, or a function from text to token ids makes the source text.
+
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
     >>> data.ids, data.load([2]).batch.label
     (('0000', '0001', '0002'), tensor([2]))
+    >>> sets = open_data([torch.rand(5, 3), torch.rand(2, 3)])
+    >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
+    ((5, 3), [[True, True, False, False, False]])
     """
     images.check_size(None if size == "auto" else size, resize)
-    data = _dispatch(source, size, resize, None if shape is None else tuple(shape))
+    how = how_to(size, resize, None if shape is None else tuple(shape))
+    data = _padded(source, how, length, vocabulary)
+    if data is None:
+        data = _dispatch(source, size, how)
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
@@ -77,24 +95,78 @@ def open_files(
     return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
-def _dispatch(source: Any, size: Size, resize: Resize, shape: tuple[int, ...] | None) -> Data:
-    how = how_to(size, resize, shape)
+def _padded(source: Any, how: How, length: int | None, vocabulary: Tokeniser | None) -> Data | None:
+    """Data of samples that have a number of elements each, None when the source is of another kind."""
+    if isinstance(source, str | os.PathLike):
+        return open_path(Path(source).expanduser(), how, length, vocabulary)
+    values, labels = _with_labels(source)
+    if is_graph(source) or is_graph(_first(source)):
+        not_pictures("graphs", how)
+        return open_pyg(source, length=length)
+    if values and all(isinstance(value, str) for value in values):
+        not_pictures("texts", how)
+        if vocabulary is None:
+            raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
+        return open_texts("texts", values, vocabulary, length=length, labels=labels)
+    if _are_sets(values) and (length is not None or len({len(value) for value in values}) > 1):
+        not_pictures("sets", how)
+        sets = [Graph(torch.as_tensor(value).detach().cpu().float()) for value in values]
+        return open_graphs("sets", sets, length=length, labels=labels)
+    for what, given in (("length", length), ("vocabulary", vocabulary)):
+        if given is not None:
+            raise UserError(
+                f"{what} does not fit {type(source).__name__}: give sets of (n_i, F) tensors, graphs or texts"
+            )
+    return None
+
+
+def _with_labels(source: Any) -> tuple[list[Any], list[Any] | None]:
+    """Values and labels of [v, …], [(v, label), …] or ([v, …], labels); nothing of anything else."""
+    x_and_y = isinstance(source, tuple) and bool(source) and isinstance(source[0], Tensor | np.ndarray)
+    if x_and_y or not isinstance(source, list | tuple):
+        return [], None
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], list | tuple):
+        labels = source[1].tolist() if isinstance(source[1], Tensor | np.ndarray) else source[1]
+        if isinstance(labels, list | tuple) and all(isinstance(label, int | float) for label in labels):
+            return list(source[0]), list(labels)
+    if source and all(isinstance(item, list | tuple) and len(item) == 2 for item in source):
+        return [item[0] for item in source], [item[1] for item in source]
+    return list(source), None
+
+
+def _are_sets(values: Sequence[Any]) -> bool:
+    numbers = all(isinstance(value, Tensor | np.ndarray) and value.ndim == 2 for value in values)
+    return numbers and len({value.shape[1] for value in values}) == 1
+
+
+def _first(source: Any) -> Any:
+    """The first item of a list or map-style Dataset, None when it cannot be had."""
+    if isinstance(source, Mapping | Tensor | np.ndarray | Batch | Data | IterableDataset) or not _by_position(source):
+        return None
+    try:
+        return source[0] if len(source) else None
+    except images.READ_ERRORS:
+        return None
+
+
+def _by_position(source: Any) -> bool:
+    return hasattr(source, "__getitem__") and hasattr(source, "__len__")
+
+
+def _dispatch(source: Any, size: Size, how: How) -> Data:
     if isinstance(source, Data):
-        if size != "auto" or shape is not None:
+        if size != "auto" or how.shape is not None:
             raise UserError(f"{source.name!r} is open already; give size and shape where it is opened")
         return source
-    if isinstance(source, str | os.PathLike):
-        return open_path(Path(source).expanduser(), how)
     if isinstance(source, Batch):
         return open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
     if isinstance(source, Tensor | np.ndarray):
         return open_arrays("data", source, how)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(s, Tensor | np.ndarray) for s in source):
         return open_arrays("data", source[0], how, labels=source[1])
-    by_position = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    if by_position and not isinstance(source, (Mapping, IterableDataset)):
+    if _by_position(source) and not isinstance(source, (Mapping, IterableDataset)):
         return open_dataset(source, how)
     raise UserError(
-        f"cannot read data from {type(source).__name__}; give a tensor, (x, y), a Batch, a path, or a Dataset with "
-        "__getitem__ and __len__ (of a DataLoader, its .dataset)"
+        f"cannot read data from {type(source).__name__}; give a tensor, (x, y), a Batch, a path, a list of sets, "
+        "graphs or texts, or a Dataset with __getitem__ and __len__ (of a DataLoader, its .dataset)"
     )

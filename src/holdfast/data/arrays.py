@@ -13,10 +13,21 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast import images
-from holdfast.data.dataset import Data, How, Reader, Sample, attempt, numbered, whole_label, whole_labels
+from holdfast.data.dataset import (
+    Data,
+    How,
+    Reader,
+    Sample,
+    attempt,
+    not_pictures,
+    numbered,
+    whole_label,
+    whole_labels,
+)
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
+_AUX_TYPES = {"mask": torch.bool, "adjacency": torch.float32, "attention_mask": torch.int64}
 FLATTENED = {784: (1, 28, 28), 3072: (3, 32, 32), 12288: (3, 64, 64), 27648: (3, 96, 96), 150528: (3, 224, 224)}
 
 
@@ -30,7 +41,7 @@ def open_arrays(
     class_names: Sequence[str] | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Data:
-    x = _as_tensor(x)
+    x = as_tensor(x)
     if how.shape is not None:
         x = reshaped(x, how.shape)
     if x.ndim < 2:
@@ -38,6 +49,8 @@ def open_arrays(
     if x.ndim == 4:
         x = images.check_pixels(x, f"{name!r}", any_channels=how.shape is not None)
         x = x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
+    elif "attention_mask" in (aux or {}) and not x.is_floating_point():
+        x = _token_ids(x, name, how)
     else:
         x = checked_array(x, name, how)
     x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
@@ -53,7 +66,32 @@ def open_arrays(
     )
 
 
-def _as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
+def aux_arrays(found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str) -> dict[str, Tensor]:
+    """What else of each sample the network takes: a mask, an adjacency matrix, an attention mask, and `aux_` arrays.
+
+    `aux_depth` is given to the network as `depth`. Pictures have none of the first three, whatever is called so.
+    """
+    aux = {}
+    for key in (key for key in ("mask", "adjacency", "attention_mask") if key in found and x.ndim in (2, 3)):
+        expected = x.shape[:2] + x.shape[1:2] if key == "adjacency" else x.shape[:2]
+        if found[key].shape != expected:
+            raise UserError(f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}")
+        aux[key] = as_tensor(found[key]).to(_AUX_TYPES[key])
+    for key in (key for key in found if key.startswith("aux_")):
+        if len(found[key]) != len(x):
+            raise UserError(f"{what!r}: {key} holds {len(found[key])} samples, x {len(x)}")
+        aux[key.removeprefix("aux_")] = as_tensor(found[key])
+    return aux
+
+
+def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
+    not_pictures(name, how)
+    if bool((x < 0).any()):
+        raise UserError(f"{name!r} has token ids below 0")
+    return x.to(torch.int64)
+
+
+def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if x.dtype.kind not in "biuf":
@@ -77,7 +115,10 @@ def checked_array(x: Tensor, name: str, how: How) -> Tensor:
             f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
         )
     if not x.is_floating_point():
-        raise UserError(f"{name!r} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers")
+        raise UserError(
+            f"{name!r} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers, "
+            "or token ids with an attention_mask"
+        )
     if not bool(torch.isfinite(x).all()):
         raise UserError(f"{name!r} has values that are not finite (NaN or infinite)")
     return x.to(torch.float32)
@@ -122,7 +163,7 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
         return Sample(images.decode(value, how.pictures, how.resize), label)
     if not isinstance(value, Tensor | np.ndarray):
         raise UserError(f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected")
-    x = _as_tensor(value).detach().cpu()[None]
+    x = as_tensor(value).detach().cpu()[None]
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise ValueError("values that are not finite (NaN or infinite)")
     if how.shape is not None:

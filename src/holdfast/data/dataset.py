@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import math
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -93,7 +96,8 @@ class Data:
     def load(self, positions: Sequence[int]) -> Loaded:
         """Read the samples at `positions`, in that order.
 
-        `batch.x` is (B, *shape) float32 and `batch.label` (B,) int64 or None; unreadable samples are in `errors`.
+        `batch.x` is (B, *shape) float32, for text int64, and `batch.label` (B,) int64 or None; what further tensors
+        the samples have are in `batch.aux`; unreadable samples are in `errors`.
         """
         outcomes = self._read(positions)
         errors = {self.ids[i]: images.reason(o) for i, o in outcomes if not isinstance(o, Sample)}
@@ -190,3 +194,93 @@ def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | N
     return (
         None if values is None else tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
     )
+
+
+def open_items(
+    name: str,
+    items: Sequence[Any],
+    make: Callable[[Any], Sample],
+    *,
+    prepared: str,
+    shape: tuple[int, ...],
+    ids: Sequence[str] | None = None,
+    labels: Iterable[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Tuples of tensors that are made into samples when asked for; an item that is an exception is its error.
+
+    `prepared` says what `make` does, for the fingerprint.
+    """
+    return Data(
+        name=name,
+        ids=numbered(len(items)) if ids is None else tuple(ids),
+        readers=partial(_makers, items, make),
+        content=partial(_parts, items, prepared),
+        kind="array",
+        shape=shape,
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+    )
+
+
+def _makers(items: Sequence[Any], make: Callable[[Any], Sample], positions: Sequence[int]) -> list[Reader]:
+    return [partial(_made, items[i], make) for i in positions]
+
+
+def _made(item: Any, make: Callable[[Any], Sample]) -> Sample:
+    if isinstance(item, Exception):
+        raise item
+    return make(item)
+
+
+def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
+    yield prepared.encode()
+    for item in items[:n]:
+        for part in (str(item),) if isinstance(item, Exception) else item:
+            if isinstance(part, Tensor):
+                yield f"{part.dtype}|{tuple(part.shape)}".encode()
+                yield part.contiguous().numpy().tobytes()
+            else:
+                yield repr(part).encode()
+
+
+def ranked(labels: Sequence[Any], among: Iterable[Any] | None = None) -> tuple[list[int], tuple[str, ...]]:
+    """Labels of any kind as 0 … K − 1 in their sorted order, and what each number stands for.
+
+    >>> ranked([-1, 1, 1])
+    ([0, 1, 1], ('-1', '1'))
+    """
+    distinct = sorted(set(labels if among is None else among))
+    number = {value: i for i, value in enumerate(distinct)}
+    return [number[value] for value in labels], tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)
+
+
+def unpacked(path: Path) -> bytes:
+    """The content of a file, of a `.gz` what is inside."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {str(path)!r}: {error}") from error
+
+
+def as_text(content: bytes, what: str) -> str:
+    """Bytes as text in UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what!r} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def not_pictures(name: str, how: How) -> None:
+    """Refuse what only pictures and rows of numbers can be asked for."""
+    if how.arrays is not None or how.shape is not None:
+        raise UserError(f"size and shape are for pictures and arrays, which {name!r} does not hold")
+
+
+def checked_length(length: int | None, longest: int) -> int:
+    """How many elements every sample is padded to: what was asked for, else what the longest sample has."""
+    if length is None:
+        return max(longest, 1)
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise UserError(f"length must be a whole number of at least 1, got {length!r}")
+    return length

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from holdfast import images
-from holdfast.data.arrays import FLATTENED, open_arrays, reshaped
+from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.dataset import Data, How, Reader, Sample, numbered, whole_labels
 from holdfast.errors import UserError, nearest
 
@@ -40,20 +40,7 @@ def existing(path: Path) -> Path:
     raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
 
 
-def open_path(path: Path, how: How) -> Data:
-    if existing(path).is_dir():
-        return _open_folder(path, how)
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return _open_npz(path, how)
-    if suffix in (".parquet", ".pq"):
-        return _open_parquet(path, how)
-    if suffix in images.suffixes():
-        return open_pictures(path.stem, [path], [path.name], how)
-    raise UserError(f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz or .parquet")
-
-
-def _open_folder(root: Path, how: How) -> Data:
+def open_folder(root: Path, how: How) -> Data:
     """Pictures below `root`, by relative path; classes are the top-level folders when every picture is in one."""
     found = sorted((path.relative_to(root).as_posix(), path) for path in _pictures(root))
     if not found:
@@ -157,7 +144,7 @@ def _ends(path: Path) -> bytes:
         return size.to_bytes(8, "little") + head + file.read(_END)
 
 
-def _open_npz(path: Path, how: How) -> Data:
+def open_npz(path: Path, how: How) -> Data:
     try:
         with np.load(path, allow_pickle=False) as archive:
             found = {key: archive[key] for key in archive.files}
@@ -174,9 +161,10 @@ def _open_npz(path: Path, how: How) -> Data:
             f"{str(path)!r} has arrays {', '.join(found) or 'none'}; one of x, images, data was expected, "
             "or jpeg with offsets"
         )
-    if x.dtype == np.uint8:
+    aux = aux_arrays(found, x, str(path))
+    if x.dtype == np.uint8 and "attention_mask" not in aux:
         x = _bytes_as_pixels(torch.from_numpy(x), str(path), how)
-    return open_arrays(path.stem, x, how, labels=labels, ids=ids, class_names=names)
+    return open_arrays(path.stem, x, how, labels=labels, ids=ids, class_names=names, aux=aux)
 
 
 def _bytes_as_pixels(x: Tensor, what: str, how: How) -> Tensor:
@@ -228,7 +216,7 @@ def _blob_content(blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], how
     yield blob[offsets[0] : offsets[n]].tobytes()
 
 
-def _open_parquet(path: Path, how: How) -> Data:
+def open_parquet(path: Path, how: How) -> Data:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -15,12 +15,10 @@ from torch import Tensor
 from holdfast import perturbations as perturbing
 from holdfast.errors import UserError
 from holdfast.similarity import COMPONENTS, Profile, Ties, compare, composite, profile, undefined
-from holdfast.types import FLIPPED, OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
+from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 MEASURES = (*COMPONENTS, "fass")
 NOT_FINITE = "the prediction is not finite"
-REDRAW = "redraw"
-"""The condition of the noise floor: the same input, other random draws of the explainer."""
 
 
 @plain_dataclass(frozen=True)

@@ -1,13 +1,19 @@
 """Attribution methods, by the name that a study file uses."""
 
+from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
 from holdfast.explainers.cam import GradCAM
+from holdfast.explainers.concept import Car, Cav
 from holdfast.explainers.controls import RandomMap, SobelEdges
 from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
+from holdfast.explainers.influence import Influence
 from holdfast.explainers.masking import Occlusion, Rise
 from holdfast.explainers.mfaba import Mfaba
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.sampling import KernelShap, Lime
+from holdfast.explainers.simplex import RepresentationSimilarity, SimplEx
 from holdfast.explainers.smoothing import SmoothGrad, SmoothGradSquared, VarGrad
+from holdfast.explainers.symmetrised import Symmetrised
+from holdfast.explainers.tracin import TracIn
 
 EXPLAINERS = {
     "saliency": Saliency,
@@ -21,20 +27,34 @@ EXPLAINERS = {
     "kernel_shap": KernelShap,
     "occlusion": Occlusion,
     "rise": Rise,
+    "feature_ablation": FeatureAblation,
+    "feature_permutation": FeaturePermutation,
     "mfaba": Mfaba,
     "smoothgrad": SmoothGrad,
     "smoothgrad_squared": SmoothGradSquared,
     "vargrad": VarGrad,
     "random": RandomMap,
     "sobel": SobelEdges,
+    "symmetrised": Symmetrised,
+    "influence": Influence,
+    "tracin": TracIn,
+    "simplex": SimplEx,
+    "representation_similarity": RepresentationSimilarity,
+    "cav": Cav,
+    "car": Car,
 }
 
 __all__ = [
     "EXPLAINERS",
+    "Car",
+    "Cav",
     "DeepLift",
+    "FeatureAblation",
+    "FeaturePermutation",
     "GradCAM",
     "GradientShap",
     "GuidedBackprop",
+    "Influence",
     "InputXGradient",
     "IntegratedGradients",
     "KernelShap",
@@ -42,10 +62,14 @@ __all__ = [
     "Mfaba",
     "Occlusion",
     "RandomMap",
+    "RepresentationSimilarity",
     "Rise",
     "Saliency",
+    "SimplEx",
     "SmoothGrad",
     "SmoothGradSquared",
     "SobelEdges",
+    "Symmetrised",
+    "TracIn",
     "VarGrad",
 ]

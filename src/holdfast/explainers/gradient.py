@@ -62,7 +62,10 @@ def normalised(model: Model, batch: Batch) -> Tensor:
     inputs = model.inputs(batch).detach()
     if not inputs.is_floating_point():
         kind = str(inputs.dtype).removeprefix("torch.")
-        raise UserError(f"{model.name} is given inputs of type {kind}; gradient methods need floating-point inputs")
+        raise UserError(
+            f"{model.name} is given inputs of type {kind}; gradient methods need "
+            "floating-point inputs; for token ids name the layer that embeds them: Model(..., embedding=path)"
+        )
     return inputs
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.features import spatial
+from holdfast.features import Pixels, spatial
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -28,8 +28,12 @@ class Occlusion:
 
     A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
     mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images
-    (B, C, H, W), intervals on series (B, C, T) and on columns (B, F). They are filled with `fill` after normalisation.
-    Costs one pass per window and sample, and one for the sample itself.
+    (B, C, H, W), intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E), where the
+    map has one value per token (B, L). They are filled with `fill` after normalisation. Costs one pass per window and
+    sample, and one for the sample itself.
+
+    With `circular`, windows go on at the other end. Where the stride divides the length, the maps then move with the
+    input under cyclic shifts by multiples of the stride, for a model that such shifts do not change.
 
     >>> from holdfast.models import Model
     >>> net = torch.nn.Linear(3, 2, bias=False)
@@ -46,6 +50,7 @@ class Occlusion:
     stride: Annotated[int, Field(ge=1)] = 8
     fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     readout: Readout = "logit"
+    circular: bool = False
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
@@ -63,9 +68,16 @@ class Occlusion:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         self.check(model, batch.x.shape[1:])
+        require_order(self.name, batch)
         batch = batch.to(model.device)
         inputs = model.inputs(batch)
-        axes = [_windows(length, self.window, self.stride, inputs.device) for length in spatial(inputs.shape)]
+        if not inputs.is_floating_point():
+            raise UserError(
+                "occlusion covers numbers, and token ids are none: give Model(..., embedding=the layer's path), "
+                "or use feature_ablation with features=Tokens(...)"
+            )
+        size = spatial(batch.x.shape)
+        axes = [_windows(length, self.window, self.stride, self.circular, inputs.device) for length in size]
         counts = [len(axis) for axis in axes]
         windows = math.prod(counts)
 
@@ -75,8 +87,7 @@ class Occlusion:
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
                 inside = inside & axis[at].reshape(shape)
-            x = inputs[owner]
-            return x.masked_fill_(inside if inside.ndim == x.ndim else inside[:, None], self.fill)
+            return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
 
         with torch.no_grad():
             whole = torch.cat([s for *_, s in readouts(model, batch, target, 1, self.readout, lambda o, _: inputs[o])])
@@ -85,7 +96,7 @@ class Occlusion:
         maps, overlaps = total.reshape(len(batch), *counts), total.new_ones(1, *counts)
         for axis in axes:  # windows are products of intervals: sum over them one axis at a time
             maps, overlaps = (torch.tensordot(part, axis.double(), ([1], [0])) for part in (maps, overlaps))
-        return over_channels(maps / overlaps, inputs)
+        return spread_out(maps / overlaps, inputs, batch)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -121,6 +132,7 @@ class Rise:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         self.check(model, batch.x.shape[1:])
+        require_order(self.name, batch)
         batch = batch.to(model.device)
         inputs = model.inputs(batch)
         size = spatial(inputs.shape)
@@ -166,13 +178,14 @@ def readouts(
     target: Tensor,
     repeats: int | Tensor,
     readout: Readout,
-    build: Callable[[Tensor, Tensor], Tensor],
+    build: Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The target's score for `repeats` altered versions of each sample, at most `model.rows` inputs per pass.
 
-    Version `index` of sample `owner`, both (R,) int64, is built when its turn comes by `build(owner, index)`. Yields
-    (owner, index, scores) with float64 scores (R,), in the order of samples and versions; `repeats` is one number or
-    one per sample (B,). The batch has to be on the model's device.
+    Version `index` of sample `owner`, both (R,) int64, is built when its turn comes by `build(owner, index)`, which may
+    also give auxiliary tensors of its own, as (inputs, aux). Yields (owner, index, scores) with float64 scores (R,), in
+    the order of samples and versions; `repeats` is one number or one per sample (B,). The batch has to be on the
+    model's device.
 
     >>> from holdfast.models import Model
     >>> model, batch = Model(torch.nn.Linear(2, 2), rows=3), Batch(ids=("a", "b"), x=torch.ones(2, 2))
@@ -186,7 +199,10 @@ def readouts(
     for rows in torch.split(torch.arange(int(repeats.sum()), device=batch.x.device), model.rows):
         owner = torch.searchsorted(first, rows, right=True) - 1
         index = rows - first[owner]
-        logits = model.logits(build(owner, index), {name: value[owner] for name, value in batch.aux.items()}).double()
+        built = build(owner, index)
+        own = {name: value[owner] for name, value in batch.aux.items()}
+        versions, aux = built if isinstance(built, tuple) else (built, own)
+        logits = model.logits(versions, aux).double()
         scores = logits.softmax(1) if readout == "probability" else logits
         yield owner, index, scores.gather(1, target[owner, None])[:, 0]
 
@@ -201,11 +217,93 @@ def over_channels(values: Tensor, inputs: Tensor) -> Tensor:
     return (values if values.ndim == inputs.ndim else values[:, None]).expand_as(inputs).contiguous()
 
 
-def _windows(length: int, window: int, stride: int, device: torch.device) -> Tensor:
+def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
+    """Values (R, *spatial) with a dimension of 1 where the inputs have channels, or vectors for token ids.
+
+    >>> x = torch.zeros(2, 3, 4)
+    >>> beside_channels(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape
+    torch.Size([2, 1, 4])
+    >>> beside_channels(torch.zeros(2, 3), x, Batch(("a", "b"), torch.zeros(2, 3).long())).shape
+    torch.Size([2, 3, 1])
+    """
+    if values.ndim == inputs.ndim:
+        return values
+    return values[:, None] if inputs.ndim == batch.x.ndim else values[..., None]
+
+
+def spread_out(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
+    """Values (B, *spatial) as a map: repeated over the channels of the inputs, but one value per token for token ids.
+
+    >>> x = torch.zeros(2, 3, 4)
+    >>> spread_out(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape
+    torch.Size([2, 3, 4])
+    """
+    if not batch.x.is_floating_point():
+        return (values if values.ndim == batch.x.ndim else values[..., 0]).float()
+    return beside_channels(values.to(inputs.dtype), inputs, batch).expand_as(inputs).contiguous()
+
+
+def is_set(batch: Batch) -> bool:
+    """Whether samples are sets or graphs (B, N, F), which their auxiliary tensors tell of, and not series (B, C, T).
+
+    >>> is_set(Batch(("a",), torch.zeros(1, 4, 3), {"mask": torch.ones(1, 4)}))
+    True
+    """
+    marked = "mask" in batch.aux and batch.aux["mask"].shape == batch.x.shape[:2]
+    return batch.x.ndim == 3 and batch.x.is_floating_point() and (marked or "adjacency" in batch.aux)
+
+
+def require_order(name: str, batch: Batch) -> None:
+    """Raise `UserError` for sets and graphs, whose elements have no neighbours in a row."""
+    if is_set(batch):
+        raise UserError(
+            f"{name} covers neighbouring positions, and the elements of sets and graphs have no order; "
+            "use feature_ablation with features=elements"
+        )
+
+
+def labels(features: Any, batch: Batch, inputs: Tensor) -> Tensor:
+    """Which feature each position belongs to, with the vectors of tokens labelled like their tokens.
+
+    >>> from holdfast.features import Tokens
+    >>> labels(Tokens(), Batch(("a",), torch.tensor([[5, 6]])), torch.zeros(1, 2, 3)).tolist()
+    [[[0, 0, 0], [1, 1, 1]]]
+    """
+    if isinstance(features, Pixels) and is_set(batch):
+        raise UserError(
+            "pixels of sets and graphs (B, N, F) would be the columns of all elements at once; use features=elements"
+        )
+    segments: Tensor = features.segments(batch).to(inputs.device)
+    if inputs.ndim > batch.x.ndim:
+        segments = segments[..., None].expand(inputs.shape)
+    return segments
+
+
+def changeable(features: Any, batch: Batch, n: int) -> Tensor:
+    """Which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
+
+    >>> from holdfast.features import Elements
+    >>> batch = Batch(("a",), torch.ones(1, 3, 2), {"mask": torch.tensor([[True, True, False]])})
+    >>> changeable(Elements(), batch, 3).tolist()
+    [[True, True, False]]
+    """
+    if hasattr(features, "fixed"):
+        fixed: Tensor = features.fixed(batch)
+        if fixed.shape[1] == n:
+            return ~fixed.to(batch.x.device)
+    attended = batch.aux.get("attention_mask")
+    if attended is not None and not batch.x.is_floating_point() and attended.shape == (len(batch), n):
+        return attended.bool()
+    return torch.ones(len(batch), n, dtype=torch.bool, device=batch.x.device)
+
+
+def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:
     """Which positions each window along one axis covers, (windows, length) boolean."""
-    starts = torch.arange(-(-(length - window) // stride) + 1, device=device)[:, None] * stride
-    position = torch.arange(length, device=device)
-    return (position >= starts) & (position < starts + window)
+    count = -(-length // stride) if circular else -(-(length - window) // stride) + 1
+    ahead = torch.arange(length, device=device) - torch.arange(count, device=device)[:, None] * stride
+    if circular:
+        ahead = ahead % length
+    return (ahead >= 0) & (ahead < window)
 
 
 def _enlarge(cells: int, length: int, shift: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.masking import Readout, over_channels, readouts
+from holdfast.explainers.masking import Readout, changeable, labels, readouts, spread_out
 from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
 from holdfast.fills import filled
 from holdfast.types import STRICT, Batch, name_of
@@ -232,43 +233,66 @@ def _fit(
     Samples are taken in groups whose masks fit into memory together.
     """
     batch = batch.to(model.device)
-    inputs = model.inputs(batch)
-    segments = explainer.features.segments(batch).to(inputs.device)
-    fill = filled(explainer.fill, model, batch, inputs, segments)
+    features: Any = explainer.features
+    hides = hasattr(features, "hide")
+    inputs = batch.x if hides else model.inputs(batch)
+    if not hides and not inputs.is_floating_point():
+        raise UserError(
+            f"{explainer.name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
+            "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
+        )
+    segments = labels(features, batch, inputs)
+    fill = inputs if hides else filled(explainer.fill, model, batch, inputs, segments)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
-    counts = count(segments)
+    total = int(count(segments).max())
+    free = _exists(count(segments), total) & changeable(features, batch, total)  # only these play; the rest stay
+    player = (free.long().cumsum(1) - 1).clamp(min=0)
+    counts = free.sum(1).clamp(min=1)
     n = int(counts.max())
     size = max(1, _MASKS_AT_ONCE // (explainer.samples * n))
     values = []
     for some in (slice(start, start + size) for start in range(0, len(batch), size)):
         kept, weight = draw(key[some], counts[some], n)
-        scores = _scores(
-            model, batch[some], target[some], inputs[some], fill[some], segments[some], kept, weight, explainer.readout
-        )
+        version = partial(_version, features, batch[some], inputs[some], fill[some], segments[some])
+        build = partial(version, kept, free[some], player[some])
+        scores = _scores(model, batch[some], target[some], weight, explainer.readout, build)
         values.append(solve(kept, scores, weight, counts[some]))
-    return over_channels(spread(torch.cat(values), segments), inputs)
+    each = torch.where(free, torch.cat(values).gather(1, player), 0.0)
+    return spread_out(spread(each, segments), inputs, batch)
 
 
-def _scores(
-    model: Model,
+def _version(
+    features: Any,
     batch: Batch,
-    target: Tensor,
     inputs: Tensor,
     fill: Tensor,
     segments: Tensor,
     kept: Tensor,
-    weight: Tensor,
-    readout: Readout,
+    free: Tensor,
+    player: Tensor,
+    owner: Tensor,
+    index: Tensor,
+) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+    """The samples `owner` (R,) with only the players kept in draw `index` (R,), and what never leaves."""
+
+    def present(i: Tensor | int, j: Tensor) -> Tensor:
+        return kept[i, j].gather(1, player[i].expand(len(j), -1)) | ~free[i]
+
+    if hasattr(features, "hide"):
+        aux = {name: value[owner] for name, value in batch.aux.items()}
+        hidden: tuple[Tensor, Mapping[str, Tensor]] = features.hide(inputs[owner], aux, present(owner, index))
+        return hidden
+    samples, lengths = torch.unique_consecutive(owner, return_counts=True)
+    parts = torch.split(index, lengths.tolist())
+    return torch.cat(
+        [keep(inputs[i], fill[i], present(i, j), segments[i]) for i, j in zip(samples.tolist(), parts, strict=True)]
+    )
+
+
+def _scores(
+    model: Model, batch: Batch, target: Tensor, weight: Tensor, readout: Readout, build: Callable[[Tensor, Tensor], Any]
 ) -> Tensor:
-    """The target's score, (B, S) float64, on each subset of positive weight; these come first in kept (B, S, n)."""
-
-    def build(owner: Tensor, index: Tensor) -> Tensor:
-        samples, lengths = torch.unique_consecutive(owner, return_counts=True)
-        parts = torch.split(index, lengths.tolist())
-        return torch.cat(
-            [keep(inputs[i], fill[i], kept[i, j], segments[i]) for i, j in zip(samples.tolist(), parts, strict=True)]
-        )
-
+    """The target's score, (B, S) float64, on each subset of positive weight (B, S); these come first."""
     scores = torch.zeros_like(weight)
     with torch.no_grad():
         for owner, index, values in readouts(model, batch, target, (weight > 0).sum(1), readout, build):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
@@ -19,12 +19,13 @@ from holdfast import statistics
 from holdfast.cubes import Cube, arrange
 from holdfast.perturbations import title
 from holdfast.report import verdict as words
-from holdfast.report.certified import certificate_chart
+from holdfast.report.axes import AxisSection, axis_sections
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
 from holdfast.report.gallery import Gallery, gallery
 from holdfast.report.severity import severity_charts
 from holdfast.table import Shown
 
+INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
 MOST_TESTS = 150
 FINGERPRINT = 12
 
@@ -56,6 +57,7 @@ class Section:
     floor: list[Row]
     gallery: Gallery
     numbers: list[tuple[str, list[Row]]]
+    axes: list[AxisSection] = field(default_factory=list)
 
 
 def build_report(
@@ -81,20 +83,21 @@ def build_report(
     sections = [_section(f"s{i}", f, table, samples, shown, about) for i, f in enumerate(found)]
     others = [cube for cube in cubes if "fass" not in cube.values]
     sections += _silent_sections(sections, samples, others)
-    sections = [_with_certificates(section, others) for section in sections]
+    sections = [
+        replace(s, axes=axis_sections(s.key, (s.dataset, s.model), others, table, samples, shown, about))
+        for s in sections
+    ]
     study = about.get("study") or {}
     context = {
         "manifest": about,
         "study": study,
         "facts": _facts(sections, found, about),
         "sections": sections,
-        "others": [
-            (f"{c.evaluation}: {c.model} on {c.dataset}", _number_rows(statistics.summary([c]))) for c in others
-        ],
+        "axis_numbers": {a.key: _number_rows(statistics.summary([a.cube])) for s in sections for a in s.axes},
         "number_columns": _NUMBER_COLUMNS,
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
         "payload": embed(_payload(sections)),
-        "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if any(s.charts for s in sections) else "",
+        "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if any(s.charts or s.axes for s in sections) else "",
         "style": Markup(_template("style.css")),
         "script": Markup(_template("report.js")),
     }
@@ -144,7 +147,12 @@ def _section(
     here = (table["dataset"] == found.dataset) & (table["model"] == found.model)
     here &= table["evaluation"] == found.cube.evaluation
     own = samples[(samples["dataset"] == found.dataset) & (samples["model"] == found.model)]
-    pictures = [item for item in shown if (item.dataset, item.model) == (found.dataset, found.model)]
+    pictures = [
+        item
+        for item in shown
+        if (item.dataset, item.model) == (found.dataset, found.model)
+        and item.evaluation in ("", INPUTS, found.cube.evaluation)
+    ]
     here &= table["sample"].isin({item.sample for item in pictures})
     tests = _test_rows(found)
     cells = found.cells()
@@ -174,13 +182,6 @@ def _section(
         gallery=gallery(pictures, table[here], own),
         numbers=numbers,
     )
-
-
-def _with_certificates(section: Section, others: list[Cube]) -> Section:
-    """The section with the charts of its certificates behind those of its stability."""
-    own = [cube for cube in others if (cube.dataset, cube.model) == (section.dataset, section.model)]
-    drawn = [certificate_chart(cube, i) for i, cube in enumerate(own)]
-    return replace(section, charts=[*section.charts, *(chart for chart in drawn if chart is not None)])
 
 
 def _silent_sections(sections: list[Section], samples: pd.DataFrame, others: list[Cube]) -> list[Section]:
@@ -301,8 +302,8 @@ def _payload(sections: list[Section]) -> dict[str, Any]:
     """What the page's script needs: the charts' views and the pictures, by element id."""
     drawn: dict[str, Any] = {}
     for section in sections:
-        for chart in section.charts:
-            views = [json.loads(figure.to_json()) for _, figure in chart.views]
-            drawn[f"{section.key}-{chart.key}"] = views
+        for key, charts_ in ((section.key, section.charts), *((a.key, a.charts) for a in section.axes)):
+            for chart in charts_:
+                drawn[f"{key}-{chart.key}"] = [json.loads(figure.to_json()) for _, figure in chart.views]
     pictures = {f"{s.key}-{key}": uri for s in sections for key, uri in s.gallery.pictures.items()}
     return {"charts": drawn, "pictures": pictures}

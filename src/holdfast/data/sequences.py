@@ -1,0 +1,291 @@
+"""Series and text: rows of steps with their label first, and sentences as padded token ids."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from holdfast.data.dataset import Data, Sample, as_text, checked_length, open_items, ranked, unpacked
+from holdfast.errors import UserError
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+_LABEL_FIRST = re.compile(r"(-?\d+)\s+(\S.*)")
+PADDING, UNKNOWN = 0, 1
+
+
+def words(text: str) -> list[str]:
+    """Words and marks of a text in lower case.
+
+    >>> words("It isn't bad, it's GREAT")
+    ['it', "isn't", 'bad', ',', "it's", 'great']
+    """
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their token ids: 0 is padding, 1 any word that is not listed, and word k has id k + 2.
+
+    >>> vocabulary = Vocabulary.fit(["a good film", "a bad film"], size=4)
+    >>> vocabulary.words, vocabulary.encode("a great film")
+    (('a', 'film'), [2, 1, 3])
+    """
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], size: int | None = None, least: int = 1) -> Vocabulary:
+        """The most frequent words of the training texts: at most `size` ids in all, each word `least` times or more."""
+        if size is not None and size < 3:
+            raise UserError(
+                f"a vocabulary of {size} ids has no room for words beside padding and unknown; give 3 or more"
+            )
+        counts = Counter(word for text in texts for word in words(text))
+        ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
+        return cls(tuple(word for _, word in ordered)[: None if size is None else size - 2])
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """A vocabulary that `save` wrote."""
+        found = _record(as_text(unpacked(Path(path)), str(path)), str(path)).get("words")
+        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+            raise UserError(f'{str(path)!r} is not a vocabulary; {{"words": [...]}} was expected')
+        return cls(tuple(found))
+
+    def save(self, path: str | Path) -> None:
+        """Write the words as JSON."""
+        Path(path).write_text(json.dumps({"words": self.words}, ensure_ascii=False, indent=0), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.words) + 2
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words, 2)}
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text."""
+        return [self._ids.get(word, UNKNOWN) for word in words(text)]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The words of token ids; `…` where a word is not known, nothing for padding.
+
+        >>> Vocabulary(("a", "film")).decode([2, 1, 3, 0])
+        ['a', '…', 'film']
+        """
+        return [self.words[i - 2] if i > UNKNOWN else "…" for i in map(int, ids) if i != PADDING]
+
+
+Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
+"""How text becomes token ids: a vocabulary, the path of one, or any function of a text such as `tokenizer.encode`."""
+
+
+class Tokens(NamedTuple):
+    """The token ids of one text."""
+
+    ids: Tensor
+
+
+def open_texts(
+    name: str,
+    texts: Sequence[str],
+    vocabulary: Tokeniser,
+    *,
+    length: int | None = None,
+    ids: Sequence[str] | None = None,
+    labels: Sequence[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Texts as token ids x (L,) int64 with aux attention_mask (L,), 1 at real tokens.
+
+    L is `length`, and then longer texts are cut, or that of the longest text. A text without a token is an error.
+
+    >>> data = open_texts("films", ["a film", "a bad film"], Vocabulary(("a", "film")))
+    >>> data.load([0, 1]).batch.x.tolist()
+    [[2, 3, 0], [2, 1, 3]]
+    """
+    if isinstance(vocabulary, str | Path):
+        vocabulary = Vocabulary.load(vocabulary)
+    encode = vocabulary.encode if isinstance(vocabulary, Vocabulary) else vocabulary
+    encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in texts]
+    items = [Tokens(found) if len(found) else ValueError("the text has no tokens") for found in encoded]
+    longest = checked_length(length, max(map(len, encoded), default=1))
+    return open_items(
+        name,
+        items,
+        partial(_padded_tokens, length=longest),
+        prepared=f"padded to {longest} tokens",
+        shape=(longest,),
+        ids=ids,
+        labels=labels,
+        class_names=class_names,
+    )
+
+
+def _padded_tokens(tokens: Tokens, length: int) -> Sample:
+    kept = tokens.ids[:length]
+    x = torch.full((length,), PADDING, dtype=torch.int64)
+    x[: len(kept)] = kept
+    return Sample(x, aux={"attention_mask": (torch.arange(length) < len(kept)).long()})
+
+
+class Lines(NamedTuple):
+    """Texts of a file with what it says of each: label and id, None where it says nothing."""
+
+    texts: list[str]
+    labels: list[Any] | None = None
+    ids: list[str] | None = None
+
+
+def read_texts(path: Path) -> Lines:
+    """The texts of a file, `.gz` or not.
+
+    `.jsonl`: objects with text (or sentence), and if they like label and id. `.tsv`: a header that names these
+    columns, or without one `label, text` or `text, label`. `.txt`: one text per line. Other suffixes: one text per
+    line, after its label when every line begins with a whole number.
+    """
+    lines = [line for line in as_text(unpacked(path), str(path)).split("\n") if line.strip()]
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix in (".jsonl", ".ndjson"):
+        return _from_records([_record(line, f"{path}, object {i + 1}") for i, line in enumerate(lines)], str(path))
+    if suffix == ".tsv":
+        return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path))
+    matches = [None if suffix == ".txt" else _LABEL_FIRST.fullmatch(line.strip()) for line in lines]
+    found = [match for match in matches if match is not None]
+    if lines and len(found) == len(lines):
+        return Lines([match[2] for match in found], [int(match[1]) for match in found])
+    return Lines([line.strip() for line in lines])
+
+
+def open_text_file(path: Path, vocabulary: Tokeniser, *, length: int | None = None) -> Data:
+    """A file of texts as token ids; see `read_texts` and `open_texts`."""
+    found = read_texts(path)
+    labels, names = found.labels, None
+    if labels is not None and any(isinstance(label, str) for label in labels):
+        labels, names = ranked([str(label) for label in labels])
+    whole = path.name.removesuffix(".gz")
+    name = Path(whole).stem if Path(whole).suffix.lower() in (".txt", ".tsv", ".jsonl", ".ndjson") else whole
+    return open_texts(name, found.texts, vocabulary, length=length, ids=found.ids, labels=labels, class_names=names)
+
+
+def _record(line: str, what: str) -> Mapping[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{what} is not JSON: {error}") from error
+    if not isinstance(record, Mapping):
+        raise UserError(f"{what} is {type(record).__name__}; an object was expected")
+    return record
+
+
+def _from_records(records: Sequence[Mapping[str, Any]], what: str) -> Lines:
+    key = next((k for k in ("text", "sentence") if records and k in records[0]), None)
+    if key is None:
+        keys = ", ".join(map(str, records[0])) if records else "none"
+        raise UserError(f"{what!r} has the keys {keys}; text or sentence was expected")
+    wrong = next((i for i, record in enumerate(records) if not isinstance(record.get(key), str)), None)
+    if wrong is not None:
+        raise UserError(f"{what!r}: entry {wrong + 1} has no {key}")
+    labels = [record.get("label") for record in records] if any("label" in record for record in records) else None
+    ids = [str(record["id"]) for record in records] if all("id" in record for record in records) else None
+    return Lines([record[key] for record in records], labels, ids)
+
+
+def _from_table(rows: Sequence[Sequence[str]], what: str) -> Lines:
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if {"text", "sentence"} & set(header):
+        wrong = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
+        if wrong is not None:
+            raise UserError(f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}")
+        lines = _from_records([dict(zip(header, row, strict=True)) for row in rows[1:]], what)
+        return lines if lines.labels is None else lines._replace(labels=_whole_if_all_are(lines.labels))
+    if rows and all(len(row) == 1 for row in rows):
+        return Lines([row[0] for row in rows])
+    for label, text in ((0, 1), (1, 0)):
+        if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[label].strip()) for row in rows):
+            return Lines([row[text] for row in rows], [int(row[label]) for row in rows])
+    raise UserError(
+        f"{what!r} needs a header with text (or sentence) and label, or two columns of which one is a number"
+    )
+
+
+def _whole_if_all_are(labels: Sequence[str]) -> list[Any]:
+    whole = all(re.fullmatch(r"-?\d+", label.strip()) for label in labels)
+    return [int(label) for label in labels] if whole else list(labels)
+
+
+class Series(NamedTuple):
+    """One series (1, T)."""
+
+    x: Tensor
+
+
+def open_series(path: Path) -> Data:
+    """Series of a `.tsv` in the layout of the UCR archive, label first, each as (1, T).
+
+    Labels are numbered in the sorted order of those in `NAME_TRAIN` and `NAME_TEST` together, so that both files agree
+    when one lacks a class. A row with a gap, or with another number of steps than most, is recorded as an error.
+    """
+    rows = _rows(path)
+    values = [row for row in rows if not isinstance(row, Exception)]
+    steps = Counter(map(len, values)).most_common(1)[0][0] - 1 if values else 0
+    if steps < 1:
+        raise UserError(
+            f"{str(path)!r} has no row of numbers with the label first (the UCR archive's layout); "
+            "to read it as text give a vocabulary"
+        )
+    items = [row if isinstance(row, Exception) else _series(row[1:], steps) for row in rows]
+    others = [row for other in _other_split(path) for row in _rows(other) if not isinstance(row, Exception)]
+    numbers, names = ranked([row[0] for row in values], {row[0] for row in (*values, *others)})
+    numbered = iter(numbers)
+    labels = [None if isinstance(row, Exception) else next(numbered) for row in rows]
+    return open_items(
+        Path(path.name.removesuffix(".gz")).stem,
+        items,
+        _one_series,
+        prepared="series",
+        shape=(1, steps),
+        labels=labels,
+        class_names=names,
+    )
+
+
+def _one_series(series: Series) -> Sample:
+    return Sample(series.x)
+
+
+def _series(values: Sequence[float], steps: int) -> Series | ValueError:
+    if len(values) != steps:
+        return ValueError(f"{len(values)} steps where most have {steps}")
+    x = torch.tensor([values], dtype=torch.float32)
+    return Series(x) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
+
+
+def _rows(path: Path) -> list[list[float] | ValueError]:
+    """The numbers of each line; a line that has other things is its error."""
+    found: list[list[float] | ValueError] = []
+    for line in as_text(unpacked(path), str(path)).splitlines():
+        if line.strip():
+            try:
+                row = [float(cell) for cell in line.split("\t")]
+                found.append(row if row[0] == row[0] else ValueError("the label is not a number"))
+            except ValueError as error:
+                found.append(ValueError(f"not a row of numbers: {error}"))
+    return found
+
+
+def _other_split(path: Path) -> list[Path]:
+    for mine, other in (("_TRAIN.", "_TEST."), ("_TEST.", "_TRAIN.")):
+        if mine in path.name:
+            plain = path.with_name(path.name.replace(mine, other).removesuffix(".gz"))
+            return [found for found in (plain, plain.with_name(f"{plain.name}.gz")) if found.is_file()][:1]
+    return []

@@ -1,0 +1,243 @@
+"""Explainers that change one feature at a time: ablation and permutation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.examples import Examples, examples
+from holdfast.explainers.masking import Readout, beside_channels, changeable, labels, readouts, spread_out
+from holdfast.features import GroupingField, Pixels, count, spatial, spread
+from holdfast.fills import filled
+from holdfast.types import STRICT, Batch, name_of
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
+Changed = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
+
+
+@dataclass(frozen=True, config=STRICT)
+class FeatureAblation:
+    """Feature ablation: f_t(x) − f_t(x without the feature), at every position of the feature.
+
+    `features` groups the input: `Pixels()` are single positions of images, series and columns and single tokens; use
+    `Elements()` for sets and graphs, whose (B, N, F) cannot be told from a series (B, C, T). An absent feature is 0 in
+    the normalised input or the token's vector (`fill="zero"`), its own mean in each channel ("mean"), a blur, or a
+    number in the data's units; `Tokens(...)` hide tokens in their own way, and padding is left alone and has 0. The
+    target's logit is read, or its probability.
+
+    Maps are (B, …) in the shape of the input; for token ids, one value per token (B, L). Costs one pass per feature
+    and sample, and one for the sample itself: on large images choose patches. Where the model does not change under a
+    permutation of the positions and the fill does not either, as zero does not, the map is permuted with the input.
+
+    >>> from holdfast.models import Model
+    >>> net = torch.nn.Linear(3, 2, bias=False)
+    >>> batch = Batch(ids=("a",), x=torch.tensor([[1.0, 2.0, 0.0]]))
+    >>> maps = FeatureAblation()(Model(net), batch, torch.tensor([1]), seed=0)
+    >>> torch.allclose(maps, batch.x * net.weight[1:].detach(), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "feature_ablation"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+
+    features: GroupingField = Pixels()
+    fill: Fill = "zero"
+    readout: Readout = "logit"
+
+    def __post_init__(self) -> None:
+        if self.fill == "mean" and isinstance(self.features, Pixels):
+            raise UserError(f"{self.name} with fill='mean' changes nothing of pixels, each its own mean; use patches")
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless the features exist on samples of this shape."""
+        self.features.check((1, *shape))
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps for the classes `target` (B,); the seed plays no part."""
+        self.check(model, batch.x.shape[1:])
+        batch = batch.to(model.device)
+        features: Any = self.features
+        hides = hasattr(features, "hide")
+        inputs = batch.x if hides else model.inputs(batch)
+        if not hides and not inputs.is_floating_point():
+            raise UserError(
+                f"{self.name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
+                "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
+            )
+        segments = labels(features, batch, inputs)
+        fill = inputs if hides else filled(self.fill, model, batch, inputs, segments)
+        every = torch.arange(int(count(segments).max()), device=inputs.device)
+
+        def without(owner: Tensor, feature: Tensor, _: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+            if hides:
+                aux = {name: value[owner] for name, value in batch.aux.items()}
+                hidden: tuple[Tensor, Mapping[str, Tensor]] = features.hide(
+                    inputs[owner], aux, every != feature[:, None]
+                )
+                return hidden
+            inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
+            return torch.where(beside_channels(inside, inputs, batch), fill[owner], inputs[owner])
+
+        once = torch.ones(len(batch), dtype=torch.int64, device=inputs.device)
+        return _differences(self, model, batch, target, inputs, segments, once, without)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FeaturePermutation:
+    """Feature permutation: the mean of f_t(x) − f_t(x with the feature's values from elsewhere) over `draws`.
+
+    The usual method exchanges a feature among the samples of a batch, so a map depends on its neighbours. Here the
+    values come from the sample itself: draw s shifts the positions by an offset, round and round, the same for every
+    feature, and the feature at position p takes the values at p + s. Offsets are drawn without replacement by seed and
+    sample id, never 0, so two versions of a sample share them; of padded sets, graphs and texts only real elements
+    take part. Token ids are exchanged as ids, and edges stay. For features of one position and a model that does not
+    change, one offset makes maps that move with the input under cyclic shifts, and all of them (draws ≥ positions − 1)
+    under any permutation.
+
+    With a `pool` of samples, such as training data, the values come from the same place in pool samples, drawn without
+    replacement: the right choice for the columns of a table, which have different units.
+
+    Features, readout, shapes and cost are those of `FeatureAblation`, the cost `draws` times.
+
+    >>> from holdfast.models import Model
+    >>> net = torch.nn.Linear(3, 2, bias=False)
+    >>> batch = Batch(ids=("a",), x=torch.tensor([[1.0, 2.0, 0.0]]))
+    >>> maps = FeaturePermutation(draws=2)(Model(net), batch, torch.tensor([1]), seed=0)
+    >>> torch.allclose(maps, net.weight[1:].detach() * torch.tensor([[0.0, 1.5, -1.5]]), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "feature_permutation"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+
+    features: GroupingField = Pixels()
+    draws: Annotated[int, Field(ge=1)] = 1
+    pool: Annotated[Examples | None, BeforeValidator(examples)] = None
+    readout: Readout = "logit"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless the features exist on samples of this shape and the pool's samples have it too."""
+        self.features.check((1, *shape))
+        if self.pool is not None and tuple(self.pool.batch.x.shape[1:]) != tuple(shape):
+            raise UserError(
+                f"the pool of {self.name} has samples of shape {tuple(self.pool.batch.x.shape[1:])}, but the samples "
+                f"to explain have {tuple(shape)}; prepare both the same way, or leave the pool out"
+            )
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps for the classes `target` (B,)."""
+        self.check(model, batch.x.shape[1:])
+        batch = batch.to(model.device)
+        inputs = model.inputs(batch) if batch.x.is_floating_point() else batch.x
+        segments = labels(self.features, batch, inputs)
+        key = rand.keys(seed, batch.ids, self.name).to(model.device)
+        if self.pool is None:
+            available, elsewhere = _shifts(self.features, batch, inputs, segments, key)
+        else:
+            available, elsewhere = _pool_draws(self.pool, model, batch, key)
+
+        def exchanged(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
+            inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
+            return torch.where(beside_channels(inside, inputs, batch), elsewhere(owner, draw), inputs[owner])
+
+        each = available.clamp(max=self.draws)
+        return _differences(self, model, batch, target, inputs, segments, each, exchanged)
+
+
+def _shifts(
+    features: Any, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
+) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
+    rows = batch.x.ndim == 3 and segments.ndim == 3  # features are rows of (B, N, F): elements of sets, nodes of graphs
+    size = tuple(batch.x.shape[1:2]) if rows else spatial(batch.x.shape)
+    total = math.prod(size)
+    real = changeable(features, batch, total)
+    numbers = real.sum(1)
+    first = real.long().argsort(dim=1, descending=True, stable=True)  # the places of the real ones, in order
+    rank = real.long().cumsum(1) - 1
+    place = torch.arange(total, device=key.device)
+    absent = (place == 0) | (place >= numbers[:, None])
+    last = torch.iinfo(torch.int64).max
+    offsets = rand.bits(key, total).masked_fill(absent, last).argsort(dim=1, stable=True)
+
+    def source(owner: Tensor, offset: Tensor) -> Tensor:
+        if len(size) == 1:
+            moved = first[owner].gather(1, (rank[owner] + offset) % numbers[owner, None])
+            return torch.where(real[owner], moved, place)
+        found = torch.zeros_like(offset)  # offsets along each axis, so that a shift of a picture is one of its map
+        for length, at, by in zip(
+            size, torch.unravel_index(place, size), torch.unravel_index(offset, size), strict=True
+        ):
+            found = found * length + (at + by) % length
+        return found
+
+    def elsewhere(owner: Tensor, draw: Tensor) -> Tensor:
+        where = source(owner, offsets[owner, draw][:, None])
+        own = inputs[owner]
+        if rows:
+            return own.gather(1, where[..., None].expand_as(own))
+        flat = own.reshape(len(owner), -1, total)
+        return flat.gather(2, where[:, None].expand_as(flat)).reshape(own.shape)
+
+    return (numbers - 1).clamp(min=0), elsewhere
+
+
+def _pool_draws(
+    pool: Examples, model: Model, batch: Batch, key: Tensor
+) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """How many pool samples there are (B,), and pool sample number `draw` in each sample's own order."""
+    padded = sorted({"mask", "attention_mask"} & set(batch.aux))
+    if padded:
+        raise UserError(
+            f"feature_permutation cannot take values from a pool for samples of different sizes (aux has "
+            f"{padded[0]!r}), for their places do not correspond; leave the pool out"
+        )
+    pooled = pool.batch.to(model.device)
+    values = model.inputs(pooled) if batch.x.is_floating_point() else pooled.x
+    order = rand.permutation(key, len(pooled))
+    return torch.full_like(key, len(pooled)), lambda owner, draw: values[order[owner, draw]]
+
+
+def _differences(
+    explainer: FeatureAblation | FeaturePermutation,
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    inputs: Tensor,
+    segments: Tensor,
+    draws: Tensor,
+    changed: Changed,
+) -> Tensor:
+    """The mean over a sample's `draws` (B,) of f(x) − f(x changed), for every feature that may change, spread out.
+
+    `changed(owner, feature, draw)` builds versions of the samples `owner`, all (R,).
+    """
+    counts = count(segments)
+    n = int(counts.max())
+    free = (torch.arange(n, device=inputs.device) < counts[:, None]) & changeable(explainer.features, batch, n)
+    chosen = free.long().argsort(dim=1, descending=True, stable=True)
+
+    def build(owner: Tensor, index: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+        return changed(owner, chosen[owner, index // draws[owner]], index % draws[owner])
+
+    values = torch.zeros(len(batch), n, dtype=torch.float64, device=inputs.device)
+    readout: Any = explainer.readout
+    with torch.no_grad():
+        whole = torch.cat([s for *_, s in readouts(model, batch, target, 1, readout, lambda owner, _: inputs[owner])])
+        for owner, index, scores in readouts(model, batch, target, free.sum(1) * draws, readout, build):
+            feature = chosen[owner, index // draws[owner]]
+            values.index_put_((owner, feature), (whole[owner] - scores) / draws[owner], accumulate=True)
+    return spread_out(spread(values, segments), inputs, batch)

@@ -1,0 +1,155 @@
+"""What a group is to the bench, and the few tensor operations that groups share.
+
+An element is a tensor of shape (*e); `act` and `move` take one element for all samples or (B, *e), one per sample.
+`rank` is the number of dimensions of one element, which tells the two cases apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.types import Batch
+
+ENUMERABLE = 1_000_000
+"""The largest order for which `elements` lists a group."""
+ALONG = ("mask", "attention_mask")
+"""The auxiliary tensors (B, n, …) that move with the n elements of the input."""
+
+
+class Group(Protocol):
+    """A finite group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
+
+    `exact` is False where the action interpolates; `title` says in words what the group does.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def exact(self) -> bool: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` when the group cannot act on samples of this shape (without the batch)."""
+
+    def order(self, batch: Batch) -> int:
+        """|G|, a Python integer of any size."""
+
+    def identity(self, batch: Batch) -> Tensor:
+        """The element that moves nothing, (*e)."""
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All elements, (|G|, *e), identity first."""
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """n uniform draws for each sample, (n, B, *e), keyed by (seed, sample id, draw number)."""
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """gh: act(compose(g, h)) is act(g) after act(h)."""
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """g⁻¹."""
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """ρ[g] x, with the auxiliary tensors that move along."""
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """ρ′[g] e for feature maps (B, …), with or without channels."""
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A sample shape as the batch has it.
+
+    >>> shape_text((3, 8))
+    '(B, 3, 8)'
+    """
+    return f"({', '.join(str(n) for n in ('B', *shape))})"
+
+
+def axis(name: str, dim: int, shape: Sequence[int]) -> int:
+    """The dimension `dim` of a batched tensor of this shape, counted from 1 up; the batch itself cannot be moved.
+
+    Positive dims count from the batch on, so they suit maps that lost their last dimension; negative ones count from
+    the end, so they suit maps that lost their channels.
+
+    >>> axis("cyclic", -1, (4, 3, 50)), axis("permutation", 1, (4, 10))
+    (2, 1)
+    """
+    place = dim + len(shape) if dim < 0 else dim
+    if not 1 <= place < len(shape):
+        other = "the batch" if place == 0 else "not there"
+        allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
+        raise UserError(
+            f"{name}: dim {dim} of a tensor of shape {shape_text(shape[1:])} is {other}; allowed are {allowed}"
+        )
+    return place
+
+
+def aligned(name: str, g: Tensor, rank: int, samples: int, device: torch.device) -> Tensor:
+    """The elements on a device, after a check that they are (*e) or (B, *e)."""
+    if not isinstance(g, Tensor) or g.ndim not in (rank, rank + 1) or (g.ndim > rank and len(g) not in (1, samples)):
+        given = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
+        one = "()" if rank == 0 else "(k,)"
+        many = f"({samples},)" if rank == 0 else f"({samples}, k)"
+        raise UserError(f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {given}")
+    return g.to(device)
+
+
+def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
+    """out[b, …, i, …] = x[b, …, source[b, i], …] along `dim`; source is (n,) or (B, n) int64.
+
+    >>> take(torch.tensor([[1, 2, 3], [4, 5, 6]]), 1, torch.tensor([[2, 1, 0], [0, 1, 2]])).tolist()
+    [[3, 2, 1], [4, 5, 6]]
+    """
+    if source.ndim == 1:
+        return x.index_select(dim, source)
+    shape = [1] * x.ndim
+    shape[0], shape[dim] = source.shape
+    size = list(x.shape)
+    size[dim] = source.shape[1]
+    return x.gather(dim, source.reshape(shape).expand(size))
+
+
+def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor) -> dict[str, Tensor]:
+    """The auxiliary tensors with those named in `keys`, each (B, n, …), rearranged like the input."""
+    moved = dict(aux)
+    for key in keys:
+        if key not in aux:
+            continue
+        tensor = aux[key]
+        if tensor.ndim < 2 or tensor.shape[1] != source.shape[-1]:
+            raise UserError(
+                f"{name}: aux[{key!r}] has shape {shape_text(tensor.shape[1:])} but moves with {source.shape[-1]} "
+                f"positions; expected (B, {source.shape[-1]}), or leave it out of `along`"
+            )
+        moved[key] = take(tensor, 1, source.to(tensor.device))
+    return moved
+
+
+def listed(name: str, order: int) -> int:
+    """The order of a group that is small enough to be listed."""
+    if order > ENUMERABLE:
+        size = str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
+        raise UserError(f"{name} has {size} elements here, too many to list (at most {ENUMERABLE}); use sample()")
+    return order
+
+
+def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
+    """One key per sample on the batch's device."""
+    return rand.keys(seed, batch.ids, f"group {purpose}").to(batch.x.device)
+
+
+def probe(shape: Sequence[int]) -> Batch:
+    """One made-up sample of a shape, for questions that only the shape can answer."""
+    key = rand.keys(0, ("probe",), "group probe")
+    return Batch(ids=("probe",), x=rand.uniform(key, tuple(shape)))

@@ -1,0 +1,62 @@
+"""Which kind of data a batch holds, and which explainers are defined on it: the invariance paper's table, extended.
+
+>>> why_undefined("grad_cam", "graph")
+'it reads a map of a convolutional network, or of image tokens on a grid, and there is none'
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from holdfast.models import Model
+from holdfast.types import Batch
+
+Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
+MODALITIES: tuple[str, ...] = get_args(Modality)
+
+_NO_GRID = "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
+_NO_ORDER = "it covers neighbouring positions, and elements have no order; use feature_ablation with features: elements"
+_NO_VECTORS = "token ids have no gradient; name the layer that turns them into vectors: embedding"
+_NO_NOISE = "it adds noise to the data, and token ids cannot carry it"
+_NO_EDGES = "only pictures have edges"
+_NO_ROW = "its smooth masks need positions in a row, and columns of a table have no order"
+_NO_FIELD = "its smooth masks are made for images and series; use lime or kernel_shap with features: tokens"
+
+_GRADIENT: dict[str, str] = {"token ids": _NO_VECTORS}
+_NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
+_IMAGES_ONLY = ("series", "table", "set", "graph", "text", "token ids")
+UNDEFINED_ON: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba"), _GRADIENT),
+    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
+    "grad_cam": dict.fromkeys(_IMAGES_ONLY, _NO_GRID),
+    "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
+    "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
+    "sobel": dict.fromkeys(_IMAGES_ONLY, _NO_EDGES),
+}
+"""explainer -> modality -> why the method is not defined there; what is not listed is defined."""
+
+
+def modality(model: Model, batch: Batch) -> Modality:
+    """The kind of data, from its type, its auxiliary tensors and its shape.
+
+    >>> import torch
+    >>> modality(Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, 3, 8, 8)))
+    'image'
+    """
+    if not batch.x.is_floating_point():
+        return "token ids" if model.embedding is None else "text"
+    if "adjacency" in batch.aux:
+        return "graph"
+    if "mask" in batch.aux:
+        return "set"
+    return "table" if batch.x.ndim == 2 else "series" if batch.x.ndim == 3 else "image"
+
+
+def why_undefined(explainer: str, kind: str) -> str:
+    """Why an explainer, by its registered name, is not defined on a kind of data; empty where it is.
+
+    >>> why_undefined("lime", "text")
+    ''
+    """
+    return UNDEFINED_ON.get(explainer, {}).get(kind, "")

@@ -1,0 +1,46 @@
+"""Taking features away: what replaces removed pixels.
+
+`noisy_linear` is the imputation of ROAD, solved in batch on the device of its input; the others are the usual fills.
+`IMPUTERS` holds the parameter object of each by name; every one is called as `imputer(x, keep, ids, seed)`.
+
+>>> sorted(IMPUTERS)
+['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
+"""
+
+from __future__ import annotations
+
+from holdfast.removal.imputers import (
+    IMPUTERS,
+    Blur,
+    DatasetMean,
+    ImageMean,
+    NoisyLinear,
+    UniformNoise,
+    Value,
+    Zero,
+    blur,
+    dataset_mean,
+    image_mean,
+    noise,
+    noisy_linear,
+    value,
+    zero,
+)
+
+__all__ = [
+    "IMPUTERS",
+    "Blur",
+    "DatasetMean",
+    "ImageMean",
+    "NoisyLinear",
+    "UniformNoise",
+    "Value",
+    "Zero",
+    "blur",
+    "dataset_mean",
+    "image_mean",
+    "noise",
+    "noisy_linear",
+    "value",
+    "zero",
+]

@@ -1,0 +1,312 @@
+"""What takes the place of removed pixels: parameter objects, and a function for each.
+
+An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
+stays, or a series x (B, C, T) with `keep` (B, T). It works on the data's own units, pixels in [0, 1] before
+normalisation, and gives kept pixels back exactly as they were. One mask serves all channels. Random ones draw as a
+function of (seed, id) for every pixel, removed or not, so that nested masks of one image share their draws; ids default
+to "0", "1", ….
+
+`reads_removed` says that an imputer's result depends on the values it removes, as the mean and the blur of the whole
+image do: information about them is left by construction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import conv1d, pad
+
+from holdfast.errors import UserError
+from holdfast.parameters import make
+from holdfast.rand import keys, normal, uniform
+from holdfast.removal.linear import interpolated
+from holdfast.types import STRICT
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+_TRUNCATE = 4.0
+_DRAWS_AT_ONCE = {True: 1 << 19, False: 1 << 24}  # on a CPU, what its cache holds
+
+
+@dataclass(frozen=True, config=STRICT)
+class Zero:
+    """Removed pixels become 0, black.
+
+    >>> Zero()(torch.ones(1, 1, 1, 2), torch.tensor([[[True, False]]])).flatten().tolist()
+    [1.0, 0.0]
+    """
+
+    name: ClassVar[str] = "zero"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = False
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        _checked(x, keep, ids)
+        return _combined(x, keep, x.new_zeros(()))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Value:
+    """Removed pixels become `value` in every channel, in the units of x.
+
+    >>> Value(value=0.25)(torch.ones(1, 1, 1, 2), torch.tensor([[[True, False]]])).flatten().tolist()
+    [1.0, 0.25]
+    """
+
+    name: ClassVar[str] = "value"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = False
+    value: Finite = 0.5
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        _checked(x, keep, ids)
+        return _combined(x, keep, x.new_tensor(self.value))
+
+
+@dataclass(frozen=True, config=STRICT)
+class DatasetMean:
+    """Removed pixels become the data set's `mean`: one number per channel, or one for all.
+
+    >>> x, keep = torch.ones(1, 2, 1, 2), torch.tensor([[[True, False]]])
+    >>> DatasetMean(mean=(0.5, 0.25))(x, keep)[0, :, 0].tolist()
+    [[1.0, 0.5], [1.0, 0.25]]
+    """
+
+    name: ClassVar[str] = "dataset_mean"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = False
+    mean: Annotated[tuple[Finite, ...], Field(min_length=1)]
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        _checked(x, keep, ids)
+        channels = x.shape[1]
+        if len(self.mean) not in (1, channels):
+            raise UserError(
+                f"dataset_mean.mean has {len(self.mean)} numbers but x has {channels} channels; give {channels}"
+            )
+        return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
+
+
+@dataclass(frozen=True, config=STRICT)
+class ImageMean:
+    """Removed pixels become the mean of the whole image, removed pixels included, in each channel.
+
+    >>> ImageMean()(torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[[True, False]]])).flatten().tolist()
+    [0.0, 0.5]
+    """
+
+    name: ClassVar[str] = "image_mean"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = True
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        _checked(x, keep, ids)
+        return _combined(x, keep, x.mean(tuple(range(2, x.ndim)), keepdim=True))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Blur:
+    """Removed pixels become those of the whole image smoothed by a Gaussian of standard deviation `sigma` pixels.
+
+    The Gaussian is cut at 4σ; beyond the border the nearest pixel goes on.
+
+    >>> x, keep = torch.full((1, 1, 8, 8), 0.5), torch.zeros(1, 8, 8, dtype=torch.bool)
+    >>> torch.allclose(Blur(sigma=2.0)(x, keep), x)
+    True
+    """
+
+    name: ClassVar[str] = "blur"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = True
+    sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        _checked(x, keep, ids)
+        smooth = x
+        for axis in range(2, x.ndim):
+            smooth = _smoothed(smooth, self.sigma, axis)
+        return _combined(x, keep, smooth)
+
+
+@dataclass(frozen=True, config=STRICT)
+class UniformNoise:
+    """Removed pixels become random numbers, uniform on (0, 1) and independent in every channel.
+
+    >>> x, keep = torch.full((1, 1, 1, 2), 3.0), torch.tensor([[[True, False]]])
+    >>> kept, drawn = UniformNoise()(x, keep, ("cat",), seed=1).flatten().tolist()
+    >>> kept, 0 < drawn < 1
+    (3.0, True)
+    """
+
+    name: ClassVar[str] = "noise"
+    stochastic: ClassVar[bool] = True
+    reads_removed: ClassVar[bool] = False
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        names = _checked(x, keep, ids)
+        draws = torch.empty_like(x)
+        for rows, drawn in _draws(uniform, x, names, seed, "removal: uniform noise"):
+            draws[rows] = drawn
+        return _combined(x, keep, draws)
+
+
+@dataclass(frozen=True, config=STRICT)
+class NoisyLinear:
+    """Noisy linear imputation (ROAD): a removed pixel becomes the weighted mean of its neighbours plus N(0, σ²).
+
+    The means of all removed pixels are one linear system, with weights 1/6 for the four neighbours that share a side
+    and 1/12 for those that share a corner (see `holdfast.removal.linear`); in a series, the straight line between kept
+    points. It is solved to ‖b − Au‖ ≤ tolerance · ‖b‖ in each channel, in double precision below 1e-6. The noise is
+    added to removed pixels only and, as in the paper, the result is not clamped: it may leave [0, 1]. The paper says
+    σ = 0.1; its code has 0.01. An image of which nothing is kept is an error.
+
+    >>> x, keep = torch.tensor([[[[0.0, 9.0, 1.0]]]]), torch.tensor([[[True, False, True]]])
+    >>> NoisyLinear(sigma=0.0)(x, keep).flatten().tolist()
+    [0.0, 0.5, 1.0]
+    """
+
+    name: ClassVar[str] = "noisy_linear"
+    stochastic: ClassVar[bool] = True
+    reads_removed: ClassVar[bool] = False
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    tolerance: Annotated[float, Field(ge=1e-12, lt=1)] = 1e-5
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+        names = _checked(x, keep, ids)
+        kept = keep.flatten(1).any(1)
+        if not bool(kept.all()):
+            empty = [name for name, some in zip(names, kept.tolist(), strict=True) if not some]
+            raise UserError(f"noisy_linear: nothing is kept of sample {empty[0]!r}; keep at least one pixel")
+        if not len(x):
+            return x.clone()
+        x = x.detach()  # the solver works in place; no gradient goes through an imputation
+        picture, mask = (x, keep) if x.ndim == 4 else (x[:, :, None], keep[:, None])
+        out = interpolated(picture, mask, self.tolerance).reshape(x.shape)
+        if self.sigma:
+            removed = (~keep)[:, None].to(x.dtype)
+            for rows, drawn in _draws(normal, x, names, seed, "removal: noisy linear"):
+                out[rows].addcmul_(drawn, removed[rows], value=self.sigma)
+        return out
+
+
+IMPUTERS: dict[str, Any] = {
+    "zero": Zero,
+    "value": Value,
+    "dataset_mean": DatasetMean,
+    "image_mean": ImageMean,
+    "blur": Blur,
+    "noise": UniformNoise,
+    "noisy_linear": NoisyLinear,
+}
+"""Every imputer by its name in a study file."""
+
+
+def zero(x: Tensor, keep: Tensor) -> Tensor:
+    """Removed pixels become 0; x (B, C, H, W), keep (B, H, W) boolean. See `Zero`."""
+    return Zero()(x, keep)
+
+
+def value(x: Tensor, keep: Tensor, value: float = 0.5) -> Tensor:
+    """Removed pixels become `value`. See `Value`."""
+    filled: Tensor = make(Value, "value", {"value": value})(x, keep)
+    return filled
+
+
+def dataset_mean(x: Tensor, keep: Tensor, mean: Sequence[float]) -> Tensor:
+    """Removed pixels become `mean`, a number per channel. See `DatasetMean`."""
+    filled: Tensor = make(DatasetMean, "dataset_mean", {"mean": tuple(mean)})(x, keep)
+    return filled
+
+
+def image_mean(x: Tensor, keep: Tensor) -> Tensor:
+    """Removed pixels become the mean of the whole image in each channel. See `ImageMean`."""
+    return ImageMean()(x, keep)
+
+
+def blur(x: Tensor, keep: Tensor, sigma: float = 5.0) -> Tensor:
+    """Removed pixels become those of the blurred image. See `Blur`."""
+    filled: Tensor = make(Blur, "blur", {"sigma": sigma})(x, keep)
+    return filled
+
+
+def noise(x: Tensor, keep: Tensor, seed: int = 0, ids: Sequence[str] | None = None) -> Tensor:
+    """Removed pixels become uniform noise. See `UniformNoise`."""
+    return UniformNoise()(x, keep, ids, seed)
+
+
+def noisy_linear(
+    x: Tensor,
+    keep: Tensor,
+    sigma: float = 0.1,
+    seed: int = 0,
+    ids: Sequence[str] | None = None,
+    tolerance: float = 1e-5,
+) -> Tensor:
+    """Noisy linear imputation of x (B, C, H, W) where `keep` (B, H, W) is False. See `NoisyLinear`.
+
+    >>> x, keep = torch.rand(2, 3, 9, 9), torch.rand(2, 9, 9) > 0.5
+    >>> filled = noisy_linear(x, keep, seed=3, ids=("cat", "dog"))
+    >>> bool((filled == x).all(1)[keep].all())
+    True
+    """
+    filled: Tensor = make(NoisyLinear, "noisy_linear", {"sigma": sigma, "tolerance": tolerance})(x, keep, ids, seed)
+    return filled
+
+
+def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
+    """Refuse what no imputer can use; gives the ids."""
+    if x.ndim not in (3, 4) or not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise UserError(
+            f"x must hold floats, images (B, C, H, W) or series (B, C, T); got {kind} of shape {tuple(x.shape)}"
+        )
+    if keep.dtype != torch.bool:
+        kind = str(keep.dtype).removeprefix("torch.")
+        raise UserError(f"keep must be boolean, True where a pixel stays; got {kind}: use keep.bool() or a comparison")
+    expected = (len(x), *x.shape[2:])
+    if tuple(keep.shape) != expected:
+        raise UserError(f"keep has shape {tuple(keep.shape)} but x {tuple(x.shape)} needs {expected}: no channels")
+    if keep.device != x.device:
+        raise UserError(f"keep is on {keep.device} but x on {x.device}; move one of them")
+    names = tuple(str(i) for i in range(len(x))) if ids is None else tuple(ids)
+    if len(names) != len(x):
+        raise UserError(f"ids has {len(names)} names but x holds {len(x)} samples")
+    if not bool(torch.isfinite(x.sum())):  # cheap; the sum of finite numbers may overflow, so look again
+        bad = [name for name, fine in zip(names, torch.isfinite(x).flatten(1).all(1).tolist(), strict=True) if not fine]
+        if bad:
+            raise UserError(f"x has values that are not finite (NaN or infinite) in sample {bad[0]!r}")
+    return names
+
+
+def _combined(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
+    return torch.where(keep[:, None], x, fill)
+
+
+def _smoothed(x: Tensor, sigma: float, axis: int) -> Tensor:
+    length = x.shape[axis]
+    reach = math.ceil(_TRUNCATE * sigma)
+    tap = torch.arange(-reach, reach + 1, device=x.device, dtype=torch.float64)
+    weight = (-0.5 * (tap / sigma) ** 2).exp()
+    weight = (weight / weight.sum()).to(x.dtype)
+    moved = x.movedim(axis, -1)
+    rows = pad(moved.reshape(-1, 1, length), (reach, reach), mode="replicate")
+    return conv1d(rows, weight[None, None]).reshape(moved.shape).movedim(-1, axis)
+
+
+def _draws(draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str) -> Iterator[tuple[slice, Tensor]]:
+    """Random numbers in the shape of x, some samples at a time; among those, samples of one id are drawn for once."""
+    shape = x.shape[1:]
+    at_once = max(1, _DRAWS_AT_ONCE[x.device.type == "cpu"] // max(1, math.prod(shape)))
+    for start in range(0, len(ids), at_once):
+        part = ids[start : start + at_once]
+        names = list(dict.fromkeys(part))
+        drawn = draw(keys(seed, names, purpose).to(x.device), shape).to(x.dtype)
+        yield (
+            slice(start, start + len(part)),
+            drawn if len(names) == len(part) else drawn[[names.index(n) for n in part]],
+        )

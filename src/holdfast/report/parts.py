@@ -1,0 +1,35 @@
+"""What an axis may put on the page, and what it is given to make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from holdfast.cubes import Cube
+from holdfast.table import Shown
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of the page that is not a chart: pictures or a drawing, as HTML that is safe to embed."""
+
+    key: str
+    title: str
+    caption: str
+    html: Markup
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One evaluation of one dataset and model: its cube and rows, all samples, its exhibits, and its parameters."""
+
+    cube: Cube
+    rows: pd.DataFrame
+    samples: pd.DataFrame
+    exhibits: list[Shown]
+    settings: Mapping[str, Any]
+    manifest: Mapping[str, Any]

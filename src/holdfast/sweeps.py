@@ -1,0 +1,272 @@
+"""Removal sweeps: in which order features go, how many at each step, and what the model says then.
+
+A feature's importance is the mean over its positions of the map summed over channels. Features go from the most
+important (`morf`), from the least important (`lerf`, the same order backwards) or in a random order. Equal values are
+ordered by one draw per sample, the same for every explainer. At fraction f exactly ⌊f·n + ½⌋ of n features are gone,
+and what is gone at one fraction is gone at every larger one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError, unknown
+from holdfast.features import pool
+from holdfast.parameters import BadParameter, make
+from holdfast.removal import IMPUTERS
+from holdfast.types import Batch, label_of
+
+Order = Literal["morf", "lerf", "random"]
+ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
+VALUES = 2**22
+"""How many values of imputed images exist at a time."""
+
+Predict = Callable[[Batch], Tensor]
+
+
+class Imputer(Protocol):
+    """What takes the place of removed pixels: x (B, C, H, W) and keep (B, H, W) boolean give (B, C, H, W)."""
+
+    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str], seed: int) -> Tensor: ...
+
+
+def resolve_imputer(value: Any) -> Any:
+    """An imputer from its name or from `{name: {parameters}}`; a callable stays itself.
+
+    >>> resolve_imputer("noisy-linear")
+    Traceback (most recent call last):
+    holdfast.parameters.BadParameter: unknown imputer 'noisy-linear'; did you mean 'noisy_linear'? Allowed: ...
+    """
+    if isinstance(value, Mapping):
+        if len(value) != 1:
+            raise BadParameter(f"an imputer is one name with its parameters, got the keys {', '.join(map(str, value))}")
+        name, given = next(iter(value.items()))
+    elif isinstance(value, str):
+        name, given = value, {}
+    elif callable(value) and not isinstance(value, type):
+        return value
+    else:
+        raise BadParameter(f"imputers are given by name or as objects, got {value!r}")
+    if name not in IMPUTERS:
+        raise BadParameter(str(unknown("imputer", name, IMPUTERS)))
+    return make(IMPUTERS[name], name, given or {})
+
+
+def resolve_imputers(value: Any) -> tuple[Any, ...]:
+    """One imputer or a list of them, all different."""
+    given = value if isinstance(value, list | tuple) else [value]
+    found = tuple(resolve_imputer(item) for item in given)
+    names = [label_of(item) for item in found]
+    if not names or len(set(names)) != len(names):
+        raise BadParameter(f"imputers must be different and at least one, got {', '.join(names) or 'none'}")
+    return found
+
+
+def try_imputer(imputer: Any, shape: Sequence[int], kept: int = 1) -> None:
+    """Call an imputer on a tiny image of the sample shape's channels, the first `kept` pixels kept.
+
+    >>> from holdfast.removal import IMPUTERS
+    >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: dataset_mean.mean has 2 numbers but x has 3 channels; give 3
+    """
+    size = [min(2, length) for length in shape[-2:]]
+    keep = torch.arange(math.prod(size)).reshape(1, *size) < kept
+    imputer(torch.zeros(1, shape[0], *size), keep, ("",), 0)
+
+
+def needs_kept(imputer: Any, shape: Sequence[int]) -> bool:
+    """Whether an imputer refuses an image of which nothing is kept, as those that fill in from neighbours do.
+
+    >>> from holdfast.removal import IMPUTERS
+    >>> needs_kept(IMPUTERS["noisy_linear"](), (3, 8, 8)), needs_kept(IMPUTERS["zero"](), (3, 8, 8))
+    (True, False)
+    """
+    try:
+        try_imputer(imputer, shape, kept=0)
+    except UserError:
+        return True
+    return False
+
+
+def importance(maps: Tensor, absolute: bool = False) -> Tensor:
+    """The map summed over channels, (B, C, H, W) to (B, H, W) in float64; of absolute values if asked.
+
+    >>> importance(torch.tensor([[[[1.0, 2.0]], [[-3.0, 2.0]]]])).tolist()
+    [[[-2.0, 4.0]]]
+    """
+    values = maps.double()
+    return (values.abs() if absolute else values).sum(1)
+
+
+def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
+    """The mean of `values` (B, H, W) over each of n features, (B, n); features that a sample lacks have 0.
+
+    >>> feature_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
+    [[2.0, 4.0, 0.0]]
+    """
+    area = pool(torch.ones_like(segments, dtype=values.dtype), segments, n)
+    return pool(values, segments, n) / area.clamp(min=1)
+
+
+def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0) -> Tensor:
+    """When each feature goes, (B, n) int64 from 0, the first, to counts − 1; features beyond `counts` come last.
+
+    `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
+    does not look at the values. Equal values are ordered by a draw keyed by the seed and the sample's id.
+
+    >>> ranks = removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"])
+    >>> ranks.tolist(), removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"], "lerf").tolist()
+    ([[2, 0, 1]], [[0, 2, 1]])
+    """
+    if order not in ORDERS:
+        raise unknown("order", order, ORDERS)
+    n, counts = values.shape[1], counts.to(values.device)
+    place = torch.arange(n, device=values.device)
+    if order == "random":
+        drawn = rand.permutation(rand.keys(seed, ids, "random order").to(values.device), n)
+        values = -_inverse(drawn).double()
+    lottery = rand.permutation(rand.keys(seed, ids, "ties").to(values.device), n)
+    present = place < counts[:, None]
+    shuffled = values.masked_fill(~present, -torch.inf).gather(1, lottery)
+    ranks = _inverse(lottery.gather(1, shuffled.argsort(dim=1, descending=True, stable=True)))
+    return torch.where(present, counts[:, None] - 1 - ranks, ranks) if order == "lerf" else ranks
+
+
+def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = torch.unique(values, return_inverse=True)
+    return found
+
+
+def _inverse(order: Tensor) -> Tensor:
+    """The place of each item in an order (B, n)."""
+    place = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, place)
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions themselves, if they lie in [0, 1], rise strictly and are not all 0.
+
+    >>> check_fractions((0.5, 1.5))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: fractions must lie in [0, 1], got 1.5; 0.5 means that half of the features are removed
+    """
+    for fraction in fractions:
+        if not 0 <= fraction <= 1:
+            hint = "0.5 means that half of the features are removed"
+            raise UserError(f"fractions must lie in [0, 1], got {fraction!r}; {hint}")
+    if not fractions or fractions[-1] == 0:
+        raise UserError(f"fractions must hold at least one above 0, got {list(fractions)}")
+    if any(b <= a for a, b in pairwise(fractions)):
+        raise UserError(f"fractions must rise without repeats, got {list(fractions)}; try {sorted(set(fractions))}")
+    return tuple(fractions)
+
+
+def removal_sizes(fractions: Sequence[float], counts: Tensor) -> Tensor:
+    """How many of the features are gone at each fraction, ⌊f·n + ½⌋, (B, S) int64.
+
+    >>> removal_sizes((0.1, 0.5), torch.tensor([10, 3])).tolist()
+    [[1, 5], [0, 2]]
+    """
+    shares = torch.tensor(fractions, dtype=torch.float64, device=counts.device)
+    return (shares * counts[:, None].double() + 0.5).floor().long()
+
+
+def predict_kept(
+    predict: Predict, batch: Batch, index: Tensor, keep: Callable[[slice], Tensor], imputer: Imputer, seed: int
+) -> Tensor:
+    """Logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
+
+    `keep(rows)` gives the masks (r, H, W) of a slice of the rows; imputed images exist only a few at a time.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> batch = Batch(("a",), torch.ones(1, 1, 1, 2))
+    >>> masks = torch.tensor([[[True, False]], [[False, False]]])
+    >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    step = max(1, VALUES // max(1, math.prod(batch.x.shape[1:])))
+    found = []
+    for start in range(0, len(index), step):
+        rows = slice(start, min(start + step, len(index)))
+        part = batch[index[rows].cpu()]
+        found.append(predict(part.with_x(imputer(part.x, keep(rows), part.ids, seed))))
+    return torch.cat(found) if found else torch.empty(0)
+
+
+def sweep(
+    predict: Predict, batch: Batch, ranks: Tensor, sizes: Tensor, imputer: Imputer, seed: int, clean: Tensor
+) -> Tensor:
+    """Logits (B, S, classes) after the first sizes[b, s] features of `ranks` (B, H, W) are replaced.
+
+    `ranks` says for each pixel when its feature goes. Where nothing is removed the clean logits (B, classes) stand
+    in; a size that occurs twice in a sample costs one pass.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> batch, sizes = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[0, 1, 1, 2]])
+    >>> def total(b):
+    ...     return b.x.flatten(1).sum(1, keepdim=True)
+    >>> sweep(total, batch, torch.tensor([[[1, 0]]]), sizes, black, 0, total(batch)).flatten().tolist()
+    [8.0, 3.0, 3.0, 0.0]
+    """
+    samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
+    most = int(sizes.max()) + 1 if sizes.numel() else 1
+    pairs, place = _unique(samples * most + sizes)
+    index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
+    logits = clean[index.cpu()]
+    some = (size > 0).nonzero().flatten()
+    index, size = index[some], size[some]
+
+    def keep(rows: slice) -> Tensor:
+        return ranks[index[rows]] >= size[rows, None, None]
+
+    if len(some):
+        logits[some.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
+    return logits[place.cpu()].reshape(*sizes.shape, clean.shape[1])
+
+
+def removal(
+    predict: Predict,
+    batch: Batch,
+    clean: Tensor,
+    values: Tensor | None,
+    segments: Tensor,
+    counts: Tensor,
+    fractions: Sequence[float],
+    order: Order,
+    imputer: Imputer,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """Remove features in an order and predict: logits (B, S, classes), and for each pixel when it goes, (B, H, W).
+
+    `values` (B, H, W) is the importance of pixels, needless in a random order; `segments` (B, H, W) labels the
+    features, of which sample b has counts[b]. Where nothing would be kept and the imputer needs something, logits are
+    NaN.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> def total(b):
+    ...     return b.x.flatten(1).sum(1, keepdim=True)
+    >>> batch, labels = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[[0, 1]]])
+    >>> what = (batch.x[:, 0], labels, torch.tensor([2]), (0.5, 1.0), "morf", black)
+    >>> logits, ranks = removal(total, batch, total(batch), *what, seed=0)
+    >>> logits.flatten().tolist(), ranks.tolist()
+    ([3.0, 0.0], [[[1, 0]]])
+    """
+    n = int(counts.max()) if len(counts) else 0
+    none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
+    means = none if values is None else feature_means(values, segments, n)
+    ranks = removal_ranks(means, counts, batch.ids, order, seed).gather(1, segments.flatten(1)).reshape(segments.shape)
+    sizes = removal_sizes(fractions, counts)
+    empty = (sizes >= counts[:, None]) & needs_kept(imputer, batch.x.shape[1:])
+    logits = sweep(predict, batch, ranks, sizes.masked_fill(empty, 0), imputer, seed, clean)
+    return logits.masked_fill(empty.cpu()[..., None], torch.nan), ranks

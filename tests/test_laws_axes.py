@@ -1,0 +1,113 @@
+"""The laws of the bench for the axes other than stability, and for explainers by examples and concepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import holdfast
+from holdfast import Batch
+from holdfast.concepts import Concept
+from holdfast.examples import Examples
+from holdfast.table import KEY
+from small import model, pictures
+
+TRAIN = Examples(Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1]))
+RED = pictures(24, seed=4)[0]
+CONCEPT = Concept("red", RED * torch.tensor([1.0, 0.2, 0.2])[:, None, None], RED)
+OTHER_KINDS: dict[str, dict[str, Any]] = {
+    "influence": {"train": TRAIN},
+    "tracin": {"train": TRAIN},
+    "simplex": {"train": TRAIN},
+    "representation_similarity": {"train": TRAIN},
+    "cav": {"layer": "11", "concepts": CONCEPT},
+    "car": {"layer": "11", "concepts": CONCEPT},
+}
+"""Every explainer by examples or concepts."""
+FEATURES = ["saliency", {"gradient_shap": {"samples": 2}}, {"lime": {"samples": 30}}, "random"]
+PATCHES = {"patches": {"size": 8}}
+AXES: dict[str, dict[str, Any]] = {
+    "certificate": {"radii": [1, 3], "features": PATCHES, "epsilon": 0.3},
+    "smoothing": {"keeps": [0.5, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 8, "epsilon": 0.4},
+    "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
+    "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
+}
+"""Every axis but stability, with parameters that make it quick."""
+
+
+def run(axis: str, n: int = 5, data: Any = None, **options: Any) -> pd.DataFrame:
+    methods = FEATURES + ([{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" else [])
+    given = pictures(n) if data is None else data
+    return holdfast.evaluate(model(), given, methods, [{axis: AXES[axis]}], **options).table()
+
+
+@pytest.fixture(scope="module", params=sorted(AXES))
+def axis(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(axis: str) -> pd.DataFrame:
+    return run(axis, batch_size=64, shard_size=50)
+
+
+def assert_same(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    a, b = (frame.sort_values(KEY, ignore_index=True) for frame in (a, b))
+    pd.testing.assert_frame_equal(a[[*KEY, "status", "reason"]], b[[*KEY, "status", "reason"]])
+    for column in ("value", "low", "high"):
+        x, y = a[column].to_numpy(dtype=float), b[column].to_numpy(dtype=float)
+        assert np.array_equal(np.isnan(x), np.isnan(y))
+        far = np.abs(x - y) > 1e-4 * np.maximum(1, np.abs(x))
+        assert not far.any(), a[far].assign(other=y[far])
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 3, "shard_size": 2}])
+def test_the_table_does_not_depend_on_batches_and_shards(
+    axis: str, reference: pd.DataFrame, options: dict[str, int]
+) -> None:
+    assert_same(reference, run(axis, **{"shard_size": 50, **options}))
+
+
+def test_nor_on_the_order_of_the_samples(axis: str, reference: pd.DataFrame) -> None:
+    images, labels = pictures(5)
+    order = [3, 0, 4, 2, 1]
+    known = sorted(reference["sample"].unique())
+    shuffled = Batch(tuple(known[i] for i in order), images[order], label=labels[order])
+    assert_same(reference, run(axis, data=shuffled, batch_size=64, shard_size=3))
+
+
+def test_a_second_run_is_the_same_to_the_last_bit(axis: str, reference: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(reference, run(axis, batch_size=64, shard_size=50))
+
+
+def test_every_row_is_whole(axis: str, reference: pd.DataFrame) -> None:
+    assert not reference.duplicated(KEY).any()
+    ok = reference.status == "ok"
+    assert reference[ok].value.notna().all() and (reference[ok].reason == "").all()
+    assert reference[~ok].value.isna().all() and (reference[~ok].reason.str.len() > 0).all()
+    counts = reference.groupby([*set(KEY) - {"sample"}], observed=True).size()
+    assert (counts == 5).all(), "one row per sample"
+    bounded = reference[ok & reference.low.notna()]
+    assert (bounded.low <= bounded.value + 1e-9).all() and (bounded.value <= bounded.high + 1e-9).all()
+    assert ok.mean() > 0.5, "an axis that is never defined proves nothing"
+
+
+def test_every_kind_of_explainer_is_judged(axis: str, reference: pd.DataFrame) -> None:
+    expected = 4 + (len(OTHER_KINDS) if axis == "symmetry" else 0)
+    assert reference.explainer.nunique() == expected
+
+
+def test_explainers_of_other_kinds_are_left_out_and_the_manifest_says_so() -> None:
+    methods = ["saliency", {"influence": {"train": TRAIN}, "as": "influence"}]
+    axes = [{"certificate": AXES["certificate"]}, {"symmetry": {"group": {"dihedral": {"n": 1}}}}]
+    done = holdfast.evaluate(model(), pictures(2), methods, axes)
+    judged = done.table().groupby("evaluation").explainer.unique().map(set).to_dict()
+    assert judged == {"certificate": {"saliency"}, "symmetry": {"saliency", "influence"}}
+    why = done.manifest["study"]["evaluations"]["certificate"]["left_out"]["influence"]
+    assert why == "certificate judges feature explanations, and influence gives example explanations"
+    with pytest.raises(holdfast.UserError, match="judges feature explanations, and no explainer gives them"):
+        holdfast.evaluate(model(), pictures(2), methods[1:], axes[:1])

@@ -1,0 +1,41 @@
+"""What a named layer puts out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import UserError
+from holdfast.layers import activations
+from holdfast.models import Model
+from holdfast.types import Batch
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.once, self.twice, self.pair = nn.Linear(3, 4), nn.Tanh(), nn.GRU(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.pair(self.twice(self.once(x))[:, None])
+        return self.twice(hidden[:, 0])
+
+
+def test_activations_are_those_of_the_layer_whatever_the_batch() -> None:
+    net = Twice()
+    batch = Batch(tuple("abcde"), torch.rand(5, 3, generator=torch.Generator().manual_seed(0)))
+    model = Model(net, rows=2)
+    found = activations(model, batch, "once")
+    torch.testing.assert_close(found, net.once(batch.x).detach())
+    assert model.passes == 5 and not found.requires_grad
+    assert activations(model, batch, "pair").shape == (5, 1, 2), "of a tuple the first tensor counts"
+    assert not model.module.once._forward_hooks, "nothing stays behind"
+
+
+def test_layers_that_are_missing_or_run_twice_are_refused() -> None:
+    model, batch = Model(Twice()), Batch(("a",), torch.rand(1, 3))
+    with pytest.raises(UserError, match="no layer 'onec'; the nearest are once"):
+        activations(model, batch, "onec")
+    with pytest.raises(UserError, match="ran 2 times"):
+        activations(model, batch, "twice")
