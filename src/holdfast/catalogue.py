@@ -17,10 +17,31 @@ MEASURE_TEXT = {
     "jaccard": "overlap of the places with the k largest values",
     "fass": "weighted mean of the three",
 }
-CERTIFICATE_TEXT = {
+AXIS_TEXT = {
     "rate": "certificate: share of the supersets within a radius on which the prediction stays, with bounds",
     "certified": "certificate: the guaranteed lower bound of the rate",
+    "stable": "certificate, mode decide: whether the rate is at least the threshold",
+    "unflipped": "certificate, mode hard: no draw changed the prediction, so the rate is at least 1 − ε",
     "passes": "certificate: model passes that it cost",
+    "hard_radius": "smoothing: how many features can surely be added without changing the prediction",
+    "hard_radius_bernoulli": "smoothing: the same by the tighter rule for Bernoulli masks",
+    "correct": "smoothing: whether the smoothed model predicts the label",
+    "equivariance": "symmetry: how a feature map moves with its input, 1 is exactly; with its chance level",
+    "invariance": "symmetry: how little example or concept importances change, 1 is not at all",
+    "model_invariance": "symmetry: cosine of the model's probabilities on moved inputs",
+    "model_agreement": "symmetry: share of moved inputs with the same top class",
+    "max_sensitivity": "symmetry: the largest relative change of the map in a small ball",
+    "layer_invariance_error": "symmetry: how far a layer is from invariant; layer_equivariance_error likewise",
+    "accuracy": "faithfulness: whether the top class stays when a fraction is removed; also probability, logit, margin",
+    "road": "faithfulness: mean over fractions of (LeRF − MoRF) / 2; the higher the better",
+    "deletion_auc": "faithfulness: area under the MoRF curve; the lower the better",
+    "insertion_auc": "faithfulness: area under the LeRF curve read backwards; the higher the better",
+    "pixel_flipping": "faithfulness: mean of the MoRF curve; the lower the better",
+    "aopc": "faithfulness: mean drop along the MoRF curve; the higher the better",
+    "irof": "faithfulness: area over the curve when segments are removed; the higher the better",
+    "infidelity": "faithfulness: squared error of the map as a linear forecast of removals; infidelity_scaled likewise",
+    "sensitivity_n": "faithfulness: correlation of removed importance and drop over random masks of one size",
+    "faithfulness_correlation": "faithfulness: the same over masks of all sizes",
 }
 SUFFIX_TEXT = {
     "_chance": "the same against maps of other samples",
@@ -45,7 +66,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
             for name, chosen in perturbations.PRESETS.items()
         ]
     suffixes = [(f"*{suffix}", text) for suffix, text in SUFFIX_TEXT.items()]
-    return [(name, MEASURE_TEXT[name]) for name in MEASURES] + suffixes + list(CERTIFICATE_TEXT.items())
+    return [(name, MEASURE_TEXT[name]) for name in MEASURES] + suffixes + list(AXIS_TEXT.items())
 
 
 def _summary(kind: Any) -> str:

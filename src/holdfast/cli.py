@@ -11,6 +11,10 @@ import typer
 
 if TYPE_CHECKING:
     from holdfast.engine import Plan
+    from holdfast.executors import Executor
+    from holdfast.run import Run
+
+LOCAL_RAY = "auto"
 
 app = typer.Typer(
     help="Does the explanation hold? A test bench for feature attributions.",
@@ -50,12 +54,61 @@ def run(
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N samples of each data set.")] = None,
     seed: Annotated[int | None, typer.Option(help="Replace the study's seed.")] = None,
     allow_code: Annotated[bool, typer.Option(help="Let the study load models and data from Python code.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Share the work among N processes, one per GPU or group of cores.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
+    ] = None,
 ) -> None:
     """Run a study, or finish one that was interrupted, and write its report."""
+    from dataclasses import replace
+
     from holdfast.study import read_study
 
-    plan = read_study(study, seed=seed, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
-    _carry_out(plan, out or Path("runs") / study.stem)
+    share = _share(shard)
+    settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
+    if ray is None and workers in (None, 1):
+        return _carry_out(settings.plan(allow_code=allow_code), out or Path("runs") / study.stem, share=share)
+    from holdfast import executors
+
+    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code)
+    executor: executors.Executor
+    if ray is not None:
+        executors.import_ray()
+        executor = executors.Ray(recipe, None if ray == LOCAL_RAY else ray, workers)
+    else:
+        executor = executors.Processes(recipe, workers or 1)
+    # The workers have the devices; here the models are only looked at.
+    plan = replace(settings, device="cpu").plan(allow_code=allow_code)
+    return _carry_out(plan, out or Path("runs") / study.stem, executor, share)
+
+
+@app.command()
+def merge(
+    out: Annotated[Path, typer.Argument(help="Where the joined run goes: a new directory, or one of the runs.")],
+    directories: Annotated[list[Path], typer.Argument(help="The directories to join.")],
+    mixed_versions: Annotated[
+        bool, typer.Option(help="Join runs made with different versions of torch and the like.")
+    ] = False,
+) -> None:
+    """Join directories that hold shares of one study, say what is missing, and write the report."""
+    from holdfast.merging import merge as join
+    from holdfast.merging import missing
+
+    joined = join(out, directories, mixed_versions)
+    gaps = missing(out)
+    if gaps:
+        typer.echo(f"holdfast: {len(gaps)} parts are missing in {out}, the first are", err=True)
+        for gap in gaps[:5]:
+            typer.echo(f"  {gap}", err=True)
+        typer.echo(f"holdfast run STUDY --out {out} finishes them", err=True)
+        raise typer.Exit(1)
+    _present(joined)
 
 
 @app.command()
@@ -80,25 +133,64 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         typer.echo(f"{name:<{width}}  {text}")
 
 
-def _carry_out(plan: Plan, out: Path) -> None:
+def _carry_out(plan: Plan, out: Path, executor: Executor | None = None, share: tuple[int, int] = (1, 1)) -> None:
     from holdfast.manifest import this_command
     from holdfast.run import execute
 
     try:
-        done = execute(plan, out, this_command())
+        done = execute(plan, out, this_command(), executor=executor, share=share)
     except KeyboardInterrupt as stop:
         typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop
+    if share[1] > 1:
+        from holdfast.merging import missing
+
+        gaps = missing(out)
+        typer.echo(f"share {share[0]}/{share[1]} is done in {out}")
+        if gaps:
+            typer.echo(f"{len(gaps)} parts of the study are not here; the other shares, or `holdfast merge`, add them")
+            return
+    _present(done)
+
+
+def _present(done: Run) -> None:
     typer.echo("")
     typer.echo(done.text())
     typer.echo("")
     typer.echo(f"report: {done.report().resolve()}")
 
 
+def _share(text: str | None) -> tuple[int, int]:
+    from holdfast.errors import UserError
+
+    if text is None:
+        return 1, 1
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
+        raise UserError(f"--shard is I/N with I from 1 to N, such as 3/8; got {text!r}")
+    return int(first), int(of)
+
+
+def _with_ray_address(arguments: list[str]) -> list[str]:
+    """`--ray` alone means the cluster of this machine.
+
+    >>> _with_ray_address(["run", "--ray", "study.yaml", "--limit", "3"])
+    ['run', '--ray=auto', 'study.yaml', '--limit', '3']
+    >>> _with_ray_address(["run", "study.yaml", "--ray", "10.0.0.1:6379"])
+    ['run', 'study.yaml', '--ray', '10.0.0.1:6379']
+    """
+    given = list(arguments)
+    for i, word in enumerate(given):
+        following = given[i + 1] if i + 1 < len(given) else "-"
+        if word == "--ray" and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
+            given[i] = f"--ray={LOCAL_RAY}"
+    return given
+
+
 def main() -> Any:
     """The entry point: a user's mistake is one message, not a traceback."""
     try:
-        return app()
+        return app(args=_with_ray_address(sys.argv[1:]))
     except ValueError as error:
         from holdfast.errors import UserError
 

@@ -17,12 +17,14 @@ EXPLAINERS = [
 EVALUATIONS = [
     {"stability": {"perturbations": "fass-paper"}},
     {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},
+    {"symmetry": {"group": {"dihedral": {"n": 1}}}},
+    {"faithfulness": {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "metrics": ["road"]}},
 ]
 PHOTOGRAPHS = 14
 
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
-    """Five explainers under the five perturbations of the FASS paper, and their certificates."""
+    """Five explainers on four axes: FASS' five perturbations, certificates, mirrored photographs, and ROAD."""
     photographs = open_source("bundled:photographs")
     model = load_model("bundled:efficientnet-lite0")
     return make_plan(

@@ -8,7 +8,7 @@ again. Only the engine knows batch sizes: when memory runs out it halves them an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -41,6 +41,8 @@ SHOWCASE = 6
 """How many samples appear in the report's gallery."""
 
 Tick = Callable[[str, int], None]
+Job = tuple[str, str, int]
+"""What one process does at a time: a shard, by its data set, model and number."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,21 @@ class Plan:
                 todo[evaluation] = missing
         return todo
 
-    def work(self, root: Path) -> int:
+    def jobs(self) -> list[Job]:
+        """Every shard of the study, in the order in which they are done."""
+        return [(d, m, number) for d in self.data for m in self.models for number in range(len(self.shards(d)))]
+
+    def is_pending(self, root: Path, job: Job) -> bool:
+        """Whether something of a shard is not there yet."""
+        return bool(self.pending(root, *job)) or not samples_path(root, *job).is_file()
+
+    def work(self, root: Path, jobs: Iterable[Job] | None = None) -> int:
         """How many explained conditions are left to do, the unit of the progress bar."""
         total = 0
-        for dataset in self.data:
-            for number, positions in enumerate(self.shards(dataset)):
-                for model in self.models:
-                    for evaluation, missing in self.pending(root, dataset, model, number).items():
-                        total += len(positions) * len(missing) * len(self.evaluations[evaluation].conditions())
+        for dataset, model, number in self.jobs() if jobs is None else jobs:
+            samples = len(self.shards(dataset)[number])
+            for evaluation, missing in self.pending(root, dataset, model, number).items():
+                total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
         return total
 
 
@@ -197,33 +206,49 @@ class Shard:
         return self.shared.explain(explainer, self.all_explainers[explainer])
 
 
-def run_shards(plan: Plan, root: Path, tick: Tick) -> dict[str, float]:
-    """Do everything that is not done yet, shard by shard; seconds per evaluation.
+@dataclass
+class Runner:
+    """Does shards one after another; what they share is kept while the data set and the model stay the same."""
+
+    plan: Plan
+    root: Path
+    seconds: dict[str, float] = field(default_factory=dict)
+    _kept: tuple[str, str, Workbench, References] | None = None
+
+    def __call__(self, job: Job, tick: Tick) -> None:
+        """Do what is not done yet of a shard."""
+        dataset, model, number = job
+        if not self.plan.is_pending(self.root, job):
+            return
+        bench, shared = self._workplace(dataset, model)
+        positions = self.plan.shards(dataset)[number]
+        _run_shard(self.plan, self.root, job, positions, bench, shared, tick, self.seconds)
+
+    def _workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
+        if self._kept is None or self._kept[:2] != (dataset, name):
+            self._kept = None  # the maps of the last references go before the next are made
+            model = self.plan.models[name]
+            bench = Workbench(model, self.plan.batch_size)
+            batch = load_references(self.plan.data[dataset], self.plan.seed).to(model.device)
+            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
+        return self._kept[2:]
+
+
+def run_shards(plan: Plan, root: Path, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, float]:
+    """Do everything that is not done yet, or these shards of it; seconds per evaluation.
 
     What evaluations share, such as clean maps, counts for the first that asks for it.
     """
-    seconds: dict[str, float] = {}
-    for dataset, data in plan.data.items():
-        for model_name, model in plan.models.items():
-            todo = [
-                (number, positions)
-                for number, positions in enumerate(plan.shards(dataset))
-                if plan.pending(root, dataset, model_name, number)
-                or not samples_path(root, dataset, model_name, number).is_file()
-            ]
-            if not todo:
-                continue
-            bench = Workbench(model, plan.batch_size)
-            shared = References(bench, load_references(data, plan.seed).to(model.device), plan.seed)
-            for number, positions in todo:
-                _run_shard(plan, root, (dataset, model_name, number), positions, bench, shared, tick, seconds)
-    return {evaluation: round(spent, 2) for evaluation, spent in seconds.items()}
+    runner = Runner(plan, root)
+    for job in plan.jobs() if jobs is None else jobs:
+        runner(job, tick)
+    return {evaluation: round(spent, 2) for evaluation, spent in runner.seconds.items()}
 
 
 def _run_shard(
     plan: Plan,
     root: Path,
-    place: tuple[str, str, int],
+    place: Job,
     positions: range,
     bench: Workbench,
     shared: References,

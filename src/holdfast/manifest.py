@@ -87,8 +87,10 @@ def agreeing(root: Path, study: Mapping[str, Any]) -> dict[str, Any]:
     manifest = table.read_manifest(root)
     found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
     found += table.differences(manifest["study"], study)
+    for session in table.read_sessions(root):
+        found += table.differences(session.get("adds", {}), study)
     if found:
-        lines = "\n  ".join(found)
+        lines = "\n  ".join(dict.fromkeys(found))
         raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
     return manifest
 

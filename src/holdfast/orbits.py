@@ -37,7 +37,8 @@ class Estimate:
     the group lies between `low` and `high` with probability 1 − delta, for each sample. `each` (B, n) holds the score
     of every element of `elements` (n, B, …). `reason` says why a value is NaN, and is empty where it is not. `floor`
     (B,), for stochastic explainers, is the score at the identity with fresh random draws; `chance` (B,), where other
-    samples' explanations are given, that of the moved input's explanation against theirs, moved alike.
+    samples' explanations are given, that of the moved input's explanation against theirs, moved alike, with 1 at the
+    identity where that takes part: what unrelated explanations score.
     """
 
     value: Tensor
@@ -163,7 +164,12 @@ def explanation_scores(
             chance[rows] = torch.stack(against, 1).masked_fill(torch.tensor(own), torch.nan).nanmean(1)
     why = _reasons(similarity, flaws(similarity, clean), flaw, each)
     found = _estimate(around, each, why, _LOWEST.get(similarity, -1.0), delta)
-    return found if chance is None else replace(found, chance=chance.nanmean(1))
+    if chance is None:
+        return found
+    if around.exact:
+        chance[:, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
+        chance[chance[:, 1:].isnan().all(1)] = torch.nan
+    return replace(found, chance=chance.nanmean(1))
 
 
 def explained(around: Orbit, explain: Explain, clean: Tensor, target: Tensor) -> Iterator[tuple[Piece, Tensor]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 
 from holdfast import building, manifest, table
+from holdfast.atomic import write_atomically
 from holdfast.data import Data, open_data
 from holdfast.engine import FEATURE_MAPS, Plan, run_shards
 from holdfast.errors import UserError
@@ -22,6 +25,12 @@ from holdfast.precision import Precision, arithmetic
 from holdfast.progress import progress
 from holdfast.types import Batch, name_of, parameters
 from holdfast.zoo import load_model, open_source
+
+if TYPE_CHECKING:
+    from holdfast.executors import Executor
+
+
+COMMAND = "holdfast.evaluate(...)"
 
 
 class Run:
@@ -64,7 +73,7 @@ class Run:
 
         target = self.path / "report.html" if path is None else Path(path)
         html = build_report(self._in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
-        table.write_atomically(target, html.encode())
+        write_atomically(target, html.encode())
         return target
 
     def text(self) -> str:
@@ -110,6 +119,7 @@ def evaluate(
     device: str | None = None,
     precision: Precision | None = None,
     compile: bool = False,
+    workers: int = 1,
     show_progress: bool | None = None,
 ) -> Run:
     """Put explainers to the test on a model and data; the same call again finishes what is missing.
@@ -117,7 +127,8 @@ def evaluate(
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `precision` and
-    `compile` are those of `Model.use`; without them a model computes as it was made.
+    `compile` are those of `Model.use`; without them a model computes as it was made. `workers` above 1 do the shards in
+    as many new processes, one per GPU where there are any; models, data and explainers are sent to them by pickle.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -133,7 +144,13 @@ def evaluate(
         for wrapped in models.values():
             wrapped.use(precision or wrapped.precision, compile)
     plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size)
-    return execute(plan, out, command="holdfast.evaluate(...)", show_progress=show_progress)
+    if workers == 1:
+        return execute(plan, out, COMMAND, show_progress)
+    from holdfast.executors import Processes, pickled
+
+    _check_whole("workers", workers, 1)
+    with pickled(plan) as recipe:
+        return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers))
 
 
 def make_plan(
@@ -204,24 +221,60 @@ def first_sample(source: Data) -> Batch:
     raise UserError(f"no sample of {source.name} could be read")
 
 
-def execute(plan: Plan, out: str | Path | None, command: str, show_progress: bool | None = None) -> Run:
-    """Run or resume a plan in a directory; a directory that holds another study is refused."""
-    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else Path(out)
+def execute(
+    plan: Plan,
+    out: str | Path | None,
+    command: str,
+    show_progress: bool | None = None,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+) -> Run:
+    """Run or resume a plan in a directory; a directory that holds another study is refused.
+
+    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on.
+    """
+    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else run_directory(out)
     found = manifest.begin(root, describe(plan), plan.shard_size, command)
     plan = replace(plan, shard_size=found["shard_size"])
     session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
     manifest.record(root, found, session)
     begun = time.perf_counter()
-    before = {name: model.passes for name, model in plan.models.items()}
-    # The ten-bit products that PyTorch allows in convolutions by default would make the device show in the table.
-    chosen = "tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32"
-    with arithmetic(chosen), progress(plan.work(root), "explaining", show_progress) as tick:
-        session["durations"] = run_shards(plan, root, tick)
+    first, step = share
+    jobs = [job for job in plan.jobs()[first - 1 :: step] if plan.is_pending(root, job)]
+    with precisely(plan), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
+        if executor is not None and jobs:
+            session |= executor(plan, root, jobs, tick)
+        else:
+            before = {name: model.passes for name, model in plan.models.items()}
+            session["durations"] = run_shards(plan, root, tick, jobs)
+            session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     session["seconds"] = round(time.perf_counter() - begun, 2)
-    session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     manifest.record(root, found, session)
     return Run(root)
+
+
+def run_directory(out: str | Path) -> Path:
+    """Where a run goes; an address of an object store is refused.
+
+    >>> run_directory("s3://bucket/run")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: 's3://bucket/run' is not a path; a run goes to a directory, which several ...
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
+        raise UserError(
+            f"{str(out)!r} is not a path; a run goes to a directory, which several machines may share, "
+            "so mount the store or copy the finished run there"
+        )
+    return Path(out)
+
+
+def precisely(plan: Plan) -> AbstractContextManager[None]:
+    """Forbid the ten-bit products that PyTorch allows in convolutions by default, unless the study asks for them.
+
+    They would make the device show in the table.
+    """
+    return arithmetic("tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32")
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -197,18 +197,24 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 def _with_sessions(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest with what every process wrote in a file of its own: its session, and what it added to the study."""
-    sessions = []
-    for path in sorted((root / "sessions").glob("[!.]*.json")):
-        try:
-            sessions.append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
+    sessions = read_sessions(root)
     for session in sessions:
         manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
         manifest |= {key: session[key] for key in ("command", "versions") if key in session}
     if sessions:
         manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
     return manifest
+
+
+def read_sessions(root: Path) -> list[dict[str, Any]]:
+    """What the processes that worked in a run directory wrote, in the order in which they started."""
+    sessions = []
+    for path in sorted((root / "sessions").glob("[!.]*.json")):
+        try:
+            sessions.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
+    return sessions
 
 
 def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

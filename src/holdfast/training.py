@@ -75,7 +75,7 @@ class ImageTrainer:
             order = train[torch.randperm(len(train), generator=draw).to(device)]
             # One transfer for an epoch: on a GPU one at every step would make each step wait for the last.
             moves = drawn_moves(len(train), draw).to(device) if self.augment else None
-            for at, rows in enumerate(order.split(self.batch_size)):
+            for at, rows in enumerate(torch.split(order, self.batch_size)):
                 for group in optimiser.param_groups:
                     group["lr"] = self.rate * one_cycle(step / max(1, steps))
                 step += 1
@@ -88,7 +88,7 @@ class ImageTrainer:
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     loss = F.cross_entropy(net(images).float(), y[rows])
                 optimiser.zero_grad(set_to_none=True)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             score = accuracy(net, x[watch], y[watch], self.batch_size)
             if score > best:

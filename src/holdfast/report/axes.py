@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,27 @@ from typing import Any
 import pandas as pd
 
 from holdfast.cubes import Cube
-from holdfast.report import certified, smoothed
+from holdfast.report import certified, faithful, smoothed, symmetric, symmetric_words
+from holdfast.report.certified_words import certificate_lead, smoothing_lead
 from holdfast.report.charts import Chart
 from holdfast.report.parts import Axis, Panel
 from holdfast.table import Shown
 
 TITLES = {"certificate": "Certificates", "smoothing": "Smoothing", "symmetry": "Symmetry"}
+TITLES |= {"faithfulness": "Faithfulness", "retraining": "Retraining"}
 DRAWN: dict[str, Callable[[Axis], list[Chart | Panel]]] = {
     "certificate": certified.parts,
     "smoothing": smoothed.parts,
+    "symmetry": symmetric.parts,
+    "faithfulness": faithful.parts,
+    "retraining": faithful.parts,
+}
+LEADS: dict[str, Callable[[Axis], list[str]]] = {
+    "certificate": certificate_lead,
+    "smoothing": smoothing_lead,
+    "symmetry": symmetric_words.lead,
+    "faithfulness": faithful.lead,
+    "retraining": faithful.lead,
 }
 
 
@@ -28,6 +41,7 @@ class AxisSection:
     key: str
     title: str
     cube: Cube
+    lead: list[str]
     parts: list[Chart | Panel]
     left_out: list[str]
 
@@ -45,13 +59,20 @@ def axis_sections(
     samples: pd.DataFrame,
     shown: Iterable[Shown],
     manifest: Mapping[str, Any],
+    draw: bool = True,
 ) -> list[AxisSection]:
-    """The axes of one (dataset, model); element ids begin with `key`."""
+    """The axes of one (dataset, model); element ids begin with `key`. Without `draw` there are words only."""
     pictures = list(shown)
     study = manifest.get("study") or {}
+    evaluations = study.get("evaluations") or {}
+    related = related_rows(table, *place)
+    here_cubes = [cube for cube in cubes if (cube.dataset, cube.model) == place]
+    kinds = {str((evaluations.get(cube.evaluation) or {}).get("name") or cube.evaluation) for cube in here_cubes}
+    if "faithfulness" not in kinds:  # which would show the retrained networks itself
+        here_cubes += faithful.retrained_cubes(related, place[1])
     sections = []
-    for number, cube in enumerate(cube for cube in cubes if (cube.dataset, cube.model) == place):
-        settings = (study.get("evaluations") or {}).get(cube.evaluation) or {}
+    for number, cube in enumerate(here_cubes):
+        settings = evaluations.get(cube.evaluation) or {}
         kind = str(settings.get("name") or cube.evaluation)
         here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
         own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
@@ -62,11 +83,20 @@ def axis_sections(
             exhibits=[s for s in pictures if (s.dataset, s.model, s.evaluation) == (*place, cube.evaluation)],
             settings=settings,
             manifest=manifest,
+            related=related,
         )
         title = TITLES.get(kind, cube.evaluation)
         if kind != cube.evaluation:
             title = f"{title}: {cube.evaluation}"
-        parts = DRAWN[kind](axis) if kind in DRAWN else []
+        lead = LEADS[kind](axis) if kind in LEADS else []
+        parts = DRAWN[kind](axis) if draw and kind in DRAWN else []
         left_out = [str(why) for why in (settings.get("left_out") or {}).values()]
-        sections.append(AxisSection(f"{key}-a{number}", title, cube, parts, left_out))
+        sections.append(AxisSection(f"{key}-a{number}", title, cube, lead, parts, left_out))
     return sections
+
+
+def related_rows(table: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
+    """All rows of a dataset and model, and of networks that `holdfast.retrain` trained in its place."""
+    again = re.compile(re.escape(model) + r", retrained \d+")
+    models = [name for name in table["model"].unique() if name == model or again.fullmatch(str(name))]
+    return table[(table["dataset"] == dataset) & table["model"].isin(models)]

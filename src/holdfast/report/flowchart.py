@@ -170,7 +170,7 @@ def advise(axis: Axis, found: Symmetries, explainer: str) -> str:
     row = records(found.methods[found.methods["explainer"] == explainer])[0]
     end = end_of(found, row.mean)
     if end == KEEP:
-        return f"close to 1. Use it as it is{_other_draws(row.floor)}."
+        return f"close to 1; {_other_draws(row.floor)}."
     if end == WEIGH:
         why = "the model is not invariant itself" if found.invariant is False else "the model’s invariance is not known"
         return f"not close to 1, but {why}. Read it beside the model’s own invariance, and do not symmetrise."
@@ -179,8 +179,8 @@ def advise(axis: Axis, found: Symmetries, explainer: str) -> str:
 
 def _other_draws(floor: float) -> str:
     if math.isfinite(floor) and floor < HIGH:
-        return f", with more random draws, for two runs agree only to {number(floor)}"
-    return ""
+        return f"give it more random draws, for two runs on the same input agree only to {number(floor)}"
+    return "nothing to do"
 
 
 def _remedy(axis: Axis, explainer: str, kind: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -25,7 +25,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Axis:
-    """One evaluation of one dataset and model: its cube and rows, all samples, its exhibits, and its parameters."""
+    """One evaluation of one dataset and model: its cube and rows, all samples, its exhibits, and its parameters.
+
+    `related` has the rows of every evaluation of the same dataset and model, and of networks retrained from it.
+    """
 
     cube: Cube
     rows: pd.DataFrame
@@ -33,3 +36,4 @@ class Axis:
     exhibits: list[Shown]
     settings: Mapping[str, Any]
     manifest: Mapping[str, Any]
+    related: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -54,11 +54,11 @@ def box_chart(found: Symmetries) -> Chart | None:
     for r in records(rows):
         own = found.scores[(found.scores["explainer"] == r.explainer) & found.scores["value"].notna()]
         _add_box(figure, own, place[r.explainer] + ABOVE, _colour(r.kind, r.control), dots(len(rows)))
-    for (kind, control), part in rows.groupby(["kind", "control"], sort=False):
+    for (kind, control), part in rows.iloc[::-1].groupby(["kind", "control"], sort=False):
         at = [place[e] - BELOW for e in part["explainer"]]
         _add_means(figure, part, at, _colour(str(kind), bool(control)), bool(control), str(kind) if several else "")
     for column, name, symbol, size in (
-        ("chance_level", "chance", "line-ns-open", 22),
+        ("chance", "chance", "line-ns-open", 22),
         ("floor", "floor: same input, other draws", "diamond-open", 10),
     ):
         part = rows[rows[column].notna()]
@@ -75,7 +75,7 @@ def box_chart(found: Symmetries) -> Chart | None:
                 ],
                 hoverinfo="text",
             )
-    low = float(np.nanmin([found.scores["value"].min(), rows["chance_level"].min(), rows["floor"].min()]))
+    low = float(np.nanmin([found.scores["value"].min(), rows["chance"].min(), rows["floor"].min()]))
     figure.update_yaxes(tickvals=list(place.values()), range=[-0.7, len(rows) - 0.35], showgrid=False)
     figure.update_yaxes(ticktext=[_row_label(r.explainer, r.kind if several else "") for r in records(rows)])
     figure.update_layout(xaxis={"range": [min(0.0, low) - 0.03, 1.03], "zeroline": low < 0})
@@ -93,7 +93,7 @@ def _box_caption(found: Symmetries, rows: pd.DataFrame) -> str:
     caption = f"Group: {found.title}. {'; '.join(meanings[m] for m in SCORES if m in set(rows['measure']))}. "
     caption += "Boxes hold the middle half of the samples, whiskers reach to the last within 1.5 box lengths, dots are "
     caption += "samples; under each box the mean with its 95 % interval. "
-    if rows["chance_level"].notna().any():
+    if rows["chance"].notna().any():
         caption += "Short lines mark chance, the score against the explanations of other samples"
         lift = ", with the identity counted, which always scores 1. " if found.whole and found.elements > 1 else ". "
         caption += lift

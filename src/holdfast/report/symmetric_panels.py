@@ -26,14 +26,15 @@ def layer_table(axis: Axis) -> Panel | None:
     if rows.empty:
         return None
     body = Markup("").join(
-        Markup("<tr><th scope=row>{}</th><td><b>{}</b></td><td>{}</td><td>{}</td></tr>").format(
+        Markup('<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>').format(
             r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance)
         )
         for r in records(rows)
     )
-    head = Markup("<tr><th scope=col>Layer</th><th scope=col>Its output</th>{}{}</tr>").format(
-        *(Markup("<th scope=col>{}</th>").format(t) for t in ("Invariance error", "Equivariance error"))
+    head = Markup("").join(
+        Markup('<th scope="col">{}</th>').format(t) for t in ("Layer", "Invariance error", "Equivariance error")
     )
+    head = Markup("<tr>{}</tr>").format(head)
     table = Markup('<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>')
     caption = (
         "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are "

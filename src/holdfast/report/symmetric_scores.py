@@ -50,8 +50,7 @@ class Symmetries:
     `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
     model_agreement, max_sensitivity, status, reason. `means` has a row per explainer that was asked for, kinds in
     order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high, chance,
-    chance_level (chance with the identity counted where it was tried, for it always scores 1), over_chance (the lower
-    end of the interval of the score less that level), floor, error (the median over samples of half the Monte-Carlo
+    over_chance (the lower end of the interval of the score less chance), floor, error (the median over samples of half the Monte-Carlo
     interval). `whole` says that every element of the group was tried.
     """
 
@@ -87,7 +86,7 @@ def symmetries(axis: Axis) -> Symmetries | None:
     used = int(here["level"].max())
     bounded = scores[scores["value"].notna()]
     whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
-    means = _means(axis, scores, counts, 1 / used if whole and used else 0.0)
+    means = _means(axis, scores, counts)
     one = scores.groupby("sample", sort=False)[["model_invariance", "model_agreement"]].first()  # alike for all methods
     model, agreement = (_mean(one[name].reindex(axis.cube.samples).to_numpy(float), counts) for name in one)
     title, interpolates = group_words(axis.settings)
@@ -146,23 +145,22 @@ def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _means(axis: Axis, scores: pd.DataFrame, counts: NDArray[np.float32], identity: float) -> pd.DataFrame:
+def _means(axis: Axis, scores: pd.DataFrame, counts: NDArray[np.float32]) -> pd.DataFrame:
     found = []
     for explainer, own in scores.groupby("explainer", sort=False):
         placed = own.set_index("sample").reindex(axis.cube.samples)
         value, chance = (placed[name].to_numpy(dtype=np.float64) for name in ("value", "chance"))
-        level = identity + (1 - identity) * chance
-        mean, over = _mean(value, counts), _mean(value - level, counts)
+        mean, over = _mean(value, counts), _mean(value - chance, counts)
         half = ((own["high"] - own["low"]) / 2).median()
         first = own.iloc[0]
         who = (explainer, first["kind"], first["measure"], statistics.is_control(str(explainer)))
         counted = (int(np.isfinite(value).sum()), len(own), mean.value, mean.low, mean.high)
         floor = placed["floor"].to_numpy(dtype=np.float64)
-        centre = (float(mean_of_finite(part)) for part in (chance, level, floor))
+        centre = (float(mean_of_finite(part)) for part in (chance, floor))
         found.append((*who, *counted, *centre, over.low, half))
     columns = ["explainer", "kind", "measure", "control", "n", "attempted", "mean", "mean_low", "mean_high"]
     frame = pd.DataFrame.from_records(
-        found, columns=[*columns, "chance", "chance_level", "floor", "over_chance", "error"]
+        found, columns=[*columns, "chance", "floor", "over_chance", "error"]
     )
     place = frame["kind"].map({kind: i for i, kind in enumerate(KINDS)})
     order = frame.assign(place=place, worst=-frame["mean"]).sort_values(["place", "worst"], kind="stable").index

@@ -50,7 +50,8 @@ def _verdict(axis: Axis, found: Symmetries, own: pd.DataFrame) -> list[str]:
         said = f"{of}{who} {verb}: mean {measure} {'at least ' if many else ''}"
         said += number(float(own.loc[own["mean"] >= HIGH, "mean"].min()), 3) if many else text[best]
         rest = [e for e in own["explainer"] if e not in keep]
-        last = f"; the lowest of the others is {rest[-1]} with {text[rest[-1]]}" if rest else ""
+        last = "the lowest of the others is" if len(rest) > 1 else "the other is"
+        last = f"; {last} {rest[-1]} with {text[rest[-1]]}" if rest else ""
         return [f"{said}{last}."]
     tests = paired_tests(axis, found, own)
     tied = [name for name in others if not above(tests, best, name)]
@@ -81,7 +82,7 @@ def _chance(found: Symmetries) -> list[str]:
     level = found.methods[found.methods["over_chance"] <= 0]
     if level.empty:
         return []
-    items = [f"{r.explainer} ({number(r.mean)}, chance {number(r.chance_level)})" for r in records(level)]
+    items = [f"{r.explainer} ({number(r.mean)}, chance {number(r.chance)})" for r in records(level)]
     more = f" and {len(items) - LISTED} more" if len(items) > LISTED else ""
     said = f"Within noise of chance: {listing(items[:LISTED])}{more}. "
     return [said + "Explanations of other samples, moved alike, are as similar."]

@@ -302,30 +302,3 @@ def unreadable(samples: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
     """The samples that could not be read."""
     here = (samples["dataset"] == dataset) & (samples["model"] == model)
     return samples[here & samples["error"].fillna("").astype(str).ne("")]
-
-
-def text_summary(table: pd.DataFrame | Sequence[Cube], samples: pd.DataFrame, manifest: dict[str, Any]) -> str:
-    """The verdict and the ranking as aligned plain text for a terminal.
-
-    >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
-    >>> text_summary([], samples, {})
-    'Nothing can be concluded: the table has no stability scores.'
-    """
-    blocks = []
-    for found in findings(table):
-        lines = [f"{found.model} on {found.dataset}, {len(found.cube.samples)} samples", ""]
-        lines += [f"  {sentence}" for sentence in verdict(found)]
-        rows = [("rank", "explainer", "calibrated" if found.calibrated else "score", "raw", "")]
-        for r in records(found.ranking):
-            rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
-            if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
-                rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
-            score = with_interval(r.score, r.low, r.high)
-            rows.append((rank, r.explainer, score, number(r.raw), "control" if r.control else ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines += ["", *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)]
-        warned = [c for c in cautions(found, samples, manifest) if c.title != "Stability is not faithfulness"]
-        if warned:
-            lines += ["", "  Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + "."]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) or "Nothing can be concluded: the table has no stability scores."

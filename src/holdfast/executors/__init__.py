@@ -1,0 +1,20 @@
+"""The same shards, done by several processes, by the tasks of a SLURM array, or by a Ray cluster.
+
+An executor is given the plan, the run directory, the shards to do and the progress bar's `tick`, and returns what the
+session should say of it. Whoever does a shard writes its parts; an executor only hands out names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.engine import Job, Plan, Tick
+from holdfast.executors.cluster import Ray, import_ray
+from holdfast.executors.local import Processes
+from holdfast.executors.worker import FromStudy, Pickled, WorkerError, pickled
+
+__all__ = ["Executor", "FromStudy", "Pickled", "Processes", "Ray", "WorkerError", "import_ray", "pickled"]
+
+Executor = Callable[[Plan, Path, list[Job], Tick], dict[str, Any]]

@@ -1,0 +1,148 @@
+"""A real Ray cluster of three nodes on this machine, one of which is killed while it works: the table is the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the nodes' processes are found in /proc"),
+]
+
+TESTS = Path(__file__).parents[1]
+STUDY = f"""
+model: python:{TESTS / "small.py"}:model
+data: python:{TESTS / "small.py"}:dataset
+explainers: [saliency, random, {{lime: {{samples: 100}}}}, {{smoothgrad: {{samples: 8}}}}]
+evaluations: [{{stability: {{perturbations: [fass-mild], k: 50}}}}]
+device: cpu
+shard_size: 2
+"""
+NODE = ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000", "--disable-usage-stats"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@dataclass
+class Cluster:
+    address: str
+    groups: list[int]  # of each node's processes, the head first
+
+    def processes(self, node: int) -> list[int]:
+        """A node's own processes and the workers that they started, which are in groups of their own."""
+        found = [pid for pid, (_, group) in listing().items() if group == self.groups[node]]
+        return found + [pid for pid, (parent, _) in listing().items() if parent in found and pid not in found]
+
+    def kill(self, node: int) -> None:
+        for pid in self.processes(node):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def listing() -> dict[int, tuple[int, int]]:
+    """pid -> (parent, process group) of everything that runs."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found[int(folder.name)] = (int(fields[1]), int(fields[2]))
+    return found
+
+
+def title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def start_node(*options: str) -> int:
+    """Start a node and return the process group that its processes are in."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *NODE, *options]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=said, stderr=said, start_new_session=True)
+        code = process.wait(240)
+        said.seek(0)
+        if code:
+            pytest.skip(f"Ray cannot start here: {said.read().decode()[-2000:]}")
+    return process.pid
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # paths of sockets must be short
+    port = free_port()
+    made = Cluster(f"127.0.0.1:{port}", [])
+    try:
+        made.groups.append(start_node("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"))
+        made.groups += [start_node(f"--address={made.address}") for _ in range(2)]
+        yield made
+    finally:
+        for node in reversed(range(len(made.groups))):
+            made.kill(node)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start(study: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code", *options]
+    with (study.parent / "said.txt").open("wb") as said:
+        return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
+
+
+def as_text(out: Path) -> str:
+    return holdfast.read(out).table().to_csv(index=False, float_format="%.17g")
+
+
+def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY)
+    alone = start(study, tmp_path / "alone")
+    assert alone.wait(600) == 0, (tmp_path / "said.txt").read_text()
+    process = start(study, tmp_path / "run", "--ray", cluster.address)
+    while process.poll() is None and not any("ShardActor.run" in title(pid) for pid in cluster.processes(2)):
+        time.sleep(0.02)
+    assert process.poll() is None, (tmp_path / "said.txt").read_text()
+    assert any("raylet" in title(pid) for pid in cluster.processes(2))
+    cluster.kill(2)
+    shown = process.wait(600), (tmp_path / "said.txt").read_text()
+    assert shown[0] == 0, shown[1]
+    assert as_text(tmp_path / "run") == as_text(tmp_path / "alone")
+    (session,) = holdfast.read(tmp_path / "run").manifest["sessions"]
+    assert session["workers"]["kind"] == "ray" and session["workers"]["count"] == 3
+    assert len(session["workers"]["lost"]) == 1, "the node was killed between two shards"
+    assert "a worker is lost" in shown[1] and "Traceback" not in shown[1]
+    # A mistake in a worker is told as one.
+    random_weights = (
+        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))\n"
+    )
+    (tmp_path / "nets.py").write_text(random_weights)
+    study.write_text(STUDY.replace(f"python:{TESTS / 'small.py'}:model", "python:nets.py:make"))
+    process = start(study, tmp_path / "other", "--ray", cluster.address)
+    assert process.wait(600) == 2
+    said = (tmp_path / "said.txt").read_text()
+    assert said.startswith("holdfast: ") and "models.make.fingerprint" in said and "Traceback" not in said
