@@ -6,11 +6,11 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test check bench clean
 
-demo: $(READY)  ## judge five explainers on real photographs; ends with the path of a report
+demo: $(READY)  ## judge five explainers on four axes on real photographs; ends with the path of a report
 	$(BIN)/holdfast demo --out demo-run
 
 test: $(READY)  ## all tests, doctests included; warnings are errors
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .
@@ -22,7 +22,7 @@ bench: $(READY)  ## every benchmark that runs on this machine
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev,ray]'
 	touch $@
 
 clean:

@@ -17,8 +17,8 @@ is not done again, and a stage stops before `--budget` seconds are over, so the 
   rank correlations between MoRF and LeRF, and writes `road.0.tar` (the run of seed 0, for its report) and
   `road-accuracy.parquet` (all seeds).
 - `roar` retrains for some of the methods, in `roar`, beside ROAD of the same methods, images, imputers and fractions.
-  It prints accuracies, whether the rankings agree, the seconds and passes of both (maps that were computed twice because
-  the stage was interrupted count twice), and the leak, and writes `roar.0.tar`.
+  It prints accuracies, whether the rankings agree, the seconds and passes of both (maps that were computed twice, as
+  the stage was interrupted, count twice), and the leak, and writes `roar.0.tar`.
 - `show` prints the tables of `road` again from `road-accuracy.parquet`, on any machine.
 
 As in the published code of the paper, networks see (x − ½) / ½, the baseline of integrated gradients is 0 there
@@ -73,6 +73,7 @@ SWEPT = tuple(i / 10 for i in range(1, 10))
 """With the complement of each fraction: the paper sets MoRF with η removed beside LeRF with η kept."""
 RETRAINED, PROBED = (0.1, 0.5, 0.9), (0.5,)
 IN_PAPER = {"dataset_mean": 0.01, "noisy_linear": 0.54}
+HITS = [("measure", "=", "accuracy")]
 PIECE = 15 * 2**20
 DRAWS, SIGMA_IG, SIGMA_GB = 15, 0.2, 1.0
 
@@ -195,7 +196,7 @@ def train(args: argparse.Namespace, clock: Clock) -> None:
     (x, y), (test, truth) = images(args, "train", args.train_images), images(args, "test", 10_000)
     clock.say(f"{len(x)} training and {len(test)} test images decoded, mean colour {mean_colour(x)}")
     if not (args.out / "weights.0").is_file():
-        few = TensorDataset(x[: 20 * args.train_batch], y[: 20 * args.train_batch])
+        few = TensorDataset(x[: 60 * args.train_batch], y[: 60 * args.train_batch])
         trainer(args, 1)(few, 0)  # the first includes starting the device
         begun = time.perf_counter()
         trainer(args, 1)(few, 0)
@@ -324,7 +325,8 @@ def road(args: argparse.Namespace, clock: Clock) -> None:
         longest = max(longest, time.perf_counter() - begun)
         session = run.manifest["sessions"][-1]
         clock.say(f"seed {seed}: {session['seconds']:.1f} s, {session['passes']['resnet18']} passes")
-    parts = [accuracies(folder) for folder in sorted((args.out / "road").glob("seed-*"))]
+    folders = sorted((args.out / "road").glob("seed-*"))
+    parts = [rows_of(run, "faithfulness", HITS).assign(seed=int(run.name.removeprefix("seed-"))) for run in folders]
     pq.write_table(
         pa.Table.from_pandas(pd.concat(parts), preserve_index=False),
         args.out / "road-accuracy.parquet",
@@ -335,12 +337,12 @@ def road(args: argparse.Namespace, clock: Clock) -> None:
     clock.say("road done")
 
 
-def accuracies(run: Path) -> pd.DataFrame:
-    """The rows of accuracy of a run, without the rest of its table, which is large."""
-    paths = sorted((run / "parts").glob("**/faithfulness/**/*.parquet"))
-    tables = [pq.read_table(path, filters=[("measure", "=", "accuracy")]) for path in paths]
-    found: pd.DataFrame = pa.concat_tables(tables).to_pandas()
-    return found.assign(seed=int(run.name.removeprefix("seed-")))
+def rows_of(run: Path, evaluation: str, filters: Any = None) -> pd.DataFrame:
+    """Some rows of a run, without the rest of its table, which is large."""
+    paths = sorted((run / "parts").glob(f"**/{evaluation}/**/*.parquet"))
+    tables = [pq.read_table(path, filters=filters) for path in paths]
+    found: pd.DataFrame = pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame()
+    return found
 
 
 def show(args: argparse.Namespace) -> None:
@@ -445,7 +447,7 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
         stopped = False
         try:
             cells = {"imputers": fills, "orders": ["morf"], "fractions": RETRAINED}
-            leak = PROBED if args.leakage else False
+            leak = PROBED if name in args.probed else False
             holdfast.retrain(
                 model, data["train"], data["test"], spec, in_time(learn, clock, known), leakage=leak, **cells, **what
             )
@@ -459,7 +461,7 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
         if stopped:
             clock.say("no time for the next training; run this stage again to go on")
             break
-    compare(args, holdfast.read(args.out / "roar"), costs)
+    compare(args, args.out / "roar", costs)
     bundle(args.out, "roar", args.out / "roar")
     clock.say("roar done")
 
@@ -487,10 +489,9 @@ def add(total: list[float], run: holdfast.Run, evaluation: str) -> None:
     total[1] += session["passes"]["resnet18"]
 
 
-def compare(args: argparse.Namespace, run: holdfast.Run, costs: dict[str, Any]) -> None:
+def compare(args: argparse.Namespace, run: Path, costs: dict[str, Any]) -> None:
     """Print ROAD beside ROAR, what each costs, and the leak."""
-    table = run.table()
-    hits = table[table.measure == "accuracy"]
+    hits = pd.concat([rows_of(run, evaluation, HITS) for evaluation in ("faithfulness", "retraining")])
     wide = hits.groupby(["condition", "explainer", "evaluation", "level"]).value.mean().mul(100).unstack()
     wide.columns = [f"{100 * level:.0f}" for level in wide.columns]
     n = hits["sample"].nunique()
@@ -519,7 +520,7 @@ def compare(args: argparse.Namespace, run: holdfast.Run, costs: dict[str, Any]) 
             (a, b), (c, d) = own["road"], own["roar"]
             share = f"{100 * a / c:.2f} %" if c else ""
             print(f"{name:<8} {done[name]:>5} {a:>8.1f} {b:>9} {c:>8.1f} {d:>9} {seen * done[name]:>10} {share:>12}")
-    leak = table[table.evaluation == "leakage"]
+    leak = rows_of(run, "leakage")
     if len(leak):
         columns = ["explainer", "condition", "level", "mask_accuracy", "mask_bits", "imputed_accuracy", "imputed_bits"]
         print("\nThe leak: accuracy and guaranteed bits of the class from the mask alone and from the imputed image,")
@@ -552,9 +553,7 @@ def main() -> None:
     parser.add_argument("--test-images", type=int, default=10_000, help="roar")
     parser.add_argument("--roar-steps", type=int, default=8, help="roar: steps of integrated gradients")
     parser.add_argument("--roar-epochs", type=int, default=8)
-    parser.add_argument(
-        "--leakage", action=argparse.BooleanOptionalAction, default=True, help="roar: probe it at 50 %%"
-    )
+    parser.add_argument("--probed", nargs="*", default=["IG"], help="roar: methods whose leak is measured, at 50 %%")
     args = parser.parse_args()
     if args.stage == "pack":
         return pack(args.data, args.out)

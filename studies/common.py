@@ -2,9 +2,10 @@
 
 A script writes below its folder `--out` (by default runs/studies/NAME, or $HOLDFAST_STUDIES/NAME):
 
-    train.npz, test.npz          samples that holdfast opens by path, with labels, ids, class names and masks
+    train.npz, test.npz          samples that holdfast opens by path, with labels, ids, class names and masks; the test
+                                 samples in the order of a hash, so that the first few are like the rest
     examples.npz                 100 of the training samples, for explanations by examples
-    concept_NAME_with.npz        60 training samples that show a concept, and 60 in ..._without.npz that do not
+    concept_NAME_with.npz        200 training samples that show a concept, as many in ..._without.npz that do not
     NETWORK/weights.pt           the trained weights, for torch.load(..., weights_only=True)
     NETWORK/checkpoints/N.pt     the weights after some epochs, for TracIn; the last are those of weights.pt
     NETWORK/summary.json         how to build it again, the accuracies, epoch and learning rate of each checkpoint
@@ -34,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = 3
 EXAMPLES = 100
 """As many training examples as the paper takes for explanations by examples."""
-CONCEPT_EXAMPLES = 60
+CONCEPT_EXAMPLES = 200
 FEWEST_EXAMPLES = 30
 
 
@@ -86,13 +87,15 @@ def save_batch(path: Path, batch: Batch, classes: Sequence[str]) -> None:
     )
 
 
-def save_examples(out: Path, train: Batch, classes: Sequence[str], n: int = EXAMPLES) -> None:
-    """n training samples, chosen by a hash of their ids, as examples.npz."""
-    save_batch(out / "examples.npz", _some(train, "examples", n), classes)
+def save_sets(out: Path, train: Batch, test: Batch, classes: Sequence[str]) -> None:
+    """train.npz, test.npz and examples.npz; which examples, and the order of the test samples, follow from the ids."""
+    save_batch(out / "train.npz", train, classes)
+    save_batch(out / "test.npz", test[rand.keys(0, test.ids, "order").argsort()], classes)
+    save_batch(out / "examples.npz", _some(train, "examples", EXAMPLES), classes)
 
 
 def save_concept(out: Path, name: str, train: Batch, present: torch.Tensor, classes: Sequence[str]) -> None:
-    """A concept: training samples where `present` (n,) is true and others, 60 of each, or as many as there are."""
+    """A concept: training samples where `present` (n,) is true and others, 200 of each, or as many as there are."""
     for side, rows in (("with", present), ("without", ~present)):
         chosen = _some(train[rows], f"concept {name}", CONCEPT_EXAMPLES)
         if len(chosen) < FEWEST_EXAMPLES:

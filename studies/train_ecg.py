@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from common import arguments, restored, save_batch, save_concept, save_examples, train_network, whole
+from common import arguments, restored, save_concept, save_sets, train_network, whole
 
 from holdfast import Model
 from holdfast.data import open_data
@@ -28,9 +28,7 @@ def main() -> None:
     data = {part: open_data(args.data / "ecg" / f"ECG5000_{part.upper()}.tsv.gz") for part in ("train", "test")}
     classes = data["train"].class_names or ()
     train, test = whole(data["train"]), whole(data["test"])
-    for part, batch in (("train", train), ("test", test)):
-        save_batch(args.out / f"{part}.npz", batch, classes)
-    save_examples(args.out, train, classes)
+    save_sets(args.out, train, test, classes)
     for name, present in concepts(train).items():
         save_concept(args.out, name, train, present, classes)
     options = {"channels": 1, "classes": len(classes)}

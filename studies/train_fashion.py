@@ -8,7 +8,7 @@ divided here, so the accuracies are not comparable with those of networks traine
 from __future__ import annotations
 
 import torch
-from common import arguments, restored, save_batch, save_concept, save_examples, split, train_network, whole
+from common import arguments, restored, save_concept, save_sets, split, train_network, whole
 
 from holdfast import Model
 from holdfast.data import open_data
@@ -59,9 +59,7 @@ def main() -> None:
     args = arguments("fashion", __doc__ or "")
     pictures = whole(open_data(args.data / "fashion_mnist" / "t10k-images-idx3-ubyte.gz"))
     train, test = split(pictures, 0.2, args.seed)
-    for part, batch in (("train", train), ("test", test)):
-        save_batch(args.out / f"{part}.npz", batch, CLASSES)
-    save_examples(args.out, train, CLASSES)
+    save_sets(args.out, train, test, CLASSES)
     for name, present in concepts(train).items():
         save_concept(args.out, name, train, present, CLASSES)
     many = {"channels": 1, "classes": len(CLASSES)}

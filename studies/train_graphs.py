@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 import torch
-from common import arguments, restored, save_batch, save_concept, save_examples, split, train_network, whole
+from common import arguments, restored, save_concept, save_sets, split, train_network, whole
 
 from holdfast import Model
 from holdfast.data import open_data
@@ -65,9 +65,7 @@ def main() -> None:
     words = weisfeiler_leman(graphs)
     print(f"{len(words) - len(set(words))} of {len(words)} molecules cannot be told from another one")
     train, test = split(graphs, 0.25, args.seed, words)
-    for part, batch in (("train", train), ("test", test)):
-        save_batch(args.out / f"{part}.npz", batch, CLASSES)
-    save_examples(args.out, train, CLASSES)
+    save_sets(args.out, train, test, CLASSES)
     for name, present in concepts(train).items():
         save_concept(args.out, name, train, present, CLASSES)
     options = {"features": train.x.shape[2], "classes": len(CLASSES)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
-from common import arguments, restored, save_batch, save_concept, save_examples, train_network, whole
+from common import arguments, restored, save_concept, save_sets, train_network, whole
 from torch import Tensor
 
 from holdfast import Model
@@ -100,8 +100,7 @@ def main() -> None:
     sets: dict[str, Batch] = {}
     for part, n in (("train", 3000), ("test", 500)):
         sets[part] = whole(open_data(solids(n, 2 * args.seed + (part == "test")), length=MOST))
-        save_batch(args.out / f"{part}.npz", sets[part], CLASSES)
-    save_examples(args.out, sets["train"], CLASSES)
+    save_sets(args.out, sets["train"], sets["test"], CLASSES)
     for name, present in concepts(sets["train"]).items():
         save_concept(args.out, name, sets["train"], present, CLASSES)
     options = {"features": 3, "classes": len(CLASSES)}

@@ -6,7 +6,7 @@ A tenth of the training sentences chooses the epoch to stop at.
 from __future__ import annotations
 
 import torch
-from common import arguments, place, restored, save_batch, save_concept, save_examples, split, train_network, whole
+from common import arguments, place, restored, save_concept, save_sets, split, train_network, whole
 
 from holdfast import Model
 from holdfast.data import Vocabulary, open_data
@@ -19,7 +19,7 @@ LENGTH = 64
 CONCEPTS = {
     "negation": "not n't no never nothing without neither nor",
     "praise": "good great best funny love beautiful perfect brilliant wonderful charming enjoyable",
-    "people": "he she his her actor actress director cast performance performances",
+    "complaint": "bad worst dull boring mess silly tired awful lacks predictable flat stupid fails",
 }
 """A concept is present where a sentence has one of its words."""
 
@@ -50,11 +50,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     known.save(args.out / "vocabulary.json")
     sets = {part: whole(open_data(file, vocabulary=known, length=LENGTH)) for part, file in files.items()}
-    for part, batch in sets.items():
-        save_batch(args.out / f"{part}.npz", batch, CLASSES)
     options = {"size": len(known), "classes": len(CLASSES)}
     train, validation = split(sets["train"], 0.1, args.seed)
-    save_examples(args.out, train, CLASSES)
+    save_sets(args.out, train, sets["test"], CLASSES)
     for name, present in concepts(train, known).items():
         save_concept(args.out, name, train, present, CLASSES)
     both = (train, sets["test"], CLASSES)

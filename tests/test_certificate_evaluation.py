@@ -9,7 +9,7 @@ import torch
 import holdfast
 from holdfast import Batch, Certificate, Model, Stability, UserError
 from holdfast.certificates.flips import TRIALS, find_flip
-from holdfast.evaluations.certificate import EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.evaluations.certificate import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.features import Patches, Pixels, Superpixels, count
 from holdfast.table import KEY, read_exhibits
 from small import model, pictures
@@ -132,13 +132,13 @@ def test_exhibits_really_flip():
     axis = Certificate(radii=(1,), features=Patches(8), fraction=0.2)
     done = holdfast.evaluate(subject, Batch(ids, images, label=labels), ["saliency", "random"], axis)
     shown = {(e.explainer, e.sample, e.condition): e for e in read_exhibits(done.path) if e.evaluation == "certificate"}
-    assert len(shown) == 2 * 5 * 3
+    assert len(shown) == 2 * EXAMPLES * 3
     batch = Batch(ids, images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
     flipped = 0
     for name, explainer in (("saliency", holdfast.Saliency()), ("random", holdfast.RandomMap())):
         mask = holdfast.masks.select(explainer(subject, batch, target, 0), batch, Patches(8), fraction=0.2, seed=0)
-        for i, sample in enumerate(ids):
+        for i, sample in enumerate(ids[:EXAMPLES]):
             flip, alpha = shown[name, sample, FLIP], shown[name, sample, EXPLANATION]
             grid = mask[i].reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
             seen = subject.logits(subject.inputs(batch)[i : i + 1] * grid)
@@ -156,7 +156,7 @@ def test_exhibits_really_flip():
             after = subject.logits(subject.inputs(batch)[i : i + 1] * both).softmax(1)[0]
             assert int(after.argmax()) != int(seen.argmax())
             assert flip.note == f"{subject.class_name(int(after.argmax()))} ({100 * float(after.max()):.0f} %)"
-    assert flipped >= 3
+    assert flipped >= 2
 
 
 def test_the_search_for_a_flip_keeps_to_its_budget_and_finds_the_smallest_of_a_sum():

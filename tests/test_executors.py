@@ -118,6 +118,7 @@ def whole(study, tmp_path_factory) -> holdfast.Run:
 # --- the same table from all --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path):
     code, text, error = main("run", study, "--allow-code", "--workers", 2, "--out", tmp_path / "run")
     assert code == 0 and error == "" and "report.html" in text
@@ -132,6 +133,7 @@ def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path
     assert before == {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
 
 
+@pytest.mark.slow
 def test_workers_of_a_call_give_the_same_table(tmp_path):
     given = (linear(), pictures(5)[0], ["saliency", "random"], Stability(perturbations="jpeg", k=50))
     alone = holdfast.evaluate(*given, tmp_path / "one", shard_size=2)
@@ -140,6 +142,7 @@ def test_workers_of_a_call_give_the_same_table(tmp_path):
     assert run.manifest["sessions"][0]["workers"]["count"] == 2
 
 
+@pytest.mark.slow
 def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, whole, tmp_path):
     for i in (1, 2):
         code, text, error = main("run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / "shared")
@@ -177,6 +180,7 @@ def test_the_tasks_of_an_array_may_start_at_once_in_one_directory(study, whole, 
 # --- workers that are lost, and mistakes in them ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_missing(tmp_path, caplog):
     honest = execute(plan_with(Treacherous("", "")), tmp_path / "honest", "test")
     plan = plan_with(Treacherous(str(tmp_path / "marker"), "kill"))
@@ -186,6 +190,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_missing(tmp_path, ca
     assert "is lost: it was ended by signal 9" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_shard_that_kills_every_worker_is_given_up(tmp_path):
     plan = plan_with(Treacherous("", "kill", once=False), shard_size=8)
     with pytest.raises(WorkerError, match=r"shard 0 of shapes on linear lost 3 workers.*signal 9.*is kept"):

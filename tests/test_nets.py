@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import random
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +29,6 @@ from holdfast.nets import (
     fit,
     seeded,
 )
-from holdfast.study import read_study
 from holdfast.types import Batch
 from holdfast.zoo import load_model
 
@@ -236,7 +234,7 @@ def test_a_script_writes_what_a_study_reads(points: ModuleType, tmp_path: Path) 
         out / "deepset", DeepSet, options, train, test, points.CLASSES, epochs=7, lr=1e-3, seed=0
     )
     assert summary["test"]["n"] == 20 and summary["test"]["low"] <= summary["test"]["accuracy"]
-    assert len(summary["rates"]) == len(summary["checkpoints"]) == 5
+    assert len(summary["rates"]) == len(summary["checkpoints"]) == 3
     model = load_model(f"python:{STUDIES / 'train_points.py'}:model", allow_code=True)
     opened = open_data(out / "test.npz")
     back = opened.load(range(20)).batch
@@ -269,13 +267,3 @@ def test_a_split_keeps_copies_together(points: ModuleType) -> None:
     train, test = common.split(given, 0.25, seed=0, alike=[i // 4 for i in range(200)])
     assert len(train) + len(test) == 200 and 20 < len(test) < 80
     assert not {int(i) // 4 for i in train.ids} & {int(i) // 4 for i in test.ids}
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
-def test_study_files_are_valid(name: str, tmp_path: Path) -> None:
-    shutil.copytree(STUDIES, tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__"))
-    data = tmp_path / "runs" / "studies" / name
-    data.mkdir(parents=True)
-    np.savez(data / "test.npz", x=np.zeros((1, 1)))
-    study = read_study(tmp_path / "studies" / f"{name}.yaml")
-    assert list(study.evaluations) == ["symmetry"] and "integrated_gradients(steps=16)" in study.explainers

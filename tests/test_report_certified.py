@@ -14,7 +14,8 @@ from holdfast.cubes import arrange
 from holdfast.evaluations.certificate import EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.evaluations.smoothing import Smoothing
 from holdfast.features import Patches
-from holdfast.report import certified, smoothed
+from holdfast.report.certificates import rates as certified
+from holdfast.report.certificates import smoothing as smoothed
 from holdfast.report.parts import Axis, Panel
 from holdfast.statistics import wilson
 from holdfast.table import Shown, read_exhibits

@@ -15,13 +15,14 @@ import holdfast
 from holdfast import statistics
 from holdfast.cubes import arrange
 from holdfast.evaluations.symmetry import Symmetry
-from holdfast.report import axes, build_report, symmetric
+from holdfast.report import axes, build_report
 from holdfast.report.charts import Chart, label
-from holdfast.report.flowchart import flow_chart
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetric_panels import failures, layer_table, shown_pairs
-from holdfast.report.symmetric_relations import MOST_DOTS, correlation
-from holdfast.report.symmetric_scores import Symmetries, layer_verdicts, symmetries
+from holdfast.report.symmetry import parts as symmetric
+from holdfast.report.symmetry.flowchart import flow_chart
+from holdfast.report.symmetry.panels import failures, layer_table, shown_pairs
+from holdfast.report.symmetry.relations import MOST_DOTS, correlation
+from holdfast.report.symmetry.scores import Symmetries, layer_verdicts, symmetries
 from holdfast.table import Shown
 from holdfast.types import parameters
 from small import model, pictures

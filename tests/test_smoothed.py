@@ -91,6 +91,8 @@ SMALL = {
     "lime": {"samples": 20, "features": {"patches": {"size": 8}}},
     "kernel_shap": {"samples": 40, "features": {"patches": {"size": 8}}},
     "occlusion": {"window": 16, "stride": 16},
+    "feature_ablation": {"features": {"patches": {"size": 16}}},
+    "feature_permutation": {"features": {"patches": {"size": 16}}},
     "rise": {"samples": 10, "grid": 4},
     "smoothgrad": {"samples": 2},
     "smoothgrad_squared": {"samples": 2},
@@ -98,7 +100,10 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPLAINERS) - {"grad_cam"}))
+FEATURES = {name for name, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature"}
+
+
+@pytest.mark.parametrize("name", sorted(FEATURES - {"grad_cam"}))
 def test_every_explainer_runs_on_it(name: str) -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(2)
     target = model.logits(model.inputs(batch)).argmax(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,12 +24,14 @@ def calibrate(score: Array, chance: Array) -> Array:
     return np.asarray(np.divide(score - chance, room, out=np.full(np.shape(score), np.nan), where=np.abs(room) > 1e-9))
 
 
+@lru_cache(maxsize=1)
 def bootstrap_counts(n: int, resamples: int, seed: int) -> NDArray[np.float32]:
     """How often each of n samples is drawn in each of the bootstrap draws, (resamples, n)."""
     generator = np.random.default_rng(seed)
     counts = np.empty((resamples, n), dtype=np.float32)
     for row in counts:  # one draw at a time: n indices instead of resamples × n
         row[:] = np.bincount(generator.integers(0, n, n), minlength=n)
+    counts.flags.writeable = False  # it is shared between the callers
     return counts
 
 

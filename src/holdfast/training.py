@@ -29,7 +29,8 @@ class ImageTrainer:
 
     >>> x, y = torch.rand(40, 1, 6, 6), torch.arange(40) % 2
     >>> x[y == 1] += 1
-    >>> net = ImageTrainer(lambda: small_net(1, 2), epochs=8, augment=False)(TensorDataset(x, y), seed=0)
+    >>> trainer = ImageTrainer(lambda: small_net(1, 2), epochs=8, batch_size=8, augment=False)
+    >>> net = trainer(TensorDataset(x, y), seed=0)
     >>> accuracy(net, x, y, batch_size=40) > 0.9
     True
     """
@@ -91,7 +92,7 @@ class ImageTrainer:
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             score = accuracy(net, x[watch], y[watch], self.batch_size)
-            if score > best:
+            if score >= best:  # of equal epochs the later one, whose rate was lower
                 best, chosen = score, copy.deepcopy(net.state_dict())
         net.load_state_dict(chosen)
         return net.eval()

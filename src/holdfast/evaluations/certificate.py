@@ -24,6 +24,8 @@ from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subjec
 
 INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"
 """Conditions of the exhibits: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
+EXAMPLES = 2
+"""How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 
@@ -123,7 +125,8 @@ class Certificate:
 
     def _exhibits(self, subject: Subject, chosen: Explanations, explainer: str) -> Iterator[Exhibit]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, where they are pictures."""
-        shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in subject.showcase]
+        wanted = sorted(subject.showcase)[:EXAMPLES]
+        shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in wanted]
         if not shown or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
             return
         model, batch, mask = subject.model, chosen.batch[shown], chosen.mask[shown]

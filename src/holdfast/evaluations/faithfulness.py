@@ -72,10 +72,10 @@ class Column:
         full = torch.full(self.status.shape, torch.nan, dtype=torch.float64)
         full[self.rows] = value.double().cpu()
         status, why = self.status.clone(), list(self.why)
-        for at, i in enumerate(self.rows.tolist()):
-            if not bool(torch.isfinite(full[i])):
-                full[i], status[i] = torch.nan, UNDEFINED
-                why[i] = missing if isinstance(missing, str) else missing[at]
+        for at in (~torch.isfinite(full[self.rows])).nonzero().flatten().tolist():
+            i = int(self.rows[at])
+            full[i], status[i] = torch.nan, UNDEFINED
+            why[i] = missing if isinstance(missing, str) else missing[at]
         return Scores(self.explainer, measure, condition, level, full, status, tuple(why))
 
 

@@ -10,10 +10,14 @@ from typing import Any
 import pandas as pd
 
 from holdfast.cubes import Cube
-from holdfast.report import certified, faithful, smoothed, symmetric, symmetric_words
-from holdfast.report.certified_words import certificate_lead, smoothing_lead
+from holdfast.report.certificates import rates as certified
+from holdfast.report.certificates import smoothing as smoothed
+from holdfast.report.certificates.words import certificate_lead, smoothing_lead
 from holdfast.report.charts import Chart
+from holdfast.report.faithfulness import parts as faithful
 from holdfast.report.parts import Axis, Panel
+from holdfast.report.symmetry import parts as symmetric
+from holdfast.report.symmetry import words as symmetric_words
 from holdfast.table import Shown
 
 TITLES = {"certificate": "Certificates", "smoothing": "Smoothing", "symmetry": "Symmetry"}
@@ -100,3 +104,8 @@ def related_rows(table: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
     again = re.compile(re.escape(model) + r", retrained \d+")
     models = [name for name in table["model"].unique() if name == model or again.fullmatch(str(name))]
     return table[(table["dataset"] == dataset) & table["model"].isin(models)]
+
+
+def base_model(cube: Cube) -> str:
+    """The model that a cube is about: of a network that was trained in its place, the one it stands for."""
+    return re.sub(r", retrained \d+$", "", cube.model)

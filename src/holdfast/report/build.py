@@ -19,12 +19,13 @@ from holdfast import statistics
 from holdfast.cubes import Cube, arrange
 from holdfast.perturbations import title
 from holdfast.report import verdict as words
-from holdfast.report.axes import AxisSection, axis_sections
+from holdfast.report.axes import AxisSection, axis_sections, base_model
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
 from holdfast.report.gallery import Gallery, gallery
 from holdfast.report.severity import severity_charts
 from holdfast.table import Shown
 
+UNTESTED = "Stability was not tested."
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
 MOST_TESTS = 150
 FINGERPRINT = 12
@@ -83,10 +84,7 @@ def build_report(
     sections = [_section(f"s{i}", f, table, samples, shown, about) for i, f in enumerate(found)]
     others = [cube for cube in cubes if "fass" not in cube.values]
     sections += _silent_sections(sections, samples, others)
-    sections = [
-        replace(s, axes=axis_sections(s.key, (s.dataset, s.model), others, table, samples, shown, about))
-        for s in sections
-    ]
+    sections = [_with_axes(s, others, table, samples, shown, about) for s in sections]
     study = about.get("study") or {}
     context = {
         "manifest": about,
@@ -184,19 +182,35 @@ def _section(
     )
 
 
+def _with_axes(
+    section: Section,
+    cubes: list[Cube],
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    shown: list[Shown],
+    manifest: dict[str, Any],
+) -> Section:
+    """The section with its other axes, whose first sentences join the verdict at the top."""
+    axes = axis_sections(section.key, (section.dataset, section.model), cubes, table, samples, shown, manifest)
+    said = [f"{axis.title}: {axis.lead[0]}" for axis in axes if axis.lead]
+    verdict = [*said, *section.verdict] if said and section.verdict == [UNTESTED] else [*section.verdict, *said]
+    return replace(section, axes=axes, verdict=verdict)
+
+
 def _silent_sections(sections: list[Section], samples: pd.DataFrame, others: list[Cube]) -> list[Section]:
     """Datasets and models that were asked for but gave no stability score at all."""
     seen = {(s.dataset, s.model) for s in sections}
     silent: list[Section] = []
-    for dataset, model in dict.fromkeys(zip(samples["dataset"], samples["model"], strict=True)):
+    asked = [*zip(samples["dataset"], samples["model"], strict=True), *((c.dataset, base_model(c)) for c in others)]
+    for dataset, model in dict.fromkeys(asked):
         if (dataset, model) in seen:
             continue
         unread = words.unreadable(samples, dataset, model)
         items = [f"{name}: {error}" for name, error in zip(unread["sample"], unread["error"], strict=True)]
         limits = [words.Caution("Unreadable files", f"{len(unread)} could not be read.", items)] if items else []
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        judged = any((cube.dataset, cube.model) == (dataset, model) for cube in others)
-        said = ["Stability was not tested." if judged else "Nothing can be concluded: no pair was attempted."]
+        judged = any((cube.dataset, base_model(cube)) == (dataset, model) for cube in others)
+        said = [UNTESTED if judged else "Nothing can be concluded: no pair was attempted."]
         empty = Gallery({}, [], {}, 0)
         key, read = f"s{len(sections) + len(silent)}", len(own) - len(unread)
         silent.append(

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.cubes import arrange
-from holdfast.report.axes import axis_sections
+from holdfast.report.axes import axis_sections, base_model
 from holdfast.report.verdict import Findings, cautions, findings, number, records, verdict, with_interval
 
 WIDTH = 110
@@ -26,7 +26,7 @@ def text_summary(table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str,
     stable = {(found.dataset, found.model): found for found in findings(cubes)}
     others = [cube for cube in cubes if "fass" not in cube.values]
     blocks = []
-    for dataset, model in dict.fromkeys([*stable, *((c.dataset, c.model) for c in others)]):
+    for dataset, model in dict.fromkeys([*stable, *((c.dataset, base_model(c)) for c in others)]):
         found = stable.get((dataset, model))
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         read = int((own["error"].fillna("") == "").sum()) if len(own) else 0

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from holdfast import statistics
 from holdfast.cubes import Cube, arrange
 from holdfast.report.charts import CONTROL, Chart, blank_figure, curve_styles
-from holdfast.report.faithful_curves import add_curve, lay_out
-from holdfast.report.faithful_scores import LEAKAGE, RANDOM, RETRAINING, primary_first
+from holdfast.report.faithfulness.curves import add_curve, lay_out
+from holdfast.report.faithfulness.scores import LEAKAGE, RANDOM, RETRAINING, explainer_order, primary_first
 from holdfast.report.parts import Axis, Panel
 
 PANELS = {"morf": "ROAR: most relevant gone, should be low", "lerf": "KAR: least relevant gone, should be high"}
@@ -46,7 +46,9 @@ def retraining_chart(axis: Axis) -> Chart | None:
     if cells.empty:
         return None
     imputers = primary_first(dict.fromkeys(cells["condition"].str.rsplit(" ", n=1).str[0]))
-    views = [(imputer, figure) for imputer in imputers if (figure := _figure(cells, imputer, cube.explainers))]
+    order = list(dict.fromkeys([*explainer_order(axis.cube), *cube.explainers]))  # colours as in the other charts
+    drawn = [(imputer, _figure(cells, imputer, order)) for imputer in imputers]
+    views = [(imputer, figure) for imputer, figure in drawn if figure is not None]
     if not views:
         return None
     repeats = axis.related.loc[axis.related["evaluation"] == RETRAINING, "model"].nunique()
@@ -77,7 +79,7 @@ def _figure(cells: pd.DataFrame, imputer: str, explainers: list[str]) -> go.Figu
 
 
 def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
-    """Seconds that the finished sessions of a run spent on an evaluation; NaN where none says so.
+    """Seconds that the sessions of a run spent on an evaluation; NaN where none says so.
 
     >>> seconds_spent({"sessions": [{"durations": {"road": 3.0}}, {}, {"durations": {"road": 1.0}}]}, "road")
     4.0
@@ -116,8 +118,8 @@ def cost_panel(axis: Axis) -> Panel | None:
         )
         caption += "other metric of this evaluation. "
     if (axis.related["evaluation"] == LEAKAGE).any():
-        caption += "The time of retraining includes the probes of the leak. "
-    caption += "Seconds of the finished sessions of the whole run, on the machine that ran them."
+        caption += "The probes of the leak are not counted. "
+    caption += "Seconds of all sessions of the run, on the machine that ran them."
     return Panel("cost", "What retraining costs", caption, table)
 
 

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from holdfast import statistics
 from holdfast.cubes import Array, Cube
 from holdfast.report.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
-from holdfast.report.faithful_scores import BY_MEASURE, METRICS, Line, Metric, lines, standings
+from holdfast.report.faithfulness.scores import BY_MEASURE, METRICS, Line, Metric, explainer_order, lines, standings
 from holdfast.report.verdict import listing, number, records, with_interval
 
 WIDTH, HEIGHT = 560, 360
@@ -43,7 +43,7 @@ def frontier_chart(stability: Cube, faithfulness: Cube) -> Chart | None:
         points = frontier_points(stability, faithfulness, metric, line)
         if (~points["control"]).sum() < 2:
             continue
-        views.append((line.name, frontier_figure(points, metric)))
+        views.append((line.name, frontier_figure(points, metric, explainer_order(faithfulness))))
         if not said:
             said, alt = _in_words(points, line), _alt(points, metric)
     if not views:
@@ -76,12 +76,12 @@ def frontier_points(stability: Cube, faithfulness: Cube, metric: Metric, line: L
     return points.assign(frontier=leads)
 
 
-def frontier_figure(points: pd.DataFrame, metric: Metric) -> go.Figure:
-    """The points with bars both ways, their names, and the frontier as steps."""
+def frontier_figure(points: pd.DataFrame, metric: Metric, order: list[str]) -> go.Figure:
+    """The points with bars both ways, their names, and the frontier as steps; colours go by `order`."""
     figure = blank_figure("stability, calibrated", f"{metric.title}, {metric.better}")
     spans = {axis: _span(points, axis) for axis in ("x", "y")}
     _add_frontier(figure, points, spans, metric)
-    styles = curve_styles(points["explainer"])
+    styles = curve_styles(order)
     labelled = len(points) <= LABELLED
     where = _label_places(points, spans) if labelled else ["top center"] * len(points)
     for r, position in zip(records(points), where, strict=True):

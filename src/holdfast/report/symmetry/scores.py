@@ -50,8 +50,8 @@ class Symmetries:
     `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
     model_agreement, max_sensitivity, status, reason. `means` has a row per explainer that was asked for, kinds in
     order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high, chance,
-    over_chance (the lower end of the interval of the score less chance), floor, error (the median over samples of half the Monte-Carlo
-    interval). `whole` says that every element of the group was tried.
+    over_chance (the lower end of the interval of the score less chance), floor, error (the median over samples of half
+    the Monte-Carlo interval). `whole` says that every element of the group was tried.
     """
 
     title: str
@@ -159,9 +159,7 @@ def _means(axis: Axis, scores: pd.DataFrame, counts: NDArray[np.float32]) -> pd.
         centre = (float(mean_of_finite(part)) for part in (chance, floor))
         found.append((*who, *counted, *centre, over.low, half))
     columns = ["explainer", "kind", "measure", "control", "n", "attempted", "mean", "mean_low", "mean_high"]
-    frame = pd.DataFrame.from_records(
-        found, columns=[*columns, "chance", "floor", "over_chance", "error"]
-    )
+    frame = pd.DataFrame.from_records(found, columns=[*columns, "chance", "floor", "over_chance", "error"])
     place = frame["kind"].map({kind: i for i, kind in enumerate(KINDS)})
     order = frame.assign(place=place, worst=-frame["mean"]).sort_values(["place", "worst"], kind="stable").index
     return frame.loc[order].reset_index(drop=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.cubes import Cube
-from holdfast.report import faithful_scores as scores
 from holdfast.report.charts import CONTROL, Chart, blank_figure, curve_styles, label, rounded
-from holdfast.report.faithful_scores import RANDOM, faint
+from holdfast.report.faithfulness import scores
+from holdfast.report.faithfulness.scores import RANDOM, faint
 from holdfast.report.parts import Axis
 from holdfast.report.verdict import number, records, with_interval
 from holdfast.resampling import mean_of_finite
@@ -102,7 +103,7 @@ def add_curve(
             fillcolor=faint(colour, 0.06 if colour == CONTROL else 0.1),
             line={"width": 0},
             mode="lines",
-            legendgroup=name,
+            legendgroup=label(name, 60),
             showlegend=False,
             hoverinfo="skip",
         )
@@ -111,7 +112,7 @@ def add_curve(
         y=rounded(rows["mean"]),
         yaxis=yaxis,
         name=label(name, 60),
-        legendgroup=name,
+        legendgroup=label(name, 60),
         showlegend=yaxis == "y",
         mode="lines+markers" if symbol else "lines",
         line={"color": colour, "width": 2, "dash": dash},
@@ -126,13 +127,13 @@ def add_curve(
 
 def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     """level, mean, low, high of the random order, which is drawn once per sample and stored under every explainer."""
-    found = []
-    for i, (condition, level) in enumerate(cube.conditions):
-        if condition == f"{imputer} random":
-            values = scores.once(cube.values[readout][:, i])[None]
-            mean = float(mean_of_finite(values)[0])
-            found.append((level, mean, *(float(edge[0]) for edge in scores.interval(values))))
-    frame = pd.DataFrame.from_records(found, columns=["level", "mean", "low", "high"])
+    places = [i for i, (condition, _) in enumerate(cube.conditions) if condition == f"{imputer} random"]
+    columns = ["level", "mean", "low", "high"]
+    if not places:
+        return pd.DataFrame(columns=columns)
+    values = np.stack([scores.once(cube.values[readout][:, i]) for i in places])
+    found = ([cube.conditions[i][1] for i in places], mean_of_finite(values), *scores.interval(values))
+    frame = pd.DataFrame(dict(zip(columns, found, strict=True)))
     return frame[frame["mean"].notna()]
 
 

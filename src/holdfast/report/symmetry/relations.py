@@ -15,8 +15,8 @@ from scipy import stats
 from holdfast.cubes import Array
 from holdfast.report.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.report.parts import Axis
-from holdfast.report.symmetric_scores import INVARIANT, SCORES, Symmetries, symmetries
-from holdfast.report.symmetric_words import score
+from holdfast.report.symmetry.scores import INVARIANT, SCORES, Symmetries, symmetries
+from holdfast.report.symmetry.words import score
 from holdfast.report.verdict import number, records
 
 MOST_DOTS = 400

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from holdfast.consistency import FEWEST, consistency
 from holdfast.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from holdfast.report.charts import PALETTE, Chart, blank_figure, label, rounded
-from holdfast.report.faithful_scores import LEAKAGE, RETRAINING, primary_first
+from holdfast.report.faithfulness.scores import LEAKAGE, RETRAINING, primary_first
 from holdfast.report.parts import Axis, Panel
 from holdfast.report.verdict import LISTED, listing, number, records, with_interval
 

@@ -10,15 +10,15 @@ import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.cubes import Cube, arrange
-from holdfast.report import faithful_scores as scores
 from holdfast.report.charts import CONTROL, PALETTE, Chart, blank_figure, error_bars, label, rounded
-from holdfast.report.faithful_checks import consistency_chart, leakage_charts
-from holdfast.report.faithful_curves import curve_chart
-from holdfast.report.faithful_retraining import cost_panel, retrained_cubes, retraining_chart
-from holdfast.report.faithful_scores import BY_MEASURE, LEAKAGE, RANDOM, RETRAINING, Metric
-from holdfast.report.faithful_strip import strip
-from holdfast.report.faithful_words import lead
-from holdfast.report.frontier import frontier_chart
+from holdfast.report.faithfulness import scores
+from holdfast.report.faithfulness.checks import consistency_chart, leakage_charts
+from holdfast.report.faithfulness.curves import curve_chart
+from holdfast.report.faithfulness.frontier import frontier_chart
+from holdfast.report.faithfulness.retraining import cost_panel, retrained_cubes, retraining_chart
+from holdfast.report.faithfulness.scores import BY_MEASURE, LEAKAGE, RANDOM, RETRAINING, Metric
+from holdfast.report.faithfulness.strip import strip
+from holdfast.report.faithfulness.words import lead
 from holdfast.report.parts import Axis, Panel
 from holdfast.report.verdict import number, records, with_interval
 from holdfast.resampling import mean_of_finite
@@ -84,10 +84,13 @@ def other_metrics_chart(cube: Cube) -> Chart | None:
         "higher is better, 0 is chance",
         "Sens.-n": "the same over sets of one size, higher is better",
         "Infidelity": "the mean squared gap between the two after the best scaling, lower is better",
-        "Unscaled": "the same gap without scaling, lower is better; it means something only for maps in the unit of "
-        "the logit",
+        "Unscaled": "infidelity, the mean squared gap between what a map gives to random sets and what removing them "
+        "does, without scaling, lower is better; it only says something of maps in the unit of the logit",
     }
     said = " ".join(f"{name}: {meanings[name]}." for name, _ in views)
+    if "infidelity" in cube.values and "Unscaled" not in dict(views):
+        said += " Infidelity without scaling, which only says something of maps in the unit of the logit, is among all "
+        said += "numbers."
     return _metric_chart("masks", "Superpixels and random masks", f"{said} {_READ_DOTS}", views, cube)
 
 
@@ -128,7 +131,7 @@ def metric_figure(cube: Cube, metric: Metric) -> go.Figure:
                 error_x=error_bars(part["mean"], part["low"], part["high"], colour),
                 mode="markers",
                 name=kind if len(found) == 1 else label(line.name + (", control" if control else ""), 60),
-                legendgroup=line.name,
+                legendgroup=label(line.name, 60),
                 showlegend=legend,
                 marker={
                     "color": colour,

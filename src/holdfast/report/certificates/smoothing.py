@@ -9,7 +9,7 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.cubes import Cube
-from holdfast.report.certified import ADDED_AT_MOST, NOT_MONOTONE, mean_passes, rate_figure
+from holdfast.report.certificates.rates import ADDED_AT_MOST, NOT_MONOTONE, mean_passes, rate_figure
 from holdfast.report.charts import PALETTE, SYMBOLS, Chart, blank_figure, error_bars, rounded
 from holdfast.report.parts import Axis, Panel
 from holdfast.report.verdict import records

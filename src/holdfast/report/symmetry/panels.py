@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from holdfast.report.gallery import draw_map, photo, prediction
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetric_scores import TOLERANCE, Symmetries, layer_verdicts
+from holdfast.report.symmetry.scores import TOLERANCE, Symmetries, layer_verdicts
 from holdfast.report.verdict import number, records
 from holdfast.table import Shown
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.report.certificates.smoothing import accuracy
 from holdfast.report.parts import Axis
-from holdfast.report.smoothed import accuracy
 from holdfast.report.verdict import listing, number, records, with_interval
 
 
@@ -68,8 +68,8 @@ def smoothing_lead(axis: Axis) -> list[str]:
 
 
 def _share(row: object) -> str:
-    values = (100 * float(getattr(row, name)) for name in ("share", "low", "high"))
-    return f"{with_interval(*values, 0)} %"
+    share, low, high = (100 * float(getattr(row, name)) for name in ("share", "low", "high"))
+    return f"{with_interval(share, low, high, 0)} %"
 
 
 def _bound(axis: Axis, explainer: str, radius: float) -> float | None:

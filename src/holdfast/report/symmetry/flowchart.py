@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from holdfast.evaluations.symmetry import SYMMETRISED
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetric_scores import HIGH, INVARIANT, SCORES, Symmetries, explainer_settings, layer_verdicts
-from holdfast.report.symmetric_words import score
+from holdfast.report.symmetry.scores import HIGH, INVARIANT, SCORES, Symmetries, explainer_settings, layer_verdicts
+from holdfast.report.symmetry.words import score
 from holdfast.report.verdict import listing, number, records, with_interval
 
 LOSS_BASED = ("influence", "tracin")

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from holdfast.report.parts import Axis
-from holdfast.report.symmetric_scores import HIGH, INVARIANT, Symmetries, paired_tests, symmetries
+from holdfast.report.symmetry.scores import HIGH, INVARIANT, Symmetries, paired_tests, symmetries
 from holdfast.report.verdict import FEW_SAMPLES, LISTED, above, listing, number, records, with_interval
 
 _BEST = {"equivariance": "moves with the input best", "invariance": "changes least under the group"}

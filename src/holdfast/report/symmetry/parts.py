@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 from holdfast import statistics
 from holdfast.evaluations.symmetry import SYMMETRISED
 from holdfast.report.charts import CONTROL, PALETTE, Chart, blank_figure, curve_styles, error_bars, label, rounded
-from holdfast.report.flowchart import flow_chart
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetric_panels import failures, layer_table
-from holdfast.report.symmetric_relations import (
+from holdfast.report.symmetry.flowchart import flow_chart
+from holdfast.report.symmetry.panels import failures, layer_table
+from holdfast.report.symmetry.relations import (
     GUIDE,
     across_models,
     dots,
@@ -23,8 +23,8 @@ from holdfast.report.symmetric_relations import (
     sensitivity_chart,
     thinned,
 )
-from holdfast.report.symmetric_scores import KINDS, SCORES, Symmetries, symmetries
-from holdfast.report.symmetric_words import lead, score
+from holdfast.report.symmetry.scores import KINDS, SCORES, Symmetries, symmetries
+from holdfast.report.symmetry.words import lead, score
 from holdfast.report.verdict import number, records
 
 __all__ = ["across_models", "box_chart", "lead", "parts", "repair_chart", "repaired"]

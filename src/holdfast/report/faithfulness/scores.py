@@ -38,12 +38,12 @@ class Metric:
 
 METRICS = (
     Metric("road", "ROAD", "ROAD", 1, "zero"),
-    Metric("deletion_auc", "Deletion", "area under the MoRF curve", -1, "random"),
-    Metric("insertion_auc", "Insertion", "area under the LeRF curve", 1, "random"),
-    Metric("aopc", "AOPC", "mean drop along MoRF", 1, "random"),
-    Metric("pixel_flipping", "Flipping", "area under the MoRF curve of the logit", -1, "random"),
-    Metric("irof", "IROF", "area over the curve of superpixels", 1, "random"),
-    Metric("faithfulness_correlation", "Correlation", "correlation of mass and drop", 1, "zero"),
+    Metric("deletion_auc", "Deletion", "deletion area", -1, "random"),
+    Metric("insertion_auc", "Insertion", "insertion area", 1, "random"),
+    Metric("aopc", "AOPC", "AOPC", 1, "random"),
+    Metric("pixel_flipping", "Flipping", "pixel flipping", -1, "random"),
+    Metric("irof", "IROF", "IROF", 1, "random"),
+    Metric("faithfulness_correlation", "Correlation", "correlation", 1, "zero"),
     Metric("sensitivity_n", "Sens.-n", "sensitivity-n", 1, "zero"),
     Metric("infidelity_scaled", "Infidelity", "infidelity, scaled", -1, ""),
     Metric("infidelity", "Unscaled", "infidelity, not scaled", -1, ""),
@@ -111,7 +111,7 @@ def standings(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame:
     return rows.sort_values("mean", ascending=metric.sign < 0, kind="stable", ignore_index=True)
 
 
-def tests(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame:
+def comparisons(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame:
     """Paired tests between explainers, differences turned so that more is better."""
     part = cut(cube, [metric.measure], [(line.condition, line.level)])
     turned = replace(part, values={m: metric.sign * v for m, v in part.values.items()})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from holdfast.report import faithful_scores as scores
-from holdfast.report.faithful_checks import leakage_rows
-from holdfast.report.faithful_scores import LEAKAGE, RETRAINING, Line, Metric
+from holdfast.report.faithfulness import scores
+from holdfast.report.faithfulness.checks import leakage_rows
+from holdfast.report.faithfulness.scores import LEAKAGE, RETRAINING, Line, Metric
 from holdfast.report.parts import Axis
 from holdfast.report.verdict import FEW_SAMPLES, LISTED, above, difference, listing, p_value, records, with_interval
 from holdfast.statistics import is_control
@@ -25,7 +25,7 @@ def lead(axis: Axis) -> list[str]:
         return ["Nothing can be concluded: no map led to a score.", *_undefined(axis, None)]
     metric, line = best
     rows = scores.standings(axis.cube, metric, line)
-    tests = scores.tests(axis.cube, metric, line)
+    tests = scores.comparisons(axis.cube, metric, line)
     said = _verdict(axis, metric, line, rows, tests)
     said += _against_random(axis, metric, line) + _controls(rows, tests) + _imputers(axis, metric, rows)
     return [*said, *_leak(axis), *_undefined(axis, metric), *_few(axis), LIMIT]

@@ -1,0 +1,1 @@
+"""The page's section on faithfulness, with the stability–faithfulness frontier."""
