@@ -1,6 +1,26 @@
 """Settings for all tests."""
 
+from __future__ import annotations
+
+import sys
+
+import pytest
 import torch
 
 # Two test processes on two cores wait for each other's threads; small tensors gain nothing from more than one.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def main(monkeypatch, capsys):
+    """`main("ls", "presets")` gives (exit code, standard output, standard error) of the command in this process."""
+    from holdfast import cli  # only for tests that ask for it, so that no other depends on what it imports
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(stop.value.code or 0), shown.out, shown.err
+
+    return call

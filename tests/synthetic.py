@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("
 GEOMETRIC = ("rotation", "translation")
 QUALITY = {"grad_cam": 0.55, "integrated_gradients(steps=16)": 0.3, "lime": 0.02, "sobel": 0.7, "random": 0.0}
 CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}
+Entry = tuple[str, str, str, float, Any]
 
 
 def table(
@@ -64,6 +66,20 @@ def table(
     frame["low"] = frame["high"] = np.nan
     frame["reason"] = frame["status"].map({"ok": "", "flipped": "prediction changed", "undefined": "constant map"})
     return frame
+
+
+def rows_of(entries: Iterable[Entry], evaluation: str = "faithfulness", model: str = "net") -> pd.DataFrame:
+    """Rows from (explainer, measure, condition, level, values); a missing value is undefined."""
+    blocks = []
+    for explainer, measure, condition, level, values in entries:
+        frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
+        frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
+        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
+        frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
+        frame["reason"] = np.where(frame.value.isna(), "constant map", "")
+        blocks.append(frame)
+    rows = pd.concat(blocks, ignore_index=True)
+    return rows.assign(dataset="photos", model=model, evaluation=evaluation, low=np.nan, high=np.nan)
 
 
 def samples(n: int = 40, unreadable: int = 1, dataset: str = "photos", model: str = "mobilenet") -> pd.DataFrame:

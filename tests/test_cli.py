@@ -34,20 +34,6 @@ def write(folder: Path, text: str = STUDY) -> Path:
     return path
 
 
-@pytest.fixture
-def main(monkeypatch, capsys):
-    """`main("ls", "presets")` gives (exit code, standard output, standard error) of the command in this process."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return call
-
-
 def installed(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("holdfast")), *map(str, arguments)]
     if not Path(command[0]).is_file():

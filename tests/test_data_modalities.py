@@ -431,3 +431,16 @@ def test_real_series_text_and_pictures() -> None:
     assert clothes.shape == (1, 28, 28) and labels_of(everything(clothes))[:3] == [9, 2, 1]
     sentences = open_data(REAL / "text" / "stsa.binary.test", vocabulary=Vocabulary(("good",)))
     assert len(sentences) == 1821 and set(labels_of(everything(sentences))) == {0, 1}
+
+
+def test_real_graphs_of_torch_geometric_are_padded_and_keep_their_edges() -> None:
+    pyg = pytest.importorskip("torch_geometric.data", reason="torch_geometric is not installed")
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    first = pyg.Data(x=torch.rand(3, 4), edge_index=edges, y=torch.tensor([1]))
+    second = pyg.Data(x=torch.rand(2, 4), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0]))
+    for source in ([first, second], pyg.Batch.from_data_list([first, second])):
+        batch = open_data(source).load([0, 1]).batch
+        assert batch.x.shape == (2, 3, 4) and batch.label is not None and batch.label.tolist() == [1, 0]
+        assert torch.equal(batch.x[0], first.x) and torch.equal(batch.x[1, :2], second.x)
+        assert batch.aux["mask"].tolist() == [[True] * 3, [True, True, False]]
+        assert batch.aux["adjacency"][0].nonzero().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import holdfast
-from holdfast import Model, Stability, UserError, atomic, cli, manifest, table
+from holdfast import Model, Stability, UserError, atomic, manifest, table
 from holdfast.executors import Processes, WorkerError, pickled
 from holdfast.merging import merge, missing
 from holdfast.run import describe, execute, make_plan
@@ -85,20 +85,6 @@ def assert_same(one: holdfast.Run, other: holdfast.Run) -> None:
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=0, atol=0)
     assert len(table.read_exhibits(one.path)) == len(table.read_exhibits(other.path))
     assert not list(one.path.glob("**/.*.tmp"))
-
-
-@pytest.fixture
-def main(monkeypatch, capsys):
-    """`main("ls", "presets")` gives (exit code, standard output, standard error) of the command in this process."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

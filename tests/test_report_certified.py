@@ -21,24 +21,10 @@ from holdfast.statistics import wilson
 from holdfast.table import Shown, read_exhibits
 from holdfast.types import parameters
 from small import model, pictures
+from synthetic import rows_of
 
 SAMPLES = 10
 NAMES = ("grad_cam", "random")
-
-
-def table(entries, evaluation: str) -> pd.DataFrame:
-    """Rows from (explainer, measure, condition, level, values); a missing value is undefined."""
-    blocks = []
-    for explainer, measure, condition, level, values in entries:
-        frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
-        frame["sample"] = [f"s{i}" for i in range(len(frame))]
-        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
-        frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
-        frame["reason"] = np.where(frame.value.isna(), "for a reason", "")
-        blocks.append(frame)
-    rows = pd.concat(blocks, ignore_index=True)
-    rows["dataset"], rows["model"], rows["evaluation"] = "photos", "net", evaluation
-    return rows.assign(low=np.nan, high=np.nan)
 
 
 def axis(rows: pd.DataFrame, settings=None, exhibits=()) -> Axis:
@@ -62,7 +48,7 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
                 low = [0.93] * (7 if r == 1 else 5) + [0.4] * 2 + [0.89] * (1 if r == 1 else 3)
                 entries += [(explainer, "certified", where, r, low), (explainer, "passes", where, r, [50.0] * 10)]
                 entries += [(explainer, "rate", where, r, [min(1, v + 0.08) for v in low])]
-    return table(entries, "smoothing")
+    return rows_of(entries, "smoothing")
 
 
 def test_guarantees_are_counted_bound_against_bound():
@@ -116,13 +102,13 @@ def test_every_curve_of_rates_has_its_band():
 def test_decisions_and_hard_certificates_have_a_chart():
     answers = [1.0] * 5 + [0.0] * 3 + [np.nan] * 2
     entries = [(e, m, "radius", 3.0, v) for e in NAMES for m, v in (("stable", answers), ("certified", [0.5] * 10))]
-    chart = certified.answer_chart(axis(table(entries, "certificate"), {"threshold": 0.8}))
+    chart = certified.answer_chart(axis(rows_of(entries, "certificate"), {"threshold": 0.8}))
     assert "τ ≥ 0.8" in chart.title and "stayed open" in chart.caption
     assert chart.views[0][1].data[0].y == (0.5,) and chart.views[0][1].data[1].y == (0.7,)
     entries = [(e, m, "radius", 3.0, [1.0] * 10) for e in NAMES for m in ("unflipped", "certified")]
-    chart = certified.answer_chart(axis(table(entries, "certificate"), {"epsilon": 0.2}))
+    chart = certified.answer_chart(axis(rows_of(entries, "certificate"), {"epsilon": 0.2}))
     assert "τ ≥ 0.8" in chart.title and "not hard stability" in chart.caption
-    assert certified.rate_chart(arrange(table(entries, "certificate"))[0]) is None
+    assert certified.rate_chart(arrange(rows_of(entries, "certificate"))[0]) is None
 
 
 def pictured(sample: str, explainer: str, added: int) -> list[Shown]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.report.faithfulness.strip import BUDGET, strip
 from holdfast.report.parts import Axis, Panel
 from holdfast.table import Shown, read_exhibits, read_samples
 from small import model, pictures
+from synthetic import Entry, rows_of
 from test_report import NASTY, Page
 
 FRACTIONS = (0.1, 0.5, 0.9)
@@ -32,21 +33,6 @@ SKILL = {"grad_cam": 0.6, "saliency": 0.35, "lime": 0.3, "random": 0.0}
 IMPUTERS = ("noisy_linear", "zero")
 ONE = ("noisy_linear",)
 N = 24
-Entry = tuple[str, str, str, float, Any]
-
-
-def rows_of(entries: Iterable[Entry], evaluation: str = "faithfulness", model: str = "net") -> pd.DataFrame:
-    """Rows from (explainer, measure, condition, level, values); a missing value is undefined."""
-    blocks = []
-    for explainer, measure, condition, level, values in entries:
-        frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
-        frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
-        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
-        frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
-        frame["reason"] = np.where(frame.value.isna(), "constant map", "")
-        blocks.append(frame)
-    rows = pd.concat(blocks, ignore_index=True)
-    return rows.assign(dataset="photos", model=model, evaluation=evaluation, low=np.nan, high=np.nan)
 
 
 def made_up(

@@ -10,6 +10,7 @@ from captum.metrics import sensitivity_max
 from torch import Tensor, nn
 
 from holdfast import Batch, Model, UserError, rand
+from holdfast.bounds import mean_interval
 from holdfast.explainers import (
     DeepLift,
     GradientShap,
@@ -21,7 +22,7 @@ from holdfast.explainers import (
 )
 from holdfast.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
 from holdfast.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
-from holdfast.orbits import compare, mean_interval, orbit
+from holdfast.orbits import compare, orbit
 from holdfast.similarity import cosine
 from holdfast.symmetry import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
 

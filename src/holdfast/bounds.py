@@ -1,7 +1,8 @@
-"""Guarantees for an unknown rate from a number of agreements, and the radii that smoothing certifies.
+"""Guarantees for an unknown rate or mean from independent draws, and the radii that smoothing certifies.
 
-Everything is about n independent draws of which s agreed, s ~ Binomial(n, τ). `delta` is the probability of a wrong
-statement. Numbers of draws and agreements are integers or tensors of any shape; bounds are float64 tensors.
+A rate τ is seen in n independent draws of which s agreed, s ~ Binomial(n, τ); `mean_interval` takes the draws
+themselves. `delta` is the probability of a wrong statement. Numbers of draws and agreements are integers or tensors of
+any shape; bounds are float64 tensors.
 """
 
 from __future__ import annotations
@@ -93,6 +94,32 @@ def betting(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[Te
 
     best = torch.where(n > 0, s / n.clamp(min=1), 0.5)
     return _edge(torch.zeros_like(best), best, outside), _edge(torch.ones_like(best), best, outside)
+
+
+def mean_interval(values: Tensor, lowest: float, highest: float, delta: float) -> tuple[Tensor, Tensor]:
+    """Bounds (low, high), (B,) each, of the mean of a bounded variable from n independent draws (B, n).
+
+    A gambler bets against a candidate mean m: the capital Π_i (1 + λ_i (u_i − m)) of draws u_i scaled to [0, 1] is a
+    martingale if m is the mean, so it ever reaches 2/delta with probability at most delta/2 (Ville); the bound is
+    where it does. The bets λ_i grow as the variance of the earlier draws falls and are cut at ¾/m. So the interval
+    holds with probability 1 − delta like Hoeffding's, and is much shorter where the draws are alike.
+
+    >>> [round(float(bound), 2) for bound in mean_interval(torch.ones(1, 50), -1.0, 1.0, 0.05)]
+    [0.81, 1.0]
+    """
+    check_share("delta", delta)
+    values = values.double()
+    unit = ((values - lowest) / (highest - lowest)).clamp(0, 1)
+    n = unit.shape[1]
+    count = torch.arange(2, n + 2, dtype=torch.float64, device=unit.device)
+    centre = (0.5 + unit.cumsum(1)) / count
+    variance = (0.25 + (unit - centre).square().cumsum(1)) / count
+    before = torch.cat([torch.full_like(unit[:, :1], 0.25), variance[:, :-1]], 1)
+    bets = (2 * math.log(2 / delta) / (n * before)).sqrt()
+    lost, width = values.isnan().any(1), highest - lowest
+    low = torch.minimum(lowest + width * _largest_beaten(unit, bets, delta), values.mean(1))
+    high = torch.maximum(highest - width * _largest_beaten(1 - unit, bets, delta), values.mean(1))
+    return low.masked_fill(lost, torch.nan), high.masked_fill(lost, torch.nan)
 
 
 def capital(agreed: int | Tensor, draws: int | Tensor, threshold: float, side: Literal["above", "below"]) -> Tensor:
@@ -212,6 +239,17 @@ def _log_beta(a: Tensor, b: Tensor) -> Tensor:
 def _below(first: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, tau: object) -> object:
     """P(s < first)."""
     return np.where(first > 0, special.bdtr(np.maximum(first - 1, 0), n, tau), 0.0)
+
+
+def _largest_beaten(unit: Tensor, bets: Tensor, delta: float) -> Tensor:
+    """The largest mean (B,) against which the capital reached 2/delta, by bisection, erring to the smaller side."""
+    low, high = torch.zeros(len(unit), dtype=torch.float64), torch.ones(len(unit), dtype=torch.float64)
+    for _ in range(50):
+        middle = ((low + high) / 2)[:, None]
+        log_capital = torch.log1p(torch.minimum(bets, 0.75 / middle) * (unit - middle)).cumsum(1).amax(1)
+        won = log_capital >= math.log(2 / delta)
+        low, high = torch.where(won, middle[:, 0], low), torch.where(won, high, middle[:, 0])
+    return low
 
 
 def _edge(outer: Tensor, inner: Tensor, outside: Callable[[Tensor], Tensor]) -> Tensor:

@@ -6,7 +6,6 @@ share every line of the arithmetic.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast import rand, similarity
-from holdfast.bounds import check_share
+from holdfast.bounds import mean_interval
 from holdfast.errors import UserError, unknown
 from holdfast.groups import Group, plan_elements
 from holdfast.types import Batch
@@ -292,43 +291,6 @@ def _estimate(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: floa
     value = each.mean(1)
     low, high = (value, value) if around.exact else mean_interval(each, lowest, 1.0, delta)
     return Estimate(value, low, high, each, around.elements, around.exact, reason)
-
-
-def mean_interval(values: Tensor, lowest: float, highest: float, delta: float) -> tuple[Tensor, Tensor]:
-    """Bounds (low, high), (B,) each, of the mean of a bounded variable from n independent draws (B, n).
-
-    A gambler bets against a candidate mean m: the capital Π_i (1 + λ_i (u_i − m)) of draws u_i scaled to [0, 1] is a
-    martingale if m is the mean, so it ever reaches 2/delta with probability at most delta/2 (Ville); the bound is
-    where it does. The bets λ_i grow as the variance of the earlier draws falls and are cut at ¾/m. So the interval
-    holds with probability 1 − delta like Hoeffding's, and is much shorter where the draws are alike.
-
-    >>> [round(float(bound), 2) for bound in mean_interval(torch.ones(1, 50), -1.0, 1.0, 0.05)]
-    [0.81, 1.0]
-    """
-    check_share("delta", delta)
-    values = values.double()
-    unit = ((values - lowest) / (highest - lowest)).clamp(0, 1)
-    n = unit.shape[1]
-    count = torch.arange(2, n + 2, dtype=torch.float64, device=unit.device)
-    centre = (0.5 + unit.cumsum(1)) / count
-    variance = (0.25 + (unit - centre).square().cumsum(1)) / count
-    before = torch.cat([torch.full_like(unit[:, :1], 0.25), variance[:, :-1]], 1)
-    bets = (2 * math.log(2 / delta) / (n * before)).sqrt()
-    lost, width = values.isnan().any(1), highest - lowest
-    low = torch.minimum(lowest + width * _below(unit, bets, delta), values.mean(1))
-    high = torch.maximum(highest - width * _below(1 - unit, bets, delta), values.mean(1))
-    return low.masked_fill(lost, torch.nan), high.masked_fill(lost, torch.nan)
-
-
-def _below(unit: Tensor, bets: Tensor, delta: float) -> Tensor:
-    """The largest mean (B,) against which the capital reached 2/delta, by bisection, erring to the smaller side."""
-    low, high = torch.zeros(len(unit), dtype=torch.float64), torch.ones(len(unit), dtype=torch.float64)
-    for _ in range(50):
-        middle = ((low + high) / 2)[:, None]
-        capital = torch.log1p(torch.minimum(bets, 0.75 / middle) * (unit - middle)).cumsum(1).amax(1)
-        won = capital >= math.log(2 / delta)
-        low, high = torch.where(won, middle[:, 0], low), torch.where(won, high, middle[:, 0])
-    return low
 
 
 def _relative(found: Tensor, expected: Tensor) -> Tensor:

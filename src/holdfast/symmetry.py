@@ -20,7 +20,9 @@ from holdfast.memory import Workbench
 from holdfast.models import Model
 from holdfast.orbits import (
     Estimate,
+    Explain,
     ModelInvariance,
+    Orbit,
     compare,
     explanation_scores,
     layer_errors,
@@ -87,7 +89,8 @@ def equivariance(
     >>> round(float(found.value), 5), found.exact, found.each.shape
     (1.0, True, torch.Size([1, 8]))
     """
-    return _judge(model, batch, target, explainer, group, n, seed, similarity, delta, moves=True)
+    around = orbit(group, batch.to(model.device), n, seed)
+    return _judge(model, around, target, explainer, seed, similarity, True, delta)
 
 
 def invariance(
@@ -113,34 +116,32 @@ def invariance(
     >>> bool(found.value < 1)
     True
     """
-    return _judge(model, batch, target, explainer, group, n, seed, similarity, delta, moves=False)
+    around = orbit(group, batch.to(model.device), n, seed)
+    return _judge(model, around, target, explainer, seed, similarity, False, delta)
 
 
 def _judge(
     model: Model,
-    batch: Batch,
+    around: Orbit,
     target: Tensor,
     explainer: Explainer,
-    group: Group,
-    n: int,
     seed: int,
     similarity: str,
-    delta: float,
     moves: bool,
+    delta: float,
 ) -> Estimate:
     bench = Workbench(model, model.rows)
-    name = type(explainer).__name__
-
-    def explain(part: Batch, classes: Tensor) -> Tensor:
-        return bench.explain(explainer, name, part, classes, seed)
-
-    around = orbit(group, batch.to(model.device), n, seed)
+    explain = _with_seed(bench, explainer, seed)
     clean = explain(around.batch, target)
     found = explanation_scores(around, explain, clean, target, similarity, moves, delta)
     if not getattr(explainer, "stochastic", True):
         return found
-    again = bench.explain(explainer, name, around.batch, target, seed + 1)
+    again = _with_seed(bench, explainer, seed + 1)(around.batch, target)
     return replace(found, floor=compare(similarity, again, clean))
+
+
+def _with_seed(bench: Workbench, explainer: Explainer, seed: int) -> Explain:
+    return lambda batch, target: bench.explain(explainer, type(explainer).__name__, batch, target, seed)
 
 
 def layer_symmetry(
@@ -196,11 +197,7 @@ def max_sensitivity(
         raise UserError(f"at least one draw is needed, got n={n}")
     if not batch.x.is_floating_point():
         raise UserError(f"max_sensitivity: {NO_BALL}")
-    bench = Workbench(model, model.rows)
-
-    def explain(part: Batch, classes: Tensor) -> Tensor:
-        return bench.explain(explainer, type(explainer).__name__, part, classes, seed)
-
+    explain = _with_seed(Workbench(model, model.rows), explainer, seed)
     batch = batch.to(model.device)
     clean = explain(batch, target)
     return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

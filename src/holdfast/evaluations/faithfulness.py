@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor
 from holdfast import curves, maskbank, sweeps
 from holdfast.curves import Readout
 from holdfast.errors import UserError, unknown
+from holdfast.evaluations.removals import Column, Labelled, Shared, strip
 from holdfast.evaluations.stability import NOT_FINITE, reasons
 from holdfast.features import GroupingField, Pixels, Superpixels, count
 from holdfast.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
@@ -52,45 +51,6 @@ NO_LABEL, NOTHING_LEFT, ONE_SEGMENT = "the sample has no label", "nothing would 
 UNVARIED = "the map or the output does not vary over the masks"
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Labelled = tuple[Tensor, Tensor]
-"""Labels (B, H, W) of features and how many each sample has, (B,)."""
-
-
-@plain_dataclass(frozen=True)
-class Column:
-    """Where the scores of one explainer go: which of the shard's samples have a map, and why the others have none."""
-
-    explainer: str
-    rows: Tensor
-    status: Tensor
-    why: tuple[str, ...]
-
-    def __call__(
-        self, measure: str, condition: str, level: float, value: Tensor, missing: Sequence[str] | str = NOT_FINITE
-    ) -> Scores:
-        """A full column from the values of its rows; a row without a number is undefined, for the reason `missing`."""
-        full = torch.full(self.status.shape, torch.nan, dtype=torch.float64)
-        full[self.rows] = value.double().cpu()
-        status, why = self.status.clone(), list(self.why)
-        for at in (~torch.isfinite(full[self.rows])).nonzero().flatten().tolist():
-            i = int(self.rows[at])
-            full[i], status[i] = torch.nan, UNDEFINED
-            why[i] = missing if isinstance(missing, str) else missing[at]
-        return Scores(self.explainer, measure, condition, level, full, status, tuple(why))
-
-
-@plain_dataclass(frozen=True)
-class Shared:
-    """What does not depend on the explainer, for all samples of the shard."""
-
-    clean: Tensor
-    start: dict[Readout, Tensor]
-    truth: Tensor
-    pixels: Labelled
-    segments: Labelled | None
-    random: dict[str, Tensor]
-    random_irof: Tensor | None
-    bank: tuple[Tensor, maskbank.Bank] | None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -293,7 +253,8 @@ class Faithfulness:
                     for s, fraction in enumerate(self.fractions):
                         yield column(name, f"{label} {order}", fraction, curve[:, s], missing[name])
                 if order == "morf" and imputer is self.imputers[0]:
-                    yield from self._strip(subject, column, ranks, start["probability"], found[order]["probability"])
+                    of_class = (start["probability"], found[order]["probability"])
+                    yield from strip(subject, column, imputer, self.fractions, ranks, *of_class, STRIP)
             for measure, value in curves.summaries(found, self.fractions, start, self.readout).items():
                 if measure.removesuffix("_random") in self.wanted:
                     kind: Readout = self.readout if measure.startswith(("road", "aopc")) else "probability"
@@ -305,26 +266,6 @@ class Faithfulness:
         gone = sweeps.removal_sizes(self.fractions, counts)[:, -1] >= counts
         empty = gone & needs_kept(imputer, (channels, 2, 2))
         return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
-
-    def _strip(
-        self, subject: Subject, column: Column, ranks: Tensor, clean: Tensor, curve: Tensor
-    ) -> Iterator[Exhibit]:
-        """The showcase's images as their most important pixels go, and the probability of their class."""
-        imputer, last = self.imputers[0], len(self.fractions) - 1
-        steps = sorted({int(last * i / (STRIP - 1) + 0.5) for i in range(STRIP)})
-        for at, i in enumerate(column.rows.tolist()):
-            sample, x = subject.batch.ids[i], subject.batch.x[i : i + 1]
-            if sample not in subject.showcase:
-                continue
-            name, place = subject.model.class_name(int(subject.target[i])), f"{label_of(imputer)} morf"
-            yield Exhibit(column.explainer, place, 0.0, sample, x[0], None, f"{name} {float(clean[at]):.2f}")
-            for s in steps:
-                fraction, p = self.fractions[s], float(curve[at, s])
-                if fraction == 0 or not math.isfinite(p):
-                    continue
-                size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
-                picture = imputer(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
-                yield Exhibit(column.explainer, place, fraction, sample, picture, None, f"{name} {p:.2f}")
 
     def _irof(self, subject: Subject, shared: Shared, column: Column, values: Tensor) -> Iterator[Scores]:
         assert shared.segments is not None  # as irof is wanted

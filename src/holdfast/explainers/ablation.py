@@ -14,15 +14,14 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.examples import Examples, examples
+from holdfast.explainers.absence import Fill, ground
 from holdfast.explainers.masking import Readout, beside_channels, changeable, labels, readouts, spread_out
 from holdfast.features import GroupingField, Pixels, count, spatial, spread
-from holdfast.fills import filled
-from holdfast.types import STRICT, Batch, name_of
+from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
     from holdfast.models import Model
 
-Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 Changed = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
 
 
@@ -69,15 +68,7 @@ class FeatureAblation:
         self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
         features: Any = self.features
-        hides = hasattr(features, "hide")
-        inputs = batch.x if hides else model.inputs(batch)
-        if not hides and not inputs.is_floating_point():
-            raise UserError(
-                f"{self.name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
-                "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
-            )
-        segments = labels(features, batch, inputs)
-        fill = inputs if hides else filled(self.fill, model, batch, inputs, segments)
+        hides, inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
         every = torch.arange(int(count(segments).max()), device=inputs.device)
 
         def without(owner: Tensor, feature: Tensor, _: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:

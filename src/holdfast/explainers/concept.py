@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -58,8 +59,72 @@ class Classifier(NamedTuple):
 Fit = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 
 
+class _OfConcepts(ABC):
+    """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
+
+    kind: ClassVar[Literal["concept"]] = "concept"
+    stochastic: ClassVar[bool] = False
+
+    concepts: ConceptsField
+    layer: str
+    output: Output
+    held_out: HeldOutShare
+
+    @property
+    def categorical(self) -> bool:
+        """Whether the output says yes or no rather than how much."""
+        return self.output == "presence"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` for a missing layer or for examples unlike the samples, whose shape is `shape`."""
+        model.layer(self.layer)
+        for concept in self.concepts:
+            concept.split(self.held_out)
+            for side, examples in (("positive", concept.positive), ("negative", concept.negative)):
+                own = tuple(examples.batch.x.shape[1:])
+                # Sets, graphs, texts and series may differ in length: a layer behind the pooling does not mind.
+                if len(own) != len(shape) or (len(shape) == 3 and own != tuple(shape)):
+                    raise UserError(
+                        f"{side} examples of the concept {concept.name!r} have shape {own}, but the samples have shape "
+                        f"{tuple(shape)}; prepare both the same way"
+                    )
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """One value per concept, (B, concepts), for the classes `target` (B,)."""
+        classifiers = {concept.name: self.classifier(model, concept) for concept in self.concepts}
+        if self.output == "sensitivity":
+            h, gradient = layer_gradient(model, batch, target, self.layer)
+            gradient = gradient.flatten(1).double()
+        else:
+            h, gradient = activations(model, batch, self.layer), None
+        columns = []
+        for name, classifier in classifiers.items():
+            _same_size(self.layer, name, classifier.mean.numel(), h)
+            z = classifier.standardised(h)
+            if gradient is None:
+                decision = classifier.decide(z)
+                columns.append((decision > 0).double() if self.categorical else decision)
+                continue
+            slope = classifier.slope(z)
+            length = slope.norm(dim=1).clamp(min=torch.finfo(slope.dtype).tiny)
+            columns.append((gradient * classifier.scale * slope).sum(1) / length)
+        return torch.stack(columns, 1).float()
+
+    def accuracy(self, model: Model) -> dict[str, float]:
+        """The share of held-out examples that each concept's classifier gets right."""
+        return {name: tested.accuracy for name, tested in self.tested(model).items()}
+
+    def tested(self, model: Model) -> dict[str, HeldOut]:
+        """The accuracy of each concept's classifier with its interval."""
+        return {concept.name: self.classifier(model, concept).held_out for concept in self.concepts}
+
+    @abstractmethod
+    def classifier(self, model: Model, concept: Concept) -> Classifier:
+        """The fitted classifier of one of the concepts."""
+
+
 @dataclass(frozen=True, config=STRICT)
-class Cav:
+class Cav(_OfConcepts):
     """Concept activation vectors: a linear classifier of each concept on a layer's activations; (B, concepts).
 
     With z the activations standardised by the mean and deviation of each unit over the fitting examples, the
@@ -82,35 +147,12 @@ class Cav:
     """
 
     name: ClassVar[str] = "cav"
-    kind: ClassVar[Literal["concept"]] = "concept"
-    stochastic: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str
     output: Output = "sensitivity"
     penalty: Penalty = 1.0
     held_out: HeldOutShare = 0.25
-
-    @property
-    def categorical(self) -> bool:
-        """Whether the output says yes or no rather than how much."""
-        return self.output == "presence"
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` for a missing layer or for examples unlike the samples, whose shape is `shape`."""
-        _check(self, model, shape)
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """One value per concept, (B, concepts), for the classes `target` (B,)."""
-        return _explain(self, model, batch, target)
-
-    def accuracy(self, model: Model) -> dict[str, float]:
-        """The share of held-out examples that each concept's classifier gets right."""
-        return {name: tested.accuracy for name, tested in self.tested(model).items()}
-
-    def tested(self, model: Model) -> dict[str, HeldOut]:
-        """The accuracy of each concept's classifier with its interval."""
-        return {concept.name: self.classifier(model, concept).held_out for concept in self.concepts}
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
         """The fitted classifier of one of the concepts."""
@@ -123,7 +165,7 @@ class Cav:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Car:
+class Car(_OfConcepts):
     """Concept activation regions: a support vector classifier of each concept on a layer's activations; (B, concepts).
 
     The activations are standardised as in `Cav` and projected to their first `components` principal axes (None: all),
@@ -144,8 +186,6 @@ class Car:
     """
 
     name: ClassVar[str] = "car"
-    kind: ClassVar[Literal["concept"]] = "concept"
-    stochastic: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str
@@ -155,27 +195,6 @@ class Car:
     components: Annotated[int, Field(ge=1)] | None = 10
     penalty: Penalty = 1.0
     held_out: HeldOutShare = 0.25
-
-    @property
-    def categorical(self) -> bool:
-        """Whether the output says yes or no rather than how much."""
-        return self.output == "presence"
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` for a missing layer or for examples unlike the samples, whose shape is `shape`."""
-        _check(self, model, shape)
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """One value per concept, (B, concepts), for the classes `target` (B,)."""
-        return _explain(self, model, batch, target)
-
-    def accuracy(self, model: Model) -> dict[str, float]:
-        """The share of held-out examples that each concept's classifier gets right."""
-        return {name: tested.accuracy for name, tested in self.tested(model).items()}
-
-    def tested(self, model: Model) -> dict[str, HeldOut]:
-        """The accuracy of each concept's classifier with its interval."""
-        return {concept.name: self.classifier(model, concept).held_out for concept in self.concepts}
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
         """The fitted classifier of one of the concepts."""
@@ -251,41 +270,6 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
         outputs.append(leaves[0].detach().float())
         gradients.append(gradient.float())
     return torch.cat(outputs), torch.cat(gradients)
-
-
-def _explain(explainer: Cav | Car, model: Model, batch: Batch, target: Tensor) -> Tensor:
-    classifiers = {concept.name: explainer.classifier(model, concept) for concept in explainer.concepts}
-    if explainer.output == "sensitivity":
-        h, gradient = layer_gradient(model, batch, target, explainer.layer)
-        gradient = gradient.flatten(1).double()
-    else:
-        h, gradient = activations(model, batch, explainer.layer), None
-    columns = []
-    for name, classifier in classifiers.items():
-        _same_size(explainer.layer, name, classifier.mean.numel(), h)
-        z = classifier.standardised(h)
-        if gradient is None:
-            decision = classifier.decide(z)
-            columns.append((decision > 0).double() if explainer.categorical else decision)
-            continue
-        slope = classifier.slope(z)
-        length = slope.norm(dim=1).clamp(min=torch.finfo(slope.dtype).tiny)
-        columns.append((gradient * classifier.scale * slope).sum(1) / length)
-    return torch.stack(columns, 1).float()
-
-
-def _check(explainer: Cav | Car, model: Model, shape: Sequence[int]) -> None:
-    model.layer(explainer.layer)
-    for concept in explainer.concepts:
-        concept.split(explainer.held_out)
-        for side, examples in (("positive", concept.positive), ("negative", concept.negative)):
-            own = tuple(examples.batch.x.shape[1:])
-            # Sets, graphs, texts and series may differ in length: a layer behind the pooling does not mind.
-            if len(own) != len(shape) or (len(shape) == 3 and own != tuple(shape)):
-                raise UserError(
-                    f"{side} examples of the concept {concept.name!r} have shape {own}, but the samples have shape "
-                    f"{tuple(shape)}; prepare both the same way"
-                )
 
 
 def _fitted(

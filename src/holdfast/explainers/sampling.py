@@ -13,15 +13,14 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.masking import Readout, changeable, labels, readouts, spread_out
+from holdfast.explainers.absence import Fill, ground
+from holdfast.explainers.masking import Readout, changeable, readouts, spread_out
 from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
-from holdfast.fills import filled
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:
     from holdfast.models import Model
 
-Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23
 _SLIGHT_RIDGE = 1e-8
@@ -234,15 +233,7 @@ def _fit(
     """
     batch = batch.to(model.device)
     features: Any = explainer.features
-    hides = hasattr(features, "hide")
-    inputs = batch.x if hides else model.inputs(batch)
-    if not hides and not inputs.is_floating_point():
-        raise UserError(
-            f"{explainer.name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
-            "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
-        )
-    segments = labels(features, batch, inputs)
-    fill = inputs if hides else filled(explainer.fill, model, batch, inputs, segments)
+    _, inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     total = int(count(segments).max())
     free = _exists(count(segments), total) & changeable(features, batch, total)  # only these play; the rest stay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -18,8 +19,49 @@ from holdfast.groups.contract import ALONG, aligned, axis, draw_keys, listed, sh
 from holdfast.types import STRICT, Batch
 
 
+class _Orders(ABC):
+    """S_n, whose elements are the orders p (n,) of n positions; what it moves is up to the classes made of it."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    rank: ClassVar[int] = 1
+
+    def order(self, batch: Batch) -> int:
+        """n!."""
+        return math.factorial(self._size(batch))
+
+    def identity(self, batch: Batch) -> Tensor:
+        """0 … n − 1, (n,)."""
+        return torch.arange(self._size(batch), device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All orders, (n!, n)."""
+        n = self._size(batch)
+        listed(self.name, math.factorial(n))
+        return torch.tensor(list(permutations(range(n))), dtype=torch.int64, device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform orders, (n, B, positions)."""
+        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        size = self._size(batch)
+        return rand.permutation(keys.flatten(), size).reshape(n, len(batch), size)
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """(gh)[i] = h[g[i]]."""
+        g, h = g + 0 * h, h + 0 * g  # of one shape, whether one element or one per sample
+        return h.gather(-1, g)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """The order that puts everything back."""
+        return g.argsort(-1)
+
+    @abstractmethod
+    def _size(self, batch: Batch) -> int:
+        """n."""
+
+
 @dataclass(frozen=True, config=STRICT)
-class Permutation:
+class Permutation(_Orders):
     """S_n by permuting the n positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
 
     Dimension 1 holds the elements of a set (B, N, F) and the tokens of a text (B, L); maps may lack the features or
@@ -34,8 +76,6 @@ class Permutation:
     """
 
     name: ClassVar[str] = "permutation"
-    exact: ClassVar[bool] = True
-    rank: ClassVar[int] = 1
     dim: int = 1
     along: tuple[str, ...] = ALONG
 
@@ -47,30 +87,6 @@ class Permutation:
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape without the dimension."""
         axis(self.name, self.dim, (1, *shape))
-
-    def order(self, batch: Batch) -> int:
-        """n!."""
-        return math.factorial(self._size(batch))
-
-    def identity(self, batch: Batch) -> Tensor:
-        """0 … n − 1, (n,)."""
-        return torch.arange(self._size(batch), device=batch.x.device)
-
-    def elements(self, batch: Batch) -> Tensor:
-        """All orders, (n!, n)."""
-        return _every_order(self.name, batch, self._size(batch))
-
-    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform orders, (n, B, positions)."""
-        return _random_orders(self.name, batch, self._size(batch), n, seed)
-
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """(gh)[i] = h[g[i]]."""
-        return _compose(g, h)
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """The order that puts everything back."""
-        return g.argsort(-1)
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples permuted, with their masks."""
@@ -90,7 +106,7 @@ class Permutation:
 
 
 @dataclass(frozen=True, config=STRICT)
-class NodePermutation:
+class NodePermutation(_Orders):
     """S_N on the nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together, and the mask.
 
     (ρ[p]x)[i] = x[p[i]] and (ρ[p]A)[i, j] = A[p[i], p[j]]; an element is the order p, (N,). `edges` names the
@@ -104,8 +120,6 @@ class NodePermutation:
     """
 
     name: ClassVar[str] = "node_permutation"
-    exact: ClassVar[bool] = True
-    rank: ClassVar[int] = 1
     edges: tuple[str, ...] = ("adjacency",)
     along: tuple[str, ...] = ("mask",)
 
@@ -118,30 +132,6 @@ class NodePermutation:
         """Refuse samples that are not node features (N, F)."""
         if len(shape) != 2:
             raise UserError(f"node_permutation needs node features (B, N, F), got shape {shape_text(shape)}")
-
-    def order(self, batch: Batch) -> int:
-        """N!."""
-        return math.factorial(self._size(batch))
-
-    def identity(self, batch: Batch) -> Tensor:
-        """0 … N − 1, (N,)."""
-        return torch.arange(self._size(batch), device=batch.x.device)
-
-    def elements(self, batch: Batch) -> Tensor:
-        """All orders, (N!, N)."""
-        return _every_order(self.name, batch, self._size(batch))
-
-    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform orders, (n, B, N)."""
-        return _random_orders(self.name, batch, self._size(batch), n, seed)
-
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """(gh)[i] = h[g[i]]."""
-        return _compose(g, h)
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """The order that puts everything back."""
-        return g.argsort(-1)
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The graphs with their nodes renamed."""
@@ -168,21 +158,6 @@ class NodePermutation:
 
     def _size(self, batch: Batch) -> int:
         return batch.x.shape[1]
-
-
-def _every_order(name: str, batch: Batch, n: int) -> Tensor:
-    listed(name, math.factorial(n))
-    return torch.tensor(list(permutations(range(n))), dtype=torch.int64, device=batch.x.device)
-
-
-def _random_orders(name: str, batch: Batch, size: int, n: int, seed: int) -> Tensor:
-    keys = rand.fold(draw_keys(seed, batch, name), torch.arange(n, device=batch.x.device)[:, None])
-    return rand.permutation(keys.flatten(), size).reshape(n, len(batch), size)
-
-
-def _compose(g: Tensor, h: Tensor) -> Tensor:
-    g, h = g + 0 * h, h + 0 * g  # of one shape, whether one element or one per sample
-    return h.gather(-1, g)
 
 
 def _permute(name: str, g: Tensor, maps: Tensor, dim: int) -> Tensor:

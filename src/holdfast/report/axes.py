@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -48,6 +48,7 @@ class AxisSection:
     lead: list[str]
     parts: list[Chart | Panel]
     left_out: list[str]
+    axis: Axis
 
     @property
     def charts(self) -> list[Chart]:
@@ -95,8 +96,22 @@ def axis_sections(
         lead = LEADS[kind](axis) if kind in LEADS else []
         parts = DRAWN[kind](axis) if draw and kind in DRAWN else []
         left_out = [str(why) for why in (settings.get("left_out") or {}).values()]
-        sections.append(AxisSection(f"{key}-a{number}", title, cube, lead, parts, left_out))
+        sections.append(AxisSection(f"{key}-a{number}", title, cube, lead, parts, left_out, axis))
     return sections
+
+
+def across_models(sections: Iterable[AxisSection]) -> list[Chart]:
+    """What only several models of one dataset show: how symmetry of explanations goes with that of the model."""
+    by_place: dict[tuple[str, str], list[Axis]] = {}
+    for section in sections:
+        if str(section.axis.settings.get("name") or section.cube.evaluation) == "symmetry":
+            by_place.setdefault((section.cube.dataset, section.cube.evaluation), []).append(section.axis)
+    drawn = []
+    for number, ((dataset, _), axes) in enumerate(by_place.items()):
+        chart = symmetric.across_models(axes)
+        if chart is not None:
+            drawn.append(replace(chart, key=f"across-{number}", title=f"{chart.title}: {dataset}"))
+    return drawn
 
 
 def related_rows(table: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from holdfast import statistics
 from holdfast.cubes import Cube, arrange
 from holdfast.perturbations import title
 from holdfast.report import verdict as words
-from holdfast.report.axes import AxisSection, axis_sections, base_model
+from holdfast.report.axes import AxisSection, across_models, axis_sections, base_model
 from holdfast.report.charts import COMPONENT_NAMES, Chart, charts
 from holdfast.report.gallery import Gallery, gallery
 from holdfast.report.severity import severity_charts
@@ -85,6 +85,7 @@ def build_report(
     others = [cube for cube in cubes if "fass" not in cube.values]
     sections += _silent_sections(sections, samples, others)
     sections = [_with_axes(s, others, table, samples, shown, about) for s in sections]
+    across = across_models(axis for section in sections for axis in section.axes)
     study = about.get("study") or {}
     context = {
         "manifest": about,
@@ -94,7 +95,8 @@ def build_report(
         "axis_numbers": {a.key: _number_rows(statistics.summary([a.cube])) for s in sections for a in s.axes},
         "number_columns": _NUMBER_COLUMNS,
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
-        "payload": embed(_payload(sections)),
+        "across": across,
+        "payload": embed(_payload(sections, across)),
         "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if any(s.charts or s.axes for s in sections) else "",
         "style": Markup(_template("style.css")),
         "script": Markup(_template("report.js")),
@@ -312,9 +314,9 @@ def _number_rows(summary: pd.DataFrame) -> list[Row]:
     return rows
 
 
-def _payload(sections: list[Section]) -> dict[str, Any]:
+def _payload(sections: list[Section], across: list[Chart]) -> dict[str, Any]:
     """What the page's script needs: the charts' views and the pictures, by element id."""
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Any] = {c.key: [json.loads(figure.to_json()) for _, figure in c.views] for c in across}
     for section in sections:
         for key, charts_ in ((section.key, section.charts), *((a.key, a.charts) for a in section.axes)):
             for chart in charts_:

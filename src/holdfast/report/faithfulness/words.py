@@ -21,6 +21,8 @@ def lead(axis: Axis) -> list[str]:
     if kind in (RETRAINING, LEAKAGE):
         return ["Networks were retrained, but nothing was removed from the inputs of the model itself.", *_leak(axis)]
     best = scores.best_metric(axis.cube)
+    if best is None and "accuracy" in axis.cube.values and "road" not in axis.cube.values:
+        return ["Only removal curves were computed; the metric road would rank the methods.", *_leak(axis)]
     if best is None:
         return ["Nothing can be concluded: no map led to a score.", *_undefined(axis, None)]
     metric, line = best

@@ -154,7 +154,8 @@ def across_models(axes: Sequence[Axis]) -> Chart | None:
     caption += "dotted line an explanation is as alike as the predictions are. What lies between two models was not "
     caption += "measured, and need not be on the lines."
     alt = f"Scores of {len(order)} methods for {len(known)} models against their invariance."
-    return Chart("models", "Relaxed invariance", caption, alt, [("", figure)], 460)
+    height = 340 + 18 * max(7, len(order))  # the legend grows with the methods
+    return Chart("models", "Relaxed invariance", caption, alt, [("", figure)], height)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
