@@ -1,10 +1,10 @@
 """ROAD and ROAR on CIFAR-10: the experiment of the ROAD paper (Tables 2 to 6) with a ResNet-18.
 
-    python benchmarks/road_cifar10.py pack  --data ../shared/data/cifar10 --out build/gpu/data/cifar10
-    python benchmarks/road_cifar10.py train --data build/gpu/data/cifar10 --out build/gpu/out --budget 200
-    python benchmarks/road_cifar10.py road  --data build/gpu/data/cifar10 --out build/gpu/out --budget 380
-    python benchmarks/road_cifar10.py roar  --data build/gpu/data/cifar10 --out build/gpu/out --budget 560
-    python benchmarks/road_cifar10.py show  --out build/gpu/out
+    python benchmarks/road_cifar10.py pack  --data ../shared/data/cifar10 --out runs/cifar10-data
+    python benchmarks/road_cifar10.py train --data runs/cifar10-data --out runs/cifar10 --budget 200
+    python benchmarks/road_cifar10.py road  --data runs/cifar10-data --out runs/cifar10 --budget 380
+    python benchmarks/road_cifar10.py roar  --data runs/cifar10-data --out runs/cifar10 --budget 560
+    python benchmarks/road_cifar10.py show  --out runs/cifar10
 
 `--data` holds `train.npz` and `test.npz` (JPEG blobs: `jpeg`, `offsets`, `labels`, `classes`). What exists in `--out`
 is not done again, and a stage stops before `--budget` seconds are over, so the same command goes on where it was.
@@ -534,7 +534,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     stages: dict[str, Callable[..., None]] = {"train": train, "road": road, "roar": roar}
     parser.add_argument("stage", choices=["pack", *stages, "show"])
-    parser.add_argument("--data", type=Path, default=Path("build/gpu/data/cifar10"))
+    parser.add_argument("--data", type=Path, default=Path("runs/cifar10-data"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=540.0, help="seconds after which a stage starts nothing more")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -138,8 +138,8 @@ class Cav(_OfConcepts):
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(60, 4, generator=generator)
     >>> bright = Concept("bright", positive=x[x[:, 0] > 0], negative=x[x[:, 0] <= 0])
-    >>> model = Model(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)))
-    >>> explainer = Cav(bright, layer="1")
+    >>> model = Model(nn.Sequential(nn.Tanh(), nn.Linear(4, 2)))
+    >>> explainer = Cav(bright, layer="0")
     >>> explainer(model, Batch(("a", "b"), x[:2]), torch.tensor([0, 1]), seed=0).shape
     torch.Size([2, 1])
     >>> explainer.accuracy(model)["bright"] > 0.7
