@@ -56,6 +56,22 @@ def test_every_training_is_a_part_and_none_is_repeated(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.table(), table)
 
 
+def test_another_explainer_may_come_first_in_a_later_call(tmp_path: Path) -> None:
+    CALLS.clear()
+    before = roar(tmp_path / "run").table()
+    both = roar(tmp_path / "run", explainers=["input_x_gradient", "saliency"]).table()
+    assert len(CALLS) == 4, "two trainings for each explainer"
+    pd.testing.assert_frame_equal(both[both.explainer == "saliency"].reset_index(drop=True), before)
+
+
+def test_leakage_may_be_measured_at_some_fractions_only(tmp_path: Path) -> None:
+    run = roar(tmp_path / "run", leakage=[0.9])
+    found = leakage_summary(run.table())
+    assert found.level.tolist() == [0.9] and 0 <= found.pixels.iloc[0] <= 1
+    with pytest.raises(UserError, match="must be among"):
+        roar(tmp_path / "other", leakage=[0.5])
+
+
 def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
     def fails_late(dataset: TensorDataset, seed: int) -> nn.Module:
         if len(CALLS) == 1:

@@ -36,7 +36,7 @@ AXIS_TEXT = {
     "road": "faithfulness: mean over fractions of (LeRF − MoRF) / 2; the higher the better",
     "deletion_auc": "faithfulness: area under the MoRF curve; the lower the better",
     "insertion_auc": "faithfulness: area under the LeRF curve read backwards; the higher the better",
-    "pixel_flipping": "faithfulness: mean of the MoRF curve; the lower the better",
+    "pixel_flipping": "faithfulness: area under the MoRF curve of the logit; the lower the better",
     "aopc": "faithfulness: mean drop along the MoRF curve; the higher the better",
     "irof": "faithfulness: area over the curve when segments are removed; the higher the better",
     "infidelity": "faithfulness: squared error of the map as a linear forecast of removals; infidelity_scaled likewise",

@@ -175,7 +175,8 @@ class Work:
         """Train what is missing, explainer by explainer; `spent` grows by the seconds of maps and trainings."""
         batches: dict[str, Batch] = {}
         for name, explainer in self.methods.items():
-            own = [(i, cell) for i, cell in enumerate(self.cells) if cell.explainer == name]
+            # Parts are numbered within an explainer, so that others may come before it in a later call.
+            own = list(enumerate(cell for cell in self.cells if cell.explainer == name))
             missing = [(i, cell) for i, cell in own if not self._done(i, cell)]
             tick(name, len(own) - len(missing))
             if not missing:
