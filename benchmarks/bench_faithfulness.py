@@ -91,7 +91,7 @@ def main() -> None:
             index=False, header=False
         )
     )
-    print(f"ratio {separate / together:.2f}; the issue counted {ISSUED} separately and allows {LIMIT}")
+    print(f"ratio {separate / together:.2f}; at most {LIMIT} passes per image are wanted")
     print(f"largest difference of a score between the two sides: {worst:.1e}")
     if together > LIMIT:
         raise SystemExit(f"{together:g} passes per image are more than {LIMIT}")
