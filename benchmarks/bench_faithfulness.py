@@ -32,7 +32,7 @@ from holdfast.features import Patches
 from small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64
-LIMIT, ISSUED = 1000, 2624
+LIMIT = 1000
 """The most passes per image that are allowed, and what the plan of this library counted for separate metrics."""
 FRACTIONS = tuple(step / (STEPS + 1) for step in range(1, STEPS + 1))
 COMMON = {"fractions": FRACTIONS, "segments": Patches(size=4), "masks": MASKS}

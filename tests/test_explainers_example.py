@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -622,3 +623,12 @@ def test_checkpoints_are_weights_of_this_network(trajectory, tmp_path):
     (tmp_path / "broken.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(UserError, match="as weights alone"):
         TracIn(train, checkpoints=str(tmp_path / "broken.pt")).check(Model(net), (4,))
+
+
+def test_a_checkpoint_in_safetensors_is_the_same_as_one_in_pt(tmp_path: Path) -> None:
+    save = pytest.importorskip("safetensors.torch", reason="safetensors is not installed").save_file
+    net = nn.Linear(3, 2)
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    save(net.state_dict(), tmp_path / "a.safetensors")
+    one, other = (Checkpoint(tmp_path / name).weights(Model(net)) for name in ("a.pt", "a.safetensors"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
