@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 from holdfast.bounds import clopper_pearson
 from holdfast.information import entropy, fano, hellman_raviv
+from holdfast.nets import seeded
 from holdfast.training import ImageTrainer, Trainer, scores, small_net
 
 PROBES = ("mask", "imputed", "both")
@@ -73,15 +74,17 @@ def probe_pixels(train: Removed, test: Removed, seed: int, steps: int = 300, bat
     Removed and kept pixels count alike: it is the mean of the shares among the two, ½ for a guess.
     """
     channels = train.x.shape[1]
-    with torch.random.fork_rng(devices=[train.x.device] if train.x.is_cuda else []):
-        torch.manual_seed(seed)
-        net = nn.Sequential(
+
+    def build() -> nn.Sequential:
+        return nn.Sequential(
             nn.Conv2d(channels, 32, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(32, 32, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(32, 1, 3, padding=1),
-        ).to(train.x.device)
+        )
+
+    net = seeded(build, seed).to(train.x.device)
     draw = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(net.parameters(), 3e-3)
     share = train.keep.double().mean().clamp(1e-6, 1 - 1e-6)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from holdfast.errors import UserError
+from holdfast.nets import seeded
 
 Trainer = Callable[[TensorDataset, int], nn.Module]
 """`train(dataset, seed) -> module`: the data set holds images (N, C, H, W) in [0, 1] and classes (N,) int64, and the
@@ -62,9 +63,7 @@ class ImageTrainer:
         draw = torch.Generator().manual_seed(seed)
         mixed = torch.randperm(len(x), generator=draw).to(device)
         watch, train = mixed[:held], mixed[held:]
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            net = self.build().to(device)
+        net = seeded(self.build, seed).to(device)
         if device.type == "cuda":
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimiser = torch.optim.SGD(net.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True)
