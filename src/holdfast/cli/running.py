@@ -1,11 +1,9 @@
-"""The command line. Heavy imports happen inside the commands, so that help is instant."""
+"""Commands that compute: demo, run and merge."""
 
 from __future__ import annotations
 
-import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,24 +14,7 @@ if TYPE_CHECKING:
 
 LOCAL_RAY = "auto"
 
-app = typer.Typer(
-    help="Does the explanation hold? A test bench for feature attributions.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
-
-class Listing(str, Enum):
-    """What `holdfast ls` can list."""
-
-    explainers = "explainers"
-    perturbations = "perturbations"
-    measures = "measures"
-    presets = "presets"
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
     limit: Annotated[int, typer.Option(min=1, max=28, help="How many photographs to use.")] = 14,
@@ -47,7 +28,6 @@ def demo(
     _carry_out(plan, out)
 
 
-@app.command()
 def run(
     study: Annotated[Path, typer.Argument(help="A study file.")],
     out: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<name of the study>.")] = None,
@@ -88,7 +68,6 @@ def run(
     return _carry_out(plan, out or Path("runs") / study.stem, executor, share)
 
 
-@app.command()
 def merge(
     out: Annotated[Path, typer.Argument(help="Where the joined run goes: a new directory, or one of the runs.")],
     directories: Annotated[list[Path], typer.Argument(help="The directories to join.")],
@@ -109,28 +88,6 @@ def merge(
         typer.echo(f"holdfast run STUDY --out {out} finishes them", err=True)
         raise typer.Exit(1)
     _present(joined)
-
-
-@app.command()
-def report(
-    directory: Annotated[Path, typer.Argument(help="A run directory.")],
-    out: Annotated[Path | None, typer.Option(help="Where the HTML file goes; by default inside the directory.")] = None,
-) -> None:
-    """Draw the report of a run again."""
-    from holdfast.run import read
-
-    typer.echo(read(directory).report(out))
-
-
-@app.command("ls")
-def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
-    """List what a study file may name, with its parameters and their defaults."""
-    from holdfast.catalogue import catalogue
-
-    rows = catalogue(what.value)
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        typer.echo(f"{name:<{width}}  {text}")
 
 
 def _carry_out(plan: Plan, out: Path, executor: Executor | None = None, share: tuple[int, int] = (1, 1)) -> None:
@@ -169,32 +126,3 @@ def _share(text: str | None) -> tuple[int, int]:
     if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
         raise UserError(f"--shard is I/N with I from 1 to N, such as 3/8; got {text!r}")
     return int(first), int(of)
-
-
-def _with_ray_address(arguments: list[str]) -> list[str]:
-    """`--ray` alone means the cluster of this machine.
-
-    >>> _with_ray_address(["run", "--ray", "study.yaml", "--limit", "3"])
-    ['run', '--ray=auto', 'study.yaml', '--limit', '3']
-    >>> _with_ray_address(["run", "study.yaml", "--ray", "10.0.0.1:6379"])
-    ['run', 'study.yaml', '--ray', '10.0.0.1:6379']
-    """
-    given = list(arguments)
-    for i, word in enumerate(given):
-        following = given[i + 1] if i + 1 < len(given) else "-"
-        if word == "--ray" and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
-            given[i] = f"--ray={LOCAL_RAY}"
-    return given
-
-
-def main() -> Any:
-    """The entry point: a user's mistake is one message, not a traceback."""
-    try:
-        return app(args=_with_ray_address(sys.argv[1:]))
-    except ValueError as error:
-        from holdfast.errors import UserError
-
-        if not isinstance(error, UserError):
-            raise
-        print(f"holdfast: {error}", file=sys.stderr)
-        return sys.exit(2)
