@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 import holdfast
-from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError, engine
+from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError, subject
 from holdfast.perturbations import Jpeg, Rotation
 from small import model, pictures
 
@@ -105,7 +105,7 @@ def passes(explainers, evaluation=JPEG, n=6, **options) -> int:
 
 @pytest.fixture
 def few_references(monkeypatch):
-    monkeypatch.setattr(engine, "REFERENCES", 2)
+    monkeypatch.setattr(subject, "REFERENCES", 2)
 
 
 @pytest.mark.usefixtures("few_references")
@@ -142,18 +142,18 @@ def test_flipped_pairs_are_not_explained():
     frame = fass(run({"e": Saliency()}, strict, 12).table())
     flipped = int((frame.status == "flipped").sum())
     assert 0 < flipped < 12
-    references = engine.REFERENCES
+    references = subject.REFERENCES
     assert passes({"e": Saliency()}, strict, 12) == references + 12 + 12 + 12 + (12 - flipped)
 
 
 def test_references_are_the_same_for_every_shard_and_every_order():
     images = pictures(20)[0]
     ids = tuple(f"{i:04d}" for i in range(20))
-    forward = engine.load_references(holdfast.open_data(Batch(ids, images)), seed=0)
-    backward = engine.load_references(holdfast.open_data(Batch(ids[::-1], images.flip(0))), seed=0)
+    forward = subject.load_references(holdfast.open_data(Batch(ids, images)), seed=0)
+    backward = subject.load_references(holdfast.open_data(Batch(ids[::-1], images.flip(0))), seed=0)
     assert forward.ids == backward.ids and torch.equal(forward.x, backward.x)
-    assert len(forward) == engine.REFERENCES
-    assert engine.load_references(holdfast.open_data(Batch(ids, images)), seed=1).ids != forward.ids
+    assert len(forward) == subject.REFERENCES
+    assert subject.load_references(holdfast.open_data(Batch(ids, images)), seed=1).ids != forward.ids
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
     pd.testing.assert_frame_equal(fass(whole, "fass_chance"), fass(parts, "fass_chance"), rtol=1e-4)

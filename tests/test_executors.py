@@ -317,14 +317,15 @@ def test_the_same_part_with_other_numbers_is_not_joined(halves, tmp_path):
     assert not (tmp_path / "joined").exists()
 
 
-def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tmp_path):
+def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tmp_path, monkeypatch):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("dear to me")
     with pytest.raises(UserError, match="holds no holdfast run"):
         merge(tmp_path / "thesis", halves)
     with pytest.raises(UserError, match="is not a run directory"):
         merge(tmp_path / "joined", [tmp_path / "thesis"])
-    with pytest.raises(UserError, match="is not a path"):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UserError, match="pip install s3fs"):
         merge("s3://bucket/run", halves)
 
 
@@ -422,9 +423,10 @@ def test_a_share_that_is_none_is_refused(main, study, tmp_path, share):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_address_of_an_object_store_is_refused(main, study):
+def test_a_store_without_its_package_names_it(main, study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
     code, _, error = main("run", study, "--allow-code", "--out", "s3://bucket/run")
-    assert code == 2 and "is not a path" in error and "mount the store" in error
+    assert code == 2 and "pip install s3fs" in error
 
 
 def test_ray_without_ray_names_the_extra(main, study, tmp_path, monkeypatch):

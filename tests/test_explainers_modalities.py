@@ -58,7 +58,7 @@ def test_lime_and_kernel_shap_know_padding_and_tokens(name: str, make: Callable[
 
 
 def feature_explainers() -> list[str]:
-    return sorted(n for n, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature")
+    return sorted(n for n, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature" and n != "precomputed")
 
 
 @pytest.mark.parametrize("kind", sorted(CASE))

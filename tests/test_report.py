@@ -8,18 +8,28 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
+import torch
 from PIL import Image
 
 import synthetic
+from holdfast import Stability, evaluate
+from holdfast.cubes import arrange
+from holdfast.extremes import note, pair_scores
 from holdfast.report import build_report, text_summary
-from holdfast.report.charts import charts
-from holdfast.report.gallery import draw_map, gallery, photo
-from holdfast.report.verdict import cautions, findings, verdict
+from holdfast.report.choosing import choose
+from holdfast.report.gallery import gallery
+from holdfast.report.pictures import draw_map, photo
+from holdfast.report.stability import charts
+from holdfast.report.tidy import figure_table, to_csv
+from holdfast.report.verdict import cautions, findings, number, verdict
+from holdfast.table import Shown, read_exhibits
 
 SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("rotation", 30.0), ("jpeg", 40.0))
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))
@@ -75,8 +85,16 @@ def findings_of(quality: dict[str, float], **options: Any) -> Any:
 
 
 def test_every_section_is_there_in_order(page: Page) -> None:
-    wanted = ["Does the explanation hold?", "Verdict", "What not to conclude", "Ranking", "Explainer × perturbation"]
-    wanted += ["Components", "Retention", "Severity: rotation", "Paired tests", "Noise floor", "Gallery"]
+    wanted = ["Does the explanation hold?", "Verdict", "What not to conclude", "Stability", "Ranking"]
+    wanted += [
+        "Explainer × perturbation",
+        "Components",
+        "Retention",
+        "Severity: rotation",
+        "Paired tests",
+        "Noise floor",
+        "Gallery",
+    ]
     wanted += ["The first images as the model sees them", "All numbers", "How this was made"]
     place = -1
     for title in wanted:
@@ -99,7 +117,7 @@ def test_every_chart_has_a_place_and_its_data(page: Page) -> None:
 
 def test_every_picture_is_there_once_and_has_words(page: Page) -> None:
     images = [a for tag, a in page.tags if tag == "img"]
-    assert len(images) > 50 and all(a["alt"] for a in images)
+    assert len(images) > 50 and all(a["alt"] or a["class"] == "photo" for a in images)  # a backdrop needs no words
     used = {a["data-picture"] for a in images}
     assert used == page.payload["pictures"].keys()
     uris = list(page.payload["pictures"].values())
@@ -161,7 +179,7 @@ def test_a_gallery_too_large_shows_fewer_samples_and_says_so() -> None:
     many = tuple((f"c{i}", 1.0) for i in range(30))
     exhibits = synthetic.exhibits(4, explainers, many, side=8, flipped=False)
     shown = gallery(exhibits, synthetic.table({"m0": 0.1}, SWEEP), synthetic.samples(4))
-    assert shown.left_out > 0 and len(shown.strip) + shown.left_out == 4
+    assert shown.left_out == 4 and not shown.cards and len(shown.strip) == 4
 
 
 def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
@@ -177,6 +195,82 @@ def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
     value = table[keys & (table["measure"] == "fass")]["value"].iloc[0]
     assert card.tiles[-1].scores[0].startswith(f"FASS {value:.2f}, chance 0.")
     assert [label for *_, label in shown.strip] == ["no label", "label agrees", "label agrees"]
+
+
+def test_the_gallery_shows_the_worst_median_and_best_of_what_was_seen() -> None:
+    table = synthetic.table({"a": 0.5}, SHORT, samples=30)
+    (cube,) = arrange(table)
+    scores = pair_scores({m: v[0] for m, v in cube.values.items() if m.startswith("fass")})
+    order = [(c, s) for c, s in np.argwhere(np.isfinite(scores)) if s < 20]
+    order.sort(key=lambda place: scores[tuple(place)])
+    noted = {"worst": order[0], "median": order[len(order) // 2], "best": order[-1]}
+    image, values = np.zeros((8, 8, 3), np.uint8), np.eye(8, dtype=np.float32)
+    exhibits = []
+    for role, (c, s) in noted.items():
+        place = ("photos", "mobilenet", "a")
+        exhibits.append(Shown(*place, "clean", 0.0, cube.samples[s], image, values, "stability"))
+        here = (*cube.conditions[c], cube.samples[s])
+        exhibits.append(Shown(*place, *here, image, -values, "stability", note(role, len(order))))
+    shown = gallery(exhibits[::-1], table, synthetic.samples(30), cube)
+    assert [p.role for p in shown.pairs["a"]] == ["worst", "median", "best"]
+    assert [p.sample for p in shown.pairs["a"]] == [cube.samples[s] for _, s in noted.values()]
+    assert shown.pairs["a"][0].score == number(float(scores[tuple(order[0])]))
+    retained = int(np.isfinite(scores).sum())
+    assert shown.chosen_from["a"] == f"chosen among {len(order)} of {retained} retained pairs"
+    assert not shown.cards, "a pair from the middle of the data is no first sample"
+
+
+def test_a_run_keeps_its_extreme_pairs_whatever_the_batches(tmp_path: Path) -> None:
+    images = torch.rand(7, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 2)]
+    network = torch.nn.Sequential(*layers)
+    weights = torch.randn(sum(p.numel() for p in network.parameters()), generator=torch.Generator().manual_seed(1))
+    torch.nn.utils.vector_to_parameters(weights, network.parameters())
+    kept = []
+    for batch_size in (1, 4):
+        axis = Stability(perturbations=["identity", "jpeg", {"brightness": {"factor": [0.8, 1.2]}}])
+        out = tmp_path / str(batch_size)
+        run = evaluate(network, images, ["saliency"], axis, out, batch_size=batch_size, shard_size=4)
+        shown = [s for s in read_exhibits(run.path) if s.note]
+        kept.append([(s.sample, s.condition, s.level, s.note) for s in shown])
+    assert kept[0] == kept[1] and len(kept[0]) == 6, "three of each of two shards"
+    (cube,) = arrange(run.table())
+    found = choose(read_exhibits(run.path), cube)["saliency"]
+    scores = pair_scores({m: v[0] for m, v in cube.values.items() if m.startswith("fass")})
+    scores = scores[[c != "identity" for c, _ in cube.conditions]]
+    assert found.seen == found.retained == np.isfinite(scores).sum()
+    assert [p.role for p in found.pairs] == ["worst", "median", "best"]
+    assert [found.pairs[0].score, found.pairs[-1].score] == [np.nanmin(scores), np.nanmax(scores)]
+
+
+def test_csv_holds_what_the_figures_show(page: Page) -> None:
+    tables = page.payload["tables"]
+    assert tables.keys() == page.payload["charts"].keys()
+    frames = {name: pd.read_csv(io.StringIO(text)) for name, text in tables.values()}
+    cells = frames["mobilenet-photos-stability-explainer-perturbation.csv"]
+    assert len(cells) == len(synthetic.QUALITY) * len(SWEEP)
+    drawn = page.payload["charts"]["s0-heatmap"][2]["data"][0]
+    first = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "jpeg")].iloc[0]
+    assert drawn["z"][drawn["y"].index("grad_cam")][-1] == pytest.approx(first["raw"], abs=1e-5)
+    swept = frames["mobilenet-photos-stability-severity-rotation.csv"]
+    assert set(swept["level"]) == {5, 15, 30} and (swept["low"] <= swept["score"]).all()
+
+
+def test_a_table_of_traces_has_names_bands_and_boxes() -> None:
+    figure = go.Figure()
+    figure.add_scatter(x=[0, 1, 1, 0], y=[3, 4, 2, 1], fill="toself", legendgroup="a<br>(b)")
+    figure.add_scatter(x=[0, 1], y=[2, 3], name="a<br>(b)", legendgroup="a<br>(b)")
+    figure.add_scatter(x=[5], y=[0.9], name="mean", error_x={"array": [1], "arrayminus": [2]})
+    figure.add_scatter(x=[5], y=[5], mode="text", text=["5"])
+    figure.update_yaxes(tickvals=[0, 1, 2, 3], ticktext=["zero", "&lt;one&gt;", "2", "3"])
+    rows = figure_table([("", figure)]).replace({np.nan: None})
+    columns = ["series", "x", "y", "x_low", "x_high", "y_low", "y_high"]
+    assert rows[columns].to_numpy().tolist() == [
+        ["a(b)", 0, 2, None, None, 1, 3],
+        ["a(b)", 1, 3, None, None, 2, 4],
+        ["mean", 5, "<one>", 3, 6, None, None],
+    ]
+    assert to_csv(pd.DataFrame({"x": ["@a", "-b", "−c"], "y": [-1.5, 2.0, None]})) == "x,y\n'@a,-1.5\n'-b,2\n−c,\n"
 
 
 def test_pictures_are_small_and_maps_keep_their_sign() -> None:
@@ -257,7 +351,7 @@ def test_each_model_has_its_own_section() -> None:
     assert {"mobilenet on photos", "vit on photos"} <= set(page.words)
     text = " ".join(page.words)
     assert "b holds best" in text and "a holds best" in text
-    assert {"#s0", "#s1"} == {a["href"] for tag, a in page.tags if tag == "a"}
+    assert {"#s0", "#s1"} <= {a["href"] for tag, a in page.tags if tag == "a"}
 
 
 def test_other_evaluations_get_their_numbers() -> None:

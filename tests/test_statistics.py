@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import synthetic
+from holdfast import resampling
 from holdfast import statistics as st
 from holdfast.types import STATUS
 
@@ -236,3 +237,15 @@ def test_results_do_not_touch_the_global_generator(table: pd.DataFrame) -> None:
     first, second = st.ranking(table), st.ranking(table)
     pd.testing.assert_frame_equal(first, second)
     assert (np.random.get_state()[1] == before).all()  # type: ignore[index]  # noqa: NPY002
+
+
+def test_draws_in_pieces_are_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(3).random((5, 40))
+    values[0, ::3] = np.nan
+    counts = resampling.bootstrap_counts(40, 100, 0)
+    assert (counts.sum(1) == 40).all()
+    whole = resampling.resampled_means(values, counts)
+    monkeypatch.setattr(resampling, "AT_ONCE", 7 * 40)
+    np.testing.assert_allclose(resampling.resampled_means(values, counts), whole, rtol=1e-6)
+    drawn = np.repeat(values[1], counts[4])
+    assert whole[4, 1] == pytest.approx(drawn.mean(), abs=1e-6)

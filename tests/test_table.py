@@ -259,3 +259,23 @@ def test_large_pictures_become_thumbnails(tmp_path):
     assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
     assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
     assert pq.read_table(path).schema.equals(table.EXHIBITS)
+
+
+def test_compact_rows_are_the_same_rows(tmp_path):
+    for shard, (ids, why) in enumerate(((["é", "b"], "constant map"), (["a", "Z"], ""))):
+        columns = [scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")]
+        rows = table.score_rows("d", "m", "stability", ids, columns)
+        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
+    plain, compact = table.read_scores(tmp_path), table.read_scores(tmp_path, compact=True)
+    texts = compact.select_dtypes("category")
+    assert {field.name for field in table.SCORES if field.type == "string"} == set(texts)
+    assert list(compact["sample"].cat.categories) == sorted(plain["sample"].unique())
+    pd.testing.assert_frame_equal(compact.astype({name: plain[name].dtype for name in texts}), plain)
+
+
+def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
+    rows = table.score_rows("d", "m", "stability", ["a"], [scores([0.5])]).drop_columns(["reason", "low"])
+    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
+    frame = table.read_scores(tmp_path)
+    assert list(frame.columns) == table.SCORES.names
+    assert frame.loc[0, ["low", "reason"]].isna().all() and frame.loc[0, "value"] == 0.5

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from holdfast.certificates import (
         certify,
     )
+    from holdfast.comparison import (
+        Comparison,
+        compare,
+        leaderboard,
+    )
     from holdfast.concepts import (
         Concept,
     )
@@ -107,6 +112,7 @@ _HOME = {
     "Car": "explainers",
     "Cav": "explainers",
     "Certificate": "evaluations",
+    "Comparison": "comparison",
     "Concept": "concepts",
     "Data": "data",
     "DeepLift": "explainers",
@@ -144,7 +150,9 @@ _HOME = {
     "VarGrad": "explainers",
     "accuracy_curve": "smoothed",
     "certify": "certificates",
+    "compare": "comparison",
     "evaluate": "run",
+    "leaderboard": "comparison",
     "load_model": "zoo",
     "open_data": "data",
     "open_examples": "examples",
@@ -154,6 +162,7 @@ _HOME = {
     "symmetrise_curve": "explainers.symmetrised",
 }
 _ROOMS = (
+    "adapters",
     "boolean",
     "bounds",
     "explainers",
@@ -174,6 +183,7 @@ __all__ = [
     "Car",
     "Cav",
     "Certificate",
+    "Comparison",
     "Concept",
     "Data",
     "DeepLift",
@@ -213,11 +223,13 @@ __all__ = [
     "boolean",
     "bounds",
     "certify",
+    "compare",
     "evaluate",
     "explainers",
     "features",
     "groups",
     "information",
+    "leaderboard",
     "load_model",
     "masks",
     "nets",

@@ -10,19 +10,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.storage import Place, StorePath
+
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file of another machine counts as left over."""
 _TEMPORARY = re.compile(r"\..+\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)\.tmp")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write under another name, sync, rename; an error leaves nothing behind."""
+def write_atomically(path: Place, content: bytes) -> None:
+    """Write under another name, sync, rename; an error leaves nothing behind. In a store, one put."""
+    if isinstance(path, StorePath):
+        path.write_bytes(content)
+        return
     with _written_beside(path, content) as temporary:
         temporary.replace(path)
 
 
-def create_atomically(path: Path, content: bytes) -> bool:
+def create_atomically(path: Place, content: bytes) -> bool:
     """Like `write_atomically`, but a file that is there already stays; says whether it was written."""
+    if isinstance(path, StorePath):
+        return path.create(content)
     with _written_beside(path, content) as temporary:
         try:
             os.link(temporary, path)  # of several processes, on one machine or on many, one succeeds
@@ -56,7 +63,7 @@ def this_host() -> str:
     return re.sub(r"\W+|_", "", socket.gethostname())[:40]
 
 
-def is_leftover(path: Path) -> bool:
+def is_leftover(path: Place) -> bool:
     """Whether a file is what `write_atomically` leaves when its process is killed.
 
     >>> is_leftover(Path(".manifest.json.node7-123.tmp")), is_leftover(Path("thesis.tmp"))

@@ -71,23 +71,52 @@ def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
         return list(table)
     if table.empty:
         return []
-    groups = table.groupby(["dataset", "model", "evaluation"], sort=False, observed=True)
-    return [_cube(rows, *map(str, key)) for key, rows in groups]
+    keys = [numbered(table[name]) for name in ("dataset", "model", "evaluation")]
+    group = np.zeros(len(table), dtype=np.int64)
+    for numbers, names in keys:
+        group = group * len(names) + numbers
+    group[np.any([numbers < 0 for numbers, _ in keys], axis=0)] = -1
+    cubes = []
+    for number in (found := pd.unique(group))[found >= 0]:
+        rows = table if len(found) == 1 else table[group == number]
+        cubes.append(_cube(rows[_NEEDED], *(str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation"))))
+    return cubes
+
+
+_NEEDED = ["explainer", "sample", "measure", "condition", "level", "value", "status", "reason"]
+
+
+def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32], list[str]]:
+    """The texts of a column in order of first appearance, or of the texts, and the number of each row's; −1 is missing.
+
+    >>> numbered(pd.Series(["b", "a", "b"])), numbered(pd.Series(["b", "a", "b"], dtype="category"), by_name=True)
+    ((array([0, 1, 0], dtype=int32), ['b', 'a']), (array([1, 0, 1], dtype=int32), ['a', 'b']))
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        raw = np.asarray(column.cat.codes)
+        found = (first := pd.unique(raw))[first >= 0]
+        names = [str(column.cat.categories[i]) for i in found]
+    else:
+        raw, labels = pd.factorize(column)
+        found, names = np.arange(len(labels)), [str(label) for label in labels]
+    order = sorted(range(len(names)), key=names.__getitem__) if by_name else range(len(names))
+    place = np.full(int(raw.max(initial=-1)) + 2, -1, dtype=np.int32)  # the last is for what is missing
+    place[found[list(order)]] = np.arange(len(names))
+    return place[raw], [names[i] for i in order]
 
 
 def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube:
-    explainer, explainers = pd.factorize(rows["explainer"])
-    sample, samples = pd.factorize(rows["sample"].astype(str), sort=True)  # draws must not depend on row order
-    measure, found = pd.factorize(rows["measure"])
-    measures = [str(m) for m in found]
-    name, names = pd.factorize(rows["condition"])
+    explainer, explainers = numbered(rows["explainer"])
+    sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
+    measure, measures = numbered(rows["measure"])
+    name, titles = numbered(rows["condition"])
     level, levels = pd.factorize(rows["level"])
     pair, pairs = pd.factorize(name * max(len(levels), 1) + level)
-    titles, steps = [str(n) for n in names], [float(x) for x in levels]
+    steps = [float(x) for x in levels]
     labels = [(titles[p // len(steps)], steps[p % len(steps)]) for p in pairs.tolist()]
     order = sorted(range(len(labels)), key=lambda i: (titles.index(labels[i][0]), labels[i][1]))
     kept = [i for i in order if labels[i][0] != REDRAW]
-    place = np.full(len(labels), -1)
+    place = np.full(len(labels), -1, dtype=np.int32)
     place[kept] = np.arange(len(kept))
     condition = place[pair]
     value = rows["value"].to_numpy(dtype=np.float64, na_value=np.nan)
@@ -117,18 +146,25 @@ def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube
         here = (measure == index) & (condition >= 0)
         status[explainer[here], condition[here], sample[here]] = code[here]
     decisive = measure == (bare[-1] if bare else -1)
-    undefined = rows[(code == 2) & decisive & (condition >= 0)]
+    undefined = _spelled_out(rows[(code == 2) & decisive & (condition >= 0)])
     counted = undefined.groupby(["explainer", "condition", "level", "reason"], observed=True, sort=False, dropna=False)
     return Cube(
         dataset=dataset,
         model=model,
         evaluation=evaluation,
-        explainers=[str(e) for e in explainers],
+        explainers=explainers,
         conditions=[labels[i] for i in kept],
-        samples=[str(s) for s in samples],
+        samples=samples,
         values=values,
         status=status,
         floor=floor,
         reasons=counted.size().rename("count").reset_index(),
         asked=asked,
     )
+
+
+def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:
+    """Plain text instead of categories, which would list what none of these rows has."""
+    kinds = {name: column.dtype for name, column in rows.items()}
+    plain = {name: kind.categories.dtype for name, kind in kinds.items() if isinstance(kind, pd.CategoricalDtype)}
+    return rows.astype(plain)

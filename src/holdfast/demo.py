@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import building
-from holdfast.engine import Plan
+from holdfast.plan import Plan
 from holdfast.run import make_plan
 from holdfast.zoo import load_model, open_source
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from holdfast import rand
-from holdfast.data import Data
-from holdfast.errors import UserError
+from holdfast.data import Data, Loaded
 from holdfast.memory import Workbench
 from holdfast.models import Model
+from holdfast.overlap import Writer, read_ahead
+from holdfast.plan import Job, Plan
+from holdfast.storage import Place
+from holdfast.subject import References, Shard, load_references
 from holdfast.table import (
     SAMPLES,
     exhibit_rows,
@@ -31,179 +32,18 @@ from holdfast.table import (
     score_rows,
     write_part,
 )
-from holdfast.types import REDRAW, Batch, Evaluation, Exhibit, Explainer, Scores
+from holdfast.throughput import agreed_rows
+from holdfast.types import REDRAW, Batch, Exhibit, Scores
 
-REFERENCES = 8
-"""How many samples of a data set serve as the other halves of mismatched pairs."""
-FEATURE_MAPS = frozenset({"feature"})
-"""The kinds of explanations that an evaluation judges unless it says otherwise."""
+BATCH_ON_CPU = 8
+WORTH_MEASURING = 10_000
+"""From how many explained conditions on the fastest batch size is looked for on a CPU; below, it is a usual one."""
+EXTREME_SHARDS = 8
+"""How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
 SHOWCASE = 6
 """How many samples appear in the report's gallery."""
 
 Tick = Callable[[str, int], None]
-Job = tuple[str, str, int]
-"""What one process does at a time: a shard, by its data set, model and number."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A checked study: every name resolved, every model loaded, every file found."""
-
-    models: Mapping[str, Model]
-    data: Mapping[str, Data]
-    explainers: Mapping[str, Explainer]
-    evaluations: Mapping[str, Evaluation]
-    seed: int = 0
-    shard_size: int = 32
-    batch_size: int = 8
-
-    def left_out(self, evaluation: str) -> dict[str, str]:
-        """explainer -> why this evaluation does not judge it."""
-        judged = getattr(self.evaluations[evaluation], "kinds", FEATURE_MAPS)
-        kinds = {name: getattr(explainer, "kind", "feature") for name, explainer in self.explainers.items()}
-        wanted = " and ".join(sorted(judged))
-        return {
-            name: f"{evaluation} judges {wanted} explanations, and {name} gives {kind} explanations"
-            for name, kind in kinds.items()
-            if kind not in judged
-        }
-
-    def shards(self, dataset: str) -> list[range]:
-        """The positions of each shard of a data set."""
-        n = len(self.data[dataset].ids)
-        return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
-
-    def pending(self, root: Path, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
-        """evaluation -> explainers whose part is not there yet."""
-        todo: dict[str, list[str]] = {}
-        for evaluation in self.evaluations:
-            skipped = self.left_out(evaluation)
-            missing = [
-                name
-                for name in self.explainers
-                if name not in skipped and not part_path(root, dataset, model, evaluation, name, shard).is_file()
-            ]
-            if missing:
-                todo[evaluation] = missing
-        return todo
-
-    def jobs(self) -> list[Job]:
-        """Every shard of the study, in the order in which they are done."""
-        return [(d, m, number) for d in self.data for m in self.models for number in range(len(self.shards(d)))]
-
-    def is_pending(self, root: Path, job: Job) -> bool:
-        """Whether something of a shard is not there yet."""
-        return bool(self.pending(root, *job)) or not samples_path(root, *job).is_file()
-
-    def work(self, root: Path, jobs: Iterable[Job] | None = None) -> int:
-        """How many explained conditions are left to do, the unit of the progress bar."""
-        total = 0
-        for dataset, model, number in self.jobs() if jobs is None else jobs:
-            samples = len(self.shards(dataset)[number])
-            for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
-        return total
-
-
-@dataclass
-class References:
-    """A few samples of the data set, the same for every shard, with their maps per explainer."""
-
-    bench: Workbench
-    batch: Batch
-    seed: int
-    target: Tensor = field(init=False)
-    maps: dict[str, Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
-
-    def explain(self, name: str, explainer: Explainer) -> Tensor:
-        if name not in self.maps:
-            self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
-        return self.maps[name]
-
-
-def reference_positions(data: Data, seed: int) -> list[int]:
-    """Positions in the order in which they are tried as references: by a hash of the id, so order does not matter."""
-    order: list[int] = rand.keys(seed, data.ids, "references").argsort().tolist()
-    return order
-
-
-def load_references(data: Data, seed: int) -> Batch:
-    """The first readable samples in that order."""
-    order = reference_positions(data, seed)
-    batches, found = [], 0
-    for start in range(0, len(order), REFERENCES):
-        loaded = data.load(order[start : start + REFERENCES]).batch
-        if len(loaded):
-            batches.append(loaded[: REFERENCES - found])
-            found += len(batches[-1])
-        if found == REFERENCES:
-            break
-    if not batches:
-        raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
-    return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), _join_aux(batches))
-
-
-def _join_aux(batches: Sequence[Batch]) -> dict[str, Tensor]:
-    return {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
-
-
-def _first_error(data: Data) -> str:
-    errors = data.load([0]).errors
-    return next(iter(errors.values()), "unknown")
-
-
-@dataclass
-class Shard:
-    """The `Subject` that evaluations see: one shard of samples of one model."""
-
-    bench: Workbench
-    batch: Batch
-    seed: int
-    target: Tensor
-    probability: Tensor
-    all_explainers: Mapping[str, Explainer]
-    shared: References
-    showcase: frozenset[str]
-    explainers: Mapping[str, Explainer] = field(default_factory=dict)
-    _clean: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def model(self) -> Model:
-        return self.bench.model
-
-    @property
-    def references(self) -> Batch:
-        return self.shared.batch
-
-    def predict(self, batch: Batch) -> Tensor:
-        return self.bench.predict(batch)
-
-    def clean(self, explainer: str) -> Tensor:
-        if explainer not in self._clean:
-            self._clean[explainer] = self._explain_unless_known(explainer)
-        return self._clean[explainer]
-
-    def _explain_unless_known(self, explainer: str) -> Tensor:
-        """Maps of the shard's samples; those of samples that are references too exist already."""
-        known = self.reference(explainer)
-        where = {sample: i for i, sample in enumerate(self.references.ids)}
-        new = [i for i, sample in enumerate(self.batch.ids) if sample not in where]
-        found = self.explain(explainer, self.batch[new], self.target[new]) if new else known[:0]
-        place = {self.batch.ids[i]: found[j] for j, i in enumerate(new)}
-        return torch.stack([place[s] if s in place else known[where[s]] for s in self.batch.ids])
-
-    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
-        chosen = self.seed if seed is None else seed
-        return self.bench.explain(self.all_explainers[explainer], explainer, batch, target, chosen)
-
-    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
-        return self.bench.map(call, batch, extra)
-
-    def reference(self, explainer: str) -> Tensor:
-        return self.shared.explain(explainer, self.all_explainers[explainer])
 
 
 @dataclass
@@ -211,60 +51,90 @@ class Runner:
     """Does shards one after another; what they share is kept while the data set and the model stay the same."""
 
     plan: Plan
-    root: Path
+    root: Place
     seconds: dict[str, float] = field(default_factory=dict)
+    batch_sizes: dict[str, int] = field(default_factory=dict)
     _kept: tuple[str, str, Workbench, References] | None = None
 
-    def __call__(self, job: Job, tick: Tick) -> None:
-        """Do what is not done yet of a shard."""
+    def __call__(self, job: Job, tick: Tick, loaded: Future[Loaded] | None = None) -> None:
+        """Do what is not done yet of a shard, whose samples may be on their way already."""
         dataset, model, number = job
         if not self.plan.is_pending(self.root, job):
             return
         bench, shared = self._workplace(dataset, model)
         positions = self.plan.shards(dataset)[number]
-        _run_shard(self.plan, self.root, job, positions, bench, shared, tick, self.seconds)
+        samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
+        with Writer() as write:
+            _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
+        self.batch_sizes[model] = bench.batch_size
 
     def _workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
-            bench = Workbench(model, self.plan.batch_size)
             batch = load_references(self.plan.data[dataset], self.plan.seed).to(model.device)
+            bench = Workbench(model, self._batch_size(name, batch))
             self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
         return self._kept[2:]
 
+    def _batch_size(self, model: str, batch: Batch) -> int:
+        """The study's, or the one at which this device is fastest, where there is enough to do for measuring to pay."""
+        if self.plan.batch_size is not None:
+            return self.plan.batch_size
+        network = self.plan.models[model]
+        if network.device.type == "cpu" and self.plan.size() < WORTH_MEASURING:
+            return BATCH_ON_CPU
+        return agreed_rows(self.root, model, network, batch)
 
-def run_shards(plan: Plan, root: Path, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, float]:
-    """Do everything that is not done yet, or these shards of it; seconds per evaluation.
 
-    What evaluations share, such as clean maps, counts for the first that asks for it.
+def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, Any]:
+    """Do everything that is not done yet, or these shards of it; seconds per evaluation, and batch size per model.
+
+    What evaluations share, such as clean maps, counts for the first that asks for it. While a shard is worked on, the
+    files of the next are read.
     """
     runner = Runner(plan, root)
-    for job in plan.jobs() if jobs is None else jobs:
-        runner(job, tick)
-    return {evaluation: round(spent, 2) for evaluation, spent in runner.seconds.items()}
+    todo = [job for job in (plan.jobs() if jobs is None else jobs) if plan.is_pending(root, job)]
+    with ThreadPoolExecutor(1, "holdfast-reader") as reader:
+        ahead = read_ahead(plan, todo[:1], reader)
+        for place, job in enumerate(todo, start=1):
+            loaded, ahead = ahead, read_ahead(plan, todo[place : place + 1], reader)
+            runner(job, tick, loaded)
+    durations = {evaluation: round(spent, 2) for evaluation, spent in runner.seconds.items()}
+    return {"durations": durations, "batch_sizes": runner.batch_sizes}
+
+
+def keeps_extremes(number: int, shards: int) -> bool:
+    """Whether a shard keeps its worst, median and best pair: every one of a few, else some, evenly spread.
+
+    >>> [number for number in range(100) if keeps_extremes(number, 100)]
+    [0, 14, 28, 42, 57, 71, 85, 99]
+    """
+    most = EXTREME_SHARDS
+    return shards <= most or number in {round(i * (shards - 1) / (most - 1)) for i in range(most)}
 
 
 def _run_shard(
     plan: Plan,
-    root: Path,
+    root: Place,
     place: Job,
-    positions: range,
+    loaded: Loaded,
     bench: Workbench,
     shared: References,
     tick: Tick,
     seconds: dict[str, float],
+    write: Writer,
 ) -> None:
     dataset, model_name, number = place
     data = plan.data[dataset]
-    loaded = data.load(positions)
+    positions = plan.shards(dataset)[number]
     batch = loaded.batch.to(bench.model.device)
     pending = plan.pending(root, *place)
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
                 empty = score_rows(dataset, model_name, evaluation, (), ())
-                write_part(part_path(root, dataset, model_name, evaluation, name, number), empty)
+                write(part_path(root, dataset, model_name, evaluation, name, number), empty)
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
         return
@@ -274,7 +144,17 @@ def _run_shard(
     _write_samples(root, place, bench.model, data, positions, batch, (target, probability), loaded.errors)
     showcase = frozenset(data.ids[:SHOWCASE])
     _write_inputs(root, place, batch, showcase)
-    shard = Shard(bench, batch, plan.seed, target, probability, plan.explainers, shared, showcase)
+    shard = Shard(
+        bench,
+        batch,
+        plan.seed,
+        target,
+        probability,
+        plan.explainers,
+        shared,
+        showcase,
+        keeps_extremes(number, len(plan.shards(dataset))),
+    )
     for evaluation, names in pending.items():
         shard.explainers = {name: plan.explainers[name] for name in names}
         begun = time.perf_counter()
@@ -284,13 +164,13 @@ def _run_shard(
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write_part(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
+                write(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
             rows = score_rows(dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)])
-            write_part(part_path(root, dataset, model_name, evaluation, name, number), rows)
+            write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 
 
-def _write_inputs(root: Path, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
+def _write_inputs(root: Place, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
     """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
     dataset, model_name, number = place
     shown = [
@@ -315,7 +195,7 @@ def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Ite
 
 
 def _write_samples(
-    root: Path,
+    root: Place,
     place: tuple[str, str, int],
     model: Model,
     data: Data,

@@ -16,10 +16,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from holdfast import atomic, table
+from holdfast import atomic, storage, table
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.storage import Place
 from holdfast.types import Explainer, name_of, parameters
 
 SECTIONS = ("models", "datasets", "explainers", "evaluations")
@@ -51,21 +52,14 @@ def describe(
     }
 
 
-def begin(root: Path, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:
+def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:
     """The manifest to go on with in a directory, new or found there; one that holds another study is refused.
 
     Its `session` names this process's file in `sessions/`, and `adds` holds what the study has beyond the run.
     """
-    strangers = [path for path in root.iterdir() if not atomic.is_leftover(path)] if root.is_dir() else []
-    # Looked for after the rest, because whoever else starts here now writes it before anything else.
-    if not (root / "manifest.json").exists():
-        if root.exists() and not root.is_dir():
-            raise UserError(f"{root} is a file; a run needs a directory")
-        if strangers:
-            raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
-        first: dict[str, Any] = {"format": 1, "holdfast": metadata.version("holdfast"), "created": now()}
-        first |= {"shard_size": shard_size, "study": dict(study), "versions": versions(), "command": command}
-        atomic.create_atomically(root / "manifest.json", table.as_json(first))
+    storage.forget_listings()
+    with storage.reaching(root):
+        _write_first(root, study, shard_size, command)
     manifest = agreeing(root, study)
     manifest["session"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
     manifest["adds"] = {section: _beyond(manifest["study"][section], study[section]) for section in SECTIONS}
@@ -76,13 +70,29 @@ def begin(root: Path, study: Mapping[str, Any], shard_size: int, command: str) -
         except UserError:
             _session_path(root, manifest).unlink()
             raise
-    for path in root.glob("**/.*.tmp"):
-        if atomic.is_abandoned(path):
-            path.unlink(missing_ok=True)
+    if isinstance(root, Path):  # a store keeps nothing of a put that was cut off
+        for path in root.glob("**/.*.tmp"):
+            if atomic.is_abandoned(path):
+                path.unlink(missing_ok=True)
     return manifest
 
 
-def agreeing(root: Path, study: Mapping[str, Any]) -> dict[str, Any]:
+def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> None:
+    """The manifest of a new run; one that is there stays."""
+    strangers = [path for path in root.iterdir() if not atomic.is_leftover(path)] if root.is_dir() else []
+    # Looked for after the rest, because whoever else starts here now writes it before anything else.
+    if (root / "manifest.json").exists():
+        return
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file; a run needs a directory")
+    if strangers:
+        raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
+    first: dict[str, Any] = {"format": 1, "holdfast": metadata.version("holdfast"), "created": now()}
+    first |= {"shard_size": shard_size, "study": dict(study), "versions": versions(), "command": command}
+    atomic.create_atomically(root / "manifest.json", table.as_json(first))
+
+
+def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
     manifest = table.read_manifest(root)
     found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
@@ -106,13 +116,13 @@ def _beyond(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def record(root: Path, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:
+def record(root: Place, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:
     """Write this process's session; a second call with the same manifest replaces the first."""
     content = {**session, "adds": {section: added for section, added in manifest["adds"].items() if added}}
     atomic.write_atomically(_session_path(root, manifest), table.as_json(content))
 
 
-def _session_path(root: Path, manifest: Mapping[str, Any]) -> Path:
+def _session_path(root: Place, manifest: Mapping[str, Any]) -> Place:
     return root / "sessions" / f"{manifest['session']}.json"
 
 

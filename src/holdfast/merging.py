@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,14 @@ import pyarrow.parquet as pq
 
 from holdfast import atomic, table
 from holdfast.errors import UserError
-from holdfast.run import Run, run_directory
+from holdfast.run import Run
+from holdfast.storage import Place, StorePath, contents, files, forget_listings, place, present, reaching
 
 FOLDERS = ("parts", "samples", "gallery")
 _EVERYWHERE = ("format", "holdfast", "shard_size")
 
 
-def merge(out: str | Path, directories: Sequence[str | Path], mixed_versions: bool = False) -> Run:
+def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: bool = False) -> Run:
     """Join runs of the same study in `out`, which may be new or one of them.
 
     Refused are runs of different studies, of different versions of holdfast, torch and the like (the latter unless
@@ -28,8 +30,8 @@ def merge(out: str | Path, directories: Sequence[str | Path], mixed_versions: bo
     Traceback (most recent call last):
     holdfast.errors.UserError: no run to merge is given
     """
-    root = run_directory(out)
-    sources = [Path(directory) for directory in directories]
+    root = place(out)
+    sources = [place(directory) for directory in directories]
     if not sources:
         raise UserError("no run to merge is given")
     if (root / "manifest.json").exists():
@@ -37,30 +39,31 @@ def merge(out: str | Path, directories: Sequence[str | Path], mixed_versions: bo
     elif root.exists() and (not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())):
         raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
     study = _agreed_study(sources, mixed_versions)
-    origin: dict[Path, Path] = {}
+    origin: dict[str, Place] = {}
     for source in sources:
-        for name in _files(source):
+        for name, path in _files(source, FOLDERS, ".parquet"):
             if name not in origin:
-                origin[name] = source / name
-            elif not _same(origin[name], source / name):
+                origin[name] = path
+            elif not _same(origin[name], path):
                 raise UserError(
-                    f"{origin[name]} and {source / name} hold different results for the same shard; "
-                    "delete the one that is wrong"
+                    f"{origin[name]} and {path} hold different results for the same shard; delete the one that is wrong"
                 )
-        for path in (source / "sessions").glob("[!.]*.json"):
-            origin[path.relative_to(source)] = path
+        origin |= _files(source, ("sessions",), ".json")
+        origin = dict(_files(source, ("batch_sizes",), ".json")) | origin  # measured by each; that of the first holds
     stored = [json.loads((source / "manifest.json").read_text(encoding="utf-8")) for source in sources]
+    copied = {name: path for name, path in origin.items() if path != root / name}
     # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
-    table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
-    for name, path in origin.items():
-        if path != root / name:
-            atomic.write_atomically(root / name, path.read_bytes())
+    with reaching(root):
+        table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
+    for name, content in zip(copied, contents(list(copied.values())), strict=True):
+        atomic.write_atomically(root / name, content)
     return Run(root)
 
 
-def missing(root: str | Path) -> list[str]:
+def missing(root: str | Place) -> list[str]:
     """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
-    path = Path(root)
+    path = place(root)
+    forget_listings()
     manifest = table.read_manifest(path)
     study = manifest["study"]
     found = []
@@ -69,7 +72,7 @@ def missing(root: str | Path) -> list[str]:
         for model in study["models"]:
             for evaluation, explainer in _judged(study):
                 for number in range(shards):
-                    if not table.part_path(path, dataset, model, evaluation, explainer, number).is_file():
+                    if not present(table.part_path(path, dataset, model, evaluation, explainer, number)):
                         found.append(f"shard {number} of {dataset} on {model}: {evaluation} of {explainer}")
     return found
 
@@ -81,7 +84,7 @@ def _judged(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from ((evaluation, name) for name in study["explainers"] if name not in facts["left_out"])
 
 
-def _agreed_study(sources: Sequence[Path], mixed_versions: bool) -> dict[str, Any]:
+def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:
     """The study that all the runs are part of; the first run that contradicts those before it is an error."""
     known = table.read_manifest(sources[0])
     for source in sources[1:]:
@@ -98,13 +101,23 @@ def _agreed_study(sources: Sequence[Path], mixed_versions: bool) -> dict[str, An
     return study
 
 
-def _files(source: Path) -> Iterator[Path]:
-    for folder in FOLDERS:
-        yield from (path.relative_to(source) for path in sorted((source / folder).glob("**/[!.]*.parquet")))
+def _files(source: Place, folders: Sequence[str], suffix: str) -> list[tuple[str, Place]]:
+    """Name within the run, with slashes, and place of each finished file."""
+    found = [path for folder in folders for path in files(source / folder, suffix)]
+    return [(_within(path, source), path) for path in found]
 
 
-def _same(one: Path, other: Path) -> bool:
-    if one.read_bytes() == other.read_bytes():
+def _within(path: Place, root: Place) -> str:
+    if isinstance(path, StorePath):
+        return str(path)[len(str(root)) + 1 :]
+    assert isinstance(root, Path)
+    return path.relative_to(root).as_posix()
+
+
+def _same(one: Place, other: Place) -> bool:
+    first, second = one.read_bytes(), other.read_bytes()
+    if first == second:
         return True
     # The same rows may be stored in other bytes; frames, unlike tables, take two missing numbers for equal.
-    return bool(pq.read_table(one).to_pandas().equals(pq.read_table(other).to_pandas()))
+    frames = [pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in (first, second)]
+    return bool(frames[0].equals(frames[1]))

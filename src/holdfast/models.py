@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from inspect import signature
 from typing import Any
@@ -24,7 +25,8 @@ class Model:
     The module is copied in structure and shares its weights with the original, so eval mode, frozen parameters and
     out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
     inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
-    through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through.
+    through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through,
+    `gradient_passes` those of them that were differentiated.
 
     Token ids have no gradient. With `embedding`, the path of the layer that turns them into vectors, `inputs` are these
     vectors (B, L, E), and the network takes them in place of ids.
@@ -62,6 +64,7 @@ class Model:
         self.channels_last = channels_last
         self.rows = rows
         self.passes = 0
+        self.gradient_passes = 0
         self._mean = _channel_values("mean", mean)
         self._std = _channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
@@ -77,7 +80,7 @@ class Model:
             table = self.layer(embedding)
             table.forward = partial(_embed_unless_vectors, table.forward)
         if channels_last:
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._lay_channels_last()
         if device is not None:
             self.to(device)
 
@@ -103,9 +106,33 @@ class Model:
         _ = self.fingerprint  # it is that of the weights as they were given
         if target is not None:
             self.module.to(target)
+            if self.device.type == "cuda":
+                self._lay_channels_last()  # the layout in which a GPU multiplies 16-bit numbers
         self.precision = precision
-        self._compiled = torch.compile(self.module) if compile else None
+        self._compiled = torch.compile(self.module, dynamic=False) if compile else None
         return self
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Call the network itself while the context is open, where inputs come in sizes that are not worth compiling.
+
+        >>> with Model(nn.Linear(3, 2)).uncompiled():
+        ...     pass
+        """
+        compiled, self._compiled = self._compiled, None
+        try:
+            yield
+        finally:
+            self._compiled = compiled
+
+    def _lay_channels_last(self) -> None:
+        self.channels_last = True
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether passes go through `torch.compile`."""
+        return self._compiled is not None
 
     @property
     def mean(self) -> list[float] | None:
@@ -146,12 +173,13 @@ class Model:
         A single output is read as the log-odds of the second of two classes.
         """
         self.passes += len(inputs)
-        if self.channels_last and inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if inputs.requires_grad and torch.is_grad_enabled():
+            self.gradient_passes += len(inputs)
         given = inputs.dtype if inputs.is_floating_point() else torch.float32
         scale = GRADIENT_SCALE if weight_type(self.precision) is not None else 1.0
         if inputs.is_floating_point():
-            inputs = scale_gradient(inputs, 1 / scale).to(self._weight_type() or given)
+            layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
+            inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)
         out = scale_gradient(_tensor_of(self._call(inputs, aux or {})).to(given), scale)
         if out.ndim == 1:
             out = out[:, None]
@@ -164,10 +192,15 @@ class Model:
 
     def _call(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Any:
         vectors = self.embedding is not None and inputs.is_floating_point()
-        network = self._compiled if self._compiled is not None and not self._is_watched() else self.module
-        if vectors and "inputs_embeds" in signature(self.module.forward).parameters:
-            return network(inputs_embeds=inputs, **aux)
-        return network(inputs, **aux)
+        by_name = vectors and "inputs_embeds" in signature(self.module.forward).parameters
+        # A small rest is not worth filling up.
+        if self._compiled is None or self._is_watched() or 2 * len(inputs) <= self.rows or len(inputs) > self.rows:
+            return self.module(inputs_embeds=inputs, **aux) if by_name else self.module(inputs, **aux)
+
+        def compiled(x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+            return _tensor_of(self._compiled(inputs_embeds=x, **extra) if by_name else self._compiled(x, **extra))
+
+        return in_one_size(compiled, inputs, aux, self.rows)
 
     def _is_watched(self) -> bool:
         """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
@@ -231,6 +264,27 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+def in_one_size(
+    network: Callable[[Tensor, Mapping[str, Tensor]], Tensor], inputs: Tensor, aux: Mapping[str, Tensor], rows: int
+) -> Tensor:
+    """The outputs of a network that is only ever called with exactly `rows` inputs.
+
+    A compiled network is compiled again for every new size, so fewer are filled up with copies of an input, whose
+    outputs are dropped.
+
+    >>> seen = []
+    >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
+    (7, [8])
+    """
+    whole = network(_filled_up(inputs, rows), {name: _filled_up(value, rows) for name, value in aux.items()})
+    return whole[: len(inputs)]
+
+
+def _filled_up(rows: Tensor, size: int) -> Tensor:
+    lacking = size - len(rows)
+    return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
 
 
 def _embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from holdfast.errors import unknown
 
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+AUTO: Literal["auto"] = "auto"
+"""What a study says for the fastest precision that does not change its answer; see `audit`."""
 _SIXTEEN_BITS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 GRADIENT_SCALE = 1024.0
 """What gradients are multiplied by inside a 16-bit network; a power of two changes no digit."""

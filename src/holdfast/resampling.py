@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.cubes import Array
+
+Counts: TypeAlias = NDArray[Any]
+AT_ONCE = 2**24
+"""How many counts are multiplied at once; as float32 they take four bytes each."""
 
 
 def mean_of_finite(values: Array) -> Array:
@@ -25,24 +30,35 @@ def calibrate(score: Array, chance: Array) -> Array:
 
 
 @lru_cache(maxsize=1)
-def bootstrap_counts(n: int, resamples: int, seed: int) -> NDArray[np.float32]:
-    """How often each of n samples is drawn in each of the bootstrap draws, (resamples, n)."""
+def bootstrap_counts(n: int, resamples: int, seed: int) -> Counts:
+    """How often each of n samples is drawn in each of the bootstrap draws, (resamples, n), as bytes.
+
+    Of n draws among n samples none is drawn 256 times; that would be reported as an overflow.
+    """
     generator = np.random.default_rng(seed)
-    counts = np.empty((resamples, n), dtype=np.float32)
+    counts = np.empty((resamples, n), dtype=np.uint8)
     for row in counts:  # one draw at a time: n indices instead of resamples × n
-        row[:] = np.bincount(generator.integers(0, n, n), minlength=n)
+        drawn = np.bincount(generator.integers(0, n, n), minlength=n)
+        if drawn.max(initial=0) > 255:
+            raise OverflowError("a bootstrap draw took one sample more than 255 times")
+        row[:] = drawn
     counts.flags.writeable = False  # it is shared between the callers
     return counts
 
 
-def resampled_means(values: Array, counts: NDArray[np.float32]) -> Array:
-    """Means of the finite entries of (K, N) in every draw, (resamples, K)."""
+def resampled_means(values: Array, counts: Counts) -> Array:
+    """Means of the finite entries of (K, N) in every draw, (resamples, K); a few draws at a time if N is large."""
     finite = np.isfinite(values)
     centre = mean_of_finite(values)  # products of deviations keep float32 exact enough
     spread = np.where(finite, values - centre[:, None], 0.0).astype(np.float32)
-    n = counts @ finite.T.astype(np.float32)
-    drawn = np.divide(counts @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0)
-    return np.asarray(drawn + centre)
+    there = finite.astype(np.float32)
+    found = np.full((len(counts), len(values)), np.nan)
+    step = max(1, AT_ONCE // max(1, values.shape[-1]))
+    for start in range(0, len(counts), step):
+        drawn = counts[start : start + step].astype(np.float32)
+        n = drawn @ there.T
+        found[start : start + step] = np.divide(drawn @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0)
+    return found + centre
 
 
 def percentiles(draws: Array, level: float) -> tuple[Array, Array]:

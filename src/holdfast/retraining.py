@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -28,6 +27,7 @@ from holdfast.models import Model
 from holdfast.precision import arithmetic
 from holdfast.progress import progress
 from holdfast.run import Run, as_data
+from holdfast.storage import Place, place
 from holdfast.sweeps import Order, check_fractions, importance, removal_ranks, removal_sizes, resolve_imputers
 from holdfast.training import Trainer, scores
 from holdfast.types import OK, UNDEFINED, Batch, Explainer, Scores, label_of, name_of, parameters
@@ -60,7 +60,7 @@ def retrain(
     test: Any,
     explainers: Any,
     trainer: Trainer,
-    out: str | Path,
+    out: str | Place,
     *,
     imputers: Any = ("noisy_linear",),
     orders: Sequence[Order] = ("morf", "lerf"),
@@ -103,7 +103,7 @@ def retrain(
     if not callable(trainer):
         raise UserError(f"trainer must be a function train(dataset, seed) -> module, got {type(trainer).__name__}")
     sets = {"train": as_data(train), "test": as_data(test)}
-    root, name = Path(out), sets["test"].name
+    root, name = place(out), sets["test"].name
     cells = [
         Cell(e, order, imputer, float(f), repeat)
         for e in methods
@@ -162,7 +162,7 @@ class Work:
     sets: Mapping[str, Data]
     methods: Mapping[str, Explainer]
     trainer: Trainer
-    root: Path
+    root: Place
     dataset: str
     cells: Sequence[Cell]
     target: Literal["prediction", "label"]
@@ -208,7 +208,7 @@ class Work:
         wanted = [RETRAINING, *([LEAKAGE] if self._wants_probes(cell) else [])]
         return all(self._path(evaluation, number, cell).is_file() for evaluation in wanted)
 
-    def _path(self, evaluation: str, number: int, cell: Cell) -> Path:
+    def _path(self, evaluation: str, number: int, cell: Cell) -> Place:
         return table.part_path(self.root, self.dataset, self._named(cell), evaluation, cell.explainer, number)
 
     def _named(self, cell: Cell) -> str:
@@ -299,7 +299,7 @@ class Work:
         return scores(net, x).cpu()
 
     def _write(
-        self, path: Path, evaluation: str, cell: Cell, ids: Sequence[str], columns: Mapping[str, Tensor]
+        self, path: Place, evaluation: str, cell: Cell, ids: Sequence[str], columns: Mapping[str, Tensor]
     ) -> None:
         rows = []
         for measure, value in columns.items():

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 import torch
 
 from holdfast import building, manifest, table
 from holdfast.atomic import write_atomically
 from holdfast.data import Data, open_data
-from holdfast.engine import FEATURE_MAPS, Plan, run_shards
+from holdfast.engine import run_shards
 from holdfast.errors import UserError
 from holdfast.modalities import modality, why_undefined
 from holdfast.models import Model
-from holdfast.precision import Precision, arithmetic
+from holdfast.plan import FEATURE_MAPS, Plan, why_left_out
+from holdfast.precision import Precision, arithmetic, check_precision
 from holdfast.progress import progress
+from holdfast.storage import Place, place
 from holdfast.types import Batch, name_of, parameters
 from holdfast.zoo import load_model, open_source
 
@@ -36,7 +38,7 @@ COMMAND = "holdfast.evaluate(...)"
 class Run:
     """The results in a run directory."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         self.manifest = table.read_manifest(path)
 
@@ -53,26 +55,26 @@ class Run:
         """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
         from holdfast import statistics
 
-        return statistics.summary(self.table())
+        return statistics.summary(self._compact())
 
     def ranking(self) -> pd.DataFrame:
         """Explainers in order of their overall score, with the uncertainty of their ranks."""
         from holdfast import statistics
 
-        return statistics.ranking(self.table())
+        return statistics.ranking(self._compact())
 
     def tests(self) -> pd.DataFrame:
         """Paired tests between explainers, with Holm's correction."""
         from holdfast import statistics
 
-        return statistics.paired_tests(self.table())
+        return statistics.paired_tests(self._compact())
 
-    def report(self, path: str | Path | None = None) -> Path:
+    def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
         from holdfast.report import build_report
 
-        target = self.path / "report.html" if path is None else Path(path)
-        html = build_report(self._in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
+        target = self.path / "report.html" if path is None else place(path)
+        html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
         write_atomically(target, html.encode())
         return target
 
@@ -80,14 +82,20 @@ class Run:
         """The verdict and the ranking for a terminal."""
         from holdfast.report import text_summary
 
-        return text_summary(self._in_study_order(), self.samples(), self.manifest)
+        return text_summary(self.in_study_order(), self.samples(), self.manifest)
 
-    def _in_study_order(self) -> pd.DataFrame:
+    def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
         axes = self.manifest["study"]["evaluations"].values()
         named = dict.fromkeys(condition for axis in axes for condition, _ in axis.get("conditions", []))
-        place = {condition: i for i, condition in enumerate(named)}
-        return self.table().sort_values("condition", key=lambda c: c.map(place).fillna(len(place)), kind="stable")
+        number = {condition: i for i, condition in enumerate(named)}
+        rows = self._compact()
+        by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
+        return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
+
+    def _compact(self) -> pd.DataFrame:
+        """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
+        return table.read_scores(self.path, compact=True)
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
@@ -95,14 +103,14 @@ class Run:
         return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
 
 
-def read(path: str | Path) -> Run:
-    """Open a run directory.
+def read(path: str | Place) -> Run:
+    """Open a run directory, or a run at an address of an object store.
 
     >>> read("no-such-run")
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
-    return Run(Path(path))
+    return Run(place(path))
 
 
 def evaluate(
@@ -110,14 +118,14 @@ def evaluate(
     data: Any,
     explainers: Any,
     evaluations: Any = "stability",
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     *,
     seed: int = 0,
     limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
     device: str | None = None,
-    precision: Precision | None = None,
+    precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
     workers: int = 1,
     show_progress: bool | None = None,
@@ -127,7 +135,8 @@ def evaluate(
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `precision` and
-    `compile` are those of `Model.use`; without them a model computes as it was made. `workers` above 1 do the shards in
+    `compile` are those of `Model.use`; without them a model computes as it was made, and "auto" is the fastest
+    precision that does not change the answer on a few samples, see `holdfast.audit`. `workers` above 1 do the shards in
     as many new processes, one per GPU where there are any; models, data and explainers are sent to them by pickle.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
@@ -142,15 +151,21 @@ def evaluate(
     models = _models(model, device)
     if precision is not None or compile:
         for wrapped in models.values():
-            wrapped.use(precision or wrapped.precision, compile)
+            wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
     plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size)
+    audit = None
+    if precision == "auto":
+        from holdfast.audit import lower, settle
+
+        chosen, audit = settle(plan, None if out is None else place(out))
+        plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
     if workers == 1:
-        return execute(plan, out, COMMAND, show_progress)
+        return execute(plan, out, COMMAND, show_progress, audit=audit)
     from holdfast.executors import Processes, pickled
 
     _check_whole("workers", workers, 1)
     with pickled(plan) as recipe:
-        return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers))
+        return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers), audit=audit)
 
 
 def make_plan(
@@ -176,18 +191,27 @@ def make_plan(
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
+        for item in explainers.values():
+            if hasattr(item, "check_ids"):
+                item.check_ids(source.ids, source.name)
         for model in models.values():
             _check_channels(model, source.name, shape)
             _check_defined(explainers, model, source.name, first)
             for item in explainers.values():
                 if hasattr(item, "check"):
                     item.check(model, shape)
+    _check_something_to_judge(evaluations, explainers)
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
+
+
+def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
     for name, item in evaluations.items():
         kinds = getattr(item, "kinds", FEATURE_MAPS)
         if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
             raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
-    on_gpu = any(model.device.type == "cuda" for model in models.values())
-    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size or (256 if on_gpu else 8))
+        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
+        if all(refusals):
+            raise UserError(f"{name} has nothing to judge: {refusals[0]}")
 
 
 def _check_whole(what: str, value: Any, least: int | None = None) -> None:
@@ -223,21 +247,25 @@ def first_sample(source: Data) -> Batch:
 
 def execute(
     plan: Plan,
-    out: str | Path | None,
+    out: str | Place | None,
     command: str,
     show_progress: bool | None = None,
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
+    audit: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run or resume a plan in a directory; a directory that holds another study is refused.
 
-    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on.
+    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on;
+    `audit` is why the models compute in the precision that they have.
     """
-    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else run_directory(out)
+    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else place(out)
     found = manifest.begin(root, describe(plan), plan.shard_size, command)
     plan = replace(plan, shard_size=found["shard_size"])
     session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
+    if audit is not None:
+        session["audit"] = dict(audit)
     manifest.record(root, found, session)
     begun = time.perf_counter()
     first, step = share
@@ -247,26 +275,11 @@ def execute(
             session |= executor(plan, root, jobs, tick)
         else:
             before = {name: model.passes for name, model in plan.models.items()}
-            session["durations"] = run_shards(plan, root, tick, jobs)
+            session |= run_shards(plan, root, tick, jobs)
             session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     session["seconds"] = round(time.perf_counter() - begun, 2)
     manifest.record(root, found, session)
     return Run(root)
-
-
-def run_directory(out: str | Path) -> Path:
-    """Where a run goes; an address of an object store is refused.
-
-    >>> run_directory("s3://bucket/run")
-    Traceback (most recent call last):
-    holdfast.errors.UserError: 's3://bucket/run' is not a path; a run goes to a directory, which several ...
-    """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
-        raise UserError(
-            f"{str(out)!r} is not a path; a run goes to a directory, which several machines may share, "
-            "so mount the store or copy the finished run there"
-        )
-    return Path(out)
 
 
 def precisely(plan: Plan) -> AbstractContextManager[None]:

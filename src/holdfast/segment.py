@@ -15,7 +15,7 @@ _WHITE_D65 = (0.95047, 1.0, 1.08883)
 _DENSITY_STEPS = (
     2.0**20
 )  # coarser than rounding, so flat regions are exact ties on every device; finer than any real gap
-_IMAGES_AT_ONCE = 8
+_IMAGES_AT_ONCE = 64
 _SERIAL_ELEMENTS = 32_000
 _PARALLEL_ELEMENTS = 1 << 25
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from holdfast import building
 from holdfast.concepts import concepts
-from holdfast.engine import Plan
 from holdfast.errors import UserError, nearest
 from holdfast.examples import open_examples
 from holdfast.parameters import BadParameter, only_known
-from holdfast.precision import Precision, check_precision
+from holdfast.plan import Plan
+from holdfast.precision import AUTO, Precision, check_precision
 from holdfast.run import check_device, make_plan
-from holdfast.zoo import check_data_name, check_model_name, load_model, open_source
+from holdfast.zoo import check_data_name, check_model_name, load_model, load_object, open_source
 
 KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
 KEYS += ("precision", "compile", "batch_size", "shard_size")
@@ -39,11 +39,14 @@ class Study:
     device: str | None = None
     batch_size: int | None = None
     shard_size: int = 32
-    precision: Precision | None = None
+    precision: Precision | Literal["auto"] | None = None
     compile: bool = False
 
     def plan(self, allow_code: bool = False) -> Plan:
-        """Open the data, load the models, and check that everything fits together."""
+        """Open the data, load the models, and check that everything fits together.
+
+        Where the precision is left open, the models are in float32.
+        """
         data = {}
         for name, options in self.data.items():
             own = dict(options)
@@ -59,7 +62,8 @@ class Study:
             model.name = model.name if unnamed else name
             models[model.name] = model
             if self.precision is not None or self.compile:
-                model.use(self.precision or model.precision, self.compile)
+                given = model.precision if self.precision in (None, AUTO) else check_precision(self.precision)
+                model.use(given, self.compile)
         return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
 
     def _device(self) -> str:
@@ -117,9 +121,15 @@ def parse(
             _sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)), folder
         ),
         explainers=_inside(
-            "explainers", lambda: building.explainers(_with_files(content["explainers"], folder, allow_code))
+            "explainers",
+            lambda: building.explainers(
+                _with_files(_with_code(content["explainers"], folder, allow_code), folder, allow_code)
+            ),
         ),
-        evaluations=_inside("evaluations", lambda: building.evaluations(content.get("evaluations", "stability"))),
+        evaluations=_inside(
+            "evaluations",
+            lambda: building.evaluations(_with_code(content.get("evaluations", "stability"), folder, allow_code)),
+        ),
         seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
         limit=limit if limit is not None else _whole(content, "limit", 1),
         device=_known_device(content.get("device")),
@@ -193,13 +203,15 @@ def _known_device(value: Any) -> str | None:
         raise BadParameter(str(error), ("device",)) from error
 
 
-def _known_precision(value: Any) -> Precision | None:
+def _known_precision(value: Any) -> Precision | Literal["auto"] | None:
     if value is None:
         return None
+    if value == AUTO:
+        return AUTO
     try:
         return check_precision(value)
     except UserError as error:
-        raise BadParameter(str(error), ("precision",)) from error
+        raise BadParameter(f"{error}, or auto", ("precision",)) from error
 
 
 def _truth(content: Mapping[str, Any], key: str) -> bool:
@@ -207,6 +219,22 @@ def _truth(content: Mapping[str, Any], key: str) -> bool:
     if not isinstance(value, bool):
         raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
     return value
+
+
+def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
+    """Explainers or evaluations with those of the form python:module:name made."""
+    if isinstance(spec, str) and spec.startswith("python:"):
+        return load_object(spec, folder, allow_code=allow_code)
+    entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
+    found = {}
+    for place, item in entries:
+        try:
+            found[place] = _with_code(item, folder, allow_code)
+        except BadParameter as error:
+            raise error.inside(place) from error
+        except UserError as error:
+            raise BadParameter(str(error), (place,)) from error
+    return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec
 
 
 def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | int, ...] = ()) -> Any:
@@ -222,6 +250,8 @@ def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | in
             if key in ("train", "pool") and isinstance(value, str | Mapping):
                 options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
                 found[key] = open_examples(**options, folder=folder, allow_code=allow_code)
+            elif key == "path" and isinstance(value, str):
+                found[key] = str(folder / value)
             elif key == "concepts":
                 found[key] = concepts(value, folder=folder, allow_code=allow_code)
             elif key == "checkpoints" and isinstance(value, list):

@@ -1,7 +1,7 @@
 """The result table on disk: one Parquet part per finished piece of work, a manifest, and pictures for the gallery.
 
 A part is written under another name, synced and renamed, so it is either whole or absent. Reading checks that no
-attempted pair occurs twice. Everything a report needs is in the run directory.
+attempted pair occurs twice. Everything a report needs is in the run directory, or at the run's address in a store.
 """
 
 from __future__ import annotations
@@ -11,22 +11,50 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
-from PIL import Image
-from torch.nn import functional as F
+from numpy.typing import NDArray
 
 from holdfast.atomic import write_atomically
+from holdfast.differences import differences, joined
 from holdfast.errors import UserError
-from holdfast.types import STATUS, Exhibit, Scores
+from holdfast.exhibits import EXHIBITS, THUMBNAIL, Shown, exhibit_rows, read_exhibits
+from holdfast.storage import Place, contents, files, place, present
+from holdfast.types import STATUS, Scores
+
+__all__ = [
+    "EXHIBITS",
+    "KEY",
+    "SAMPLES",
+    "SCORES",
+    "THUMBNAIL",
+    "Place",
+    "Shown",
+    "as_json",
+    "differences",
+    "exhibit_rows",
+    "exhibits_path",
+    "joined",
+    "part_path",
+    "place",
+    "present",
+    "read_exhibits",
+    "read_manifest",
+    "read_samples",
+    "read_scores",
+    "read_sessions",
+    "samples_path",
+    "score_rows",
+    "slug",
+    "write_atomically",
+    "write_manifest",
+    "write_part",
+]
 
 SCORES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "sample", "measure", "condition")]
@@ -38,29 +66,7 @@ SAMPLES = pa.schema(
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
     + [("probability", pa.float64()), ("error", pa.string())]
 )
-EXHIBITS = pa.schema(
-    [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
-    + [("level", pa.float64()), ("sample", pa.string()), ("image", pa.binary())]
-    + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
-)
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
-THUMBNAIL = 128
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One picture of the gallery as read back: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
-
-    dataset: str
-    model: str
-    explainer: str
-    condition: str
-    level: float
-    sample: str
-    image: npt.NDArray[np.uint8]
-    map: npt.NDArray[np.float32] | None
-    evaluation: str = ""
-    note: str = ""
 
 
 def slug(name: str) -> str:
@@ -76,40 +82,47 @@ def slug(name: str) -> str:
     return plain if alone else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def part_path(root: Path, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Path:
+def part_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
     """Where the scores of one (dataset, model, evaluation, explainer, shard) are."""
-    return root / "parts" / slug(dataset) / slug(model) / slug(evaluation) / slug(explainer) / f"{shard:05d}.parquet"
+    return root / "parts" / _inside(shard, dataset, model, evaluation, explainer)
 
 
-def samples_path(root: Path, dataset: str, model: str, shard: int) -> Path:
+def samples_path(root: Place, dataset: str, model: str, shard: int) -> Place:
     """Where the clean predictions of one shard are."""
-    return root / "samples" / slug(dataset) / slug(model) / f"{shard:05d}.parquet"
+    return root / "samples" / _inside(shard, dataset, model)
 
 
-def exhibits_path(root: Path, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Path:
+def exhibits_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
     """Where the gallery's pictures of one piece of work are."""
-    part = part_path(root, dataset, model, evaluation, explainer, shard)
-    return root / "gallery" / part.relative_to(root / "parts")
+    return root / "gallery" / _inside(shard, dataset, model, evaluation, explainer)
+
+
+def _inside(shard: int, *names: str) -> str:
+    return "/".join([*map(slug, names), f"{shard:05d}.parquet"])
 
 
 def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], scores: Iterable[Scores]) -> pa.Table:
     """The rows of one part, in the order in which the scores came."""
-    names = list(ids)
-    blank = [None] * len(names)
+    names = pa.array(list(ids), pa.string())
+    n = len(names)
+
+    def same(text: str) -> pa.Array:
+        return pa.repeat(pa.scalar(text, pa.string()), n)
+
     tables = []
     for s in scores:
         columns = {
-            "dataset": [dataset] * len(names),
-            "model": [model] * len(names),
-            "explainer": [s.explainer] * len(names),
-            "evaluation": [evaluation] * len(names),
+            "dataset": same(dataset),
+            "model": same(model),
+            "explainer": same(s.explainer),
+            "evaluation": same(evaluation),
             "sample": names,
-            "measure": [s.measure] * len(names),
-            "condition": [s.condition] * len(names),
-            "level": [float(s.level)] * len(names),
+            "measure": same(s.measure),
+            "condition": same(s.condition),
+            "level": pa.repeat(pa.scalar(float(s.level), pa.float64()), n),
             "value": s.value.double().tolist(),
-            "low": blank if s.low is None else s.low.double().tolist(),
-            "high": blank if s.high is None else s.high.double().tolist(),
+            "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
+            "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
             "status": [STATUS[code] for code in s.status.tolist()],
             "reason": list(s.reason),
         }
@@ -117,71 +130,36 @@ def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], sc
     return pa.concat_tables(tables) if tables else SCORES.empty_table()
 
 
-def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit]) -> pa.Table:
-    """The gallery's pictures as small JPEGs, with maps summed over channels in eight bits."""
-    rows = []
-    for e in exhibits:
-        image = _shrink(e.image.detach().float().cpu())
-        row: dict[str, Any] = {
-            "dataset": dataset,
-            "model": model,
-            "explainer": e.explainer,
-            "evaluation": evaluation,
-            "condition": e.condition,
-            "level": float(e.level),
-            "sample": e.sample,
-            "image": _jpeg(image),
-            "map": None,
-            "height": image.shape[-2],
-            "width": image.shape[-1],
-            "note": e.note,
-        }
-        if e.map is not None:
-            total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
-            peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
-            row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
-        rows.append(row)
-    return pa.Table.from_pylist(rows, schema=EXHIBITS)
-
-
-def write_part(path: Path, table: pa.Table) -> None:
+def write_part(path: Place, table: pa.Table) -> None:
     """Write a Parquet file that is either whole or absent, whatever happens."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     write_atomically(path, sink.getvalue())
 
 
-def read_scores(root: Path) -> pd.DataFrame:
-    """Every row of a run, sorted by its key; a key that occurs twice is an error."""
-    frame = _read(root / "parts", SCORES).sort_values(KEY, kind="stable", ignore_index=True)
-    twice = frame.duplicated(KEY)
+def read_scores(root: Place, compact: bool = False) -> pd.DataFrame:
+    """Every row of a run, sorted by its key; a key that occurs twice is an error.
+
+    With `compact` the columns of text are categories, sorted, which hold each text once: a million rows take 42 MB.
+    """
+    rows = _read(root / "parts", SCORES)
+    order, twice = _sorted_by_key(rows)
+    rows = rows.take(pa.array(order))
+    frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
     if twice.any():
         row = frame[twice].iloc[0]
         raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
     return frame
 
 
-def read_samples(root: Path) -> pd.DataFrame:
+def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
-    frame = _read(root / "samples", SAMPLES).sort_values(["dataset", "model", "sample"], ignore_index=True)
+    rows = _spelled_out(_read(root / "samples", SAMPLES), SAMPLES)
+    frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 
 
-def read_exhibits(root: Path) -> list[Shown]:
-    """The pictures of the gallery."""
-    shown = []
-    for path in sorted((root / "gallery").glob("**/*.parquet")):
-        for row in pq.read_table(path).to_pylist():
-            image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
-            size = (row["height"], row["width"])
-            flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
-            place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
-            scaled = None if flat is None else (flat / 127).astype(np.float32)
-            shown.append(Shown(*place, image, scaled, row["evaluation"], row.get("note") or ""))
-    return shown
-
-
-def read_manifest(root: Path) -> dict[str, Any]:
+def read_manifest(root: Place) -> dict[str, Any]:
     """The manifest of a run directory."""
     path = root / "manifest.json"
     if not path.is_file():
@@ -195,7 +173,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
     return _with_sessions(root, manifest)
 
 
-def _with_sessions(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest with what every process wrote in a file of its own: its session, and what it added to the study."""
     sessions = read_sessions(root)
     for session in sessions:
@@ -206,33 +184,19 @@ def _with_sessions(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def read_sessions(root: Path) -> list[dict[str, Any]]:
+def read_sessions(root: Place) -> list[dict[str, Any]]:
     """What the processes that worked in a run directory wrote, in the order in which they started."""
     sessions = []
-    for path in sorted((root / "sessions").glob("[!.]*.json")):
+    paths = files(root / "sessions", ".json")
+    for path, content in zip(paths, contents(paths), strict=True):
         try:
-            sessions.append(json.loads(path.read_text(encoding="utf-8")))
+            sessions.append(json.loads(content.decode("utf-8")))
         except ValueError as error:
             raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
     return sessions
 
 
-def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested mapping with what another one names besides.
-
-    >>> joined({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}})
-    {'a': {'b': 1, 'c': 3}}
-    """
-    found = dict(known)
-    for name, value in more.items():
-        if name not in found:
-            found[name] = value
-        elif isinstance(value, Mapping) and isinstance(found[name], Mapping):
-            found[name] = joined(found[name], value)
-    return found
-
-
-def write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
+def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
     """Write the manifest atomically."""
     write_atomically(root / "manifest.json", as_json(manifest))
 
@@ -242,74 +206,70 @@ def as_json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def differences(old: Any, new: Any, place: str = "") -> list[str]:
-    """Where two studies disagree, in words; names that only one of them has are not disagreements.
-
-    >>> differences({"seed": 0, "a": {"k": 1}}, {"seed": 1, "a": {"k": 1}, "b": 2})
-    ['seed: the run has 0, this study says 1']
-    """
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        found = []
-        for name in old:
-            if name in new:
-                found += differences(old[name], new[name], f"{place}.{name}" if place else str(name))
-        return found
-    if _are_named(old) and _are_named(new):
-        return _list_differences(old, new, place)
-    same = json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
-    return [] if same else [f"{place}: the run has {_brief(old)}, this study says {_brief(new)}"]
+def _read(folder: Place, schema: pa.Schema) -> pa.Table:
+    """The rows of all parts, with every column of text as one dictionary and indices into it."""
+    texts = [field.name for field in schema if field.type == pa.string()]
+    wanted = _coded(schema)
+    tables = [_read_part(content, texts, wanted) for content in contents(files(folder, ".parquet"))]
+    if not tables:
+        return wanted.empty_table()
+    rows = pa.concat_tables(tables)
+    columns = [_sorted_dictionary(rows[f.name]) if f.name in texts else rows[f.name].combine_chunks() for f in schema]
+    return pa.Table.from_arrays(columns, names=schema.names)
 
 
-def _are_named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) and "name" in v for v in value)
+def _read_part(content: bytes, texts: list[str], wanted: pa.Schema) -> pa.Table:
+    known = pq.read_metadata(pa.BufferReader(content))
+    there = [name for name in wanted.names if name in known.schema.names]
+    coded = [name for name in texts if name in there]
+    part = pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
+    rows = part.read(columns=there, use_threads=False)
+    for i, field in enumerate(wanted):  # a part of another version may lack a column
+        if field.name not in rows.column_names:
+            rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))
+    rows = rows.select(wanted.names)
+    return rows if rows.schema.equals(wanted) else rows.cast(wanted)
 
 
-def _list_differences(old: list[Any], new: list[Any], place: str) -> list[str]:
-    """The entries that only one of two lists of parameter objects has, such as perturbations."""
-    before, after = ([json.dumps(v, sort_keys=True) for v in values] for values in (old, new))
-    gone = [_call(v) for v, text in zip(old, before, strict=True) if text not in after]
-    come = [_call(v) for v, text in zip(new, after, strict=True) if text not in before]
-    if not gone and not come:
-        return [] if before == after else [f"{place}: the same entries in another order or number"]
-    parts = [f"the run has {', '.join(gone)}" if gone else "", f"this study adds {', '.join(come)}" if come else ""]
-    if gone and come:
-        parts[1] = f"this study says {', '.join(come)}"
-    elif gone:
-        parts[0] += ", this study does not"
-    return [f"{place}: {', '.join(filter(None, parts))}"]
+def _coded(schema: pa.Schema) -> pa.Schema:
+    code = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([(f.name, code if f.type == pa.string() else f.type) for f in schema])
 
 
-def _call(item: Mapping[str, Any]) -> str:
-    """A parameter object as one would write it."""
-    given = ", ".join(f"{key}={_brief(value)}" for key, value in item.items() if key != "name")
-    return f"{item['name']}({given})"
+def _sorted_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """One dictionary for all chunks, with its texts in order, so that sorting by text is sorting by index."""
+    whole = column.unify_dictionaries().combine_chunks()
+    order = pc.sort_indices(whole.dictionary)  # by code points, as Python sorts
+    place_of = np.empty(len(order), dtype=np.int32)
+    place_of[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
+    indices = pc.take(pa.array(place_of), whole.indices)
+    return pa.DictionaryArray.from_arrays(indices, whole.dictionary.take(order))
 
 
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."
+def _spelled_out(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Text instead of indices."""
+    return rows.cast(schema)
 
 
-def _read(folder: Path, schema: pa.Schema) -> pd.DataFrame:
-    paths = sorted(folder.glob("**/[!.]*.parquet"))
-    tables = [pq.read_table(path, schema=schema) for path in paths]
-    frame: pd.DataFrame = (pa.concat_tables(tables) if tables else schema.empty_table()).to_pandas()
-    return frame
+def _sorted_by_key(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The order of the rows by `KEY`, and which of them, in that order, have the key of the one before."""
+    numbers = [_rank(rows[name]) for name in KEY]
+    key = np.zeros(len(rows), dtype=np.int64)
+    size = 1
+    for number in numbers:
+        span = int(number.max(initial=0)) + 1
+        if size * span >= 2**62:  # too many combinations for one number each: count those that there are
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            size = int(key.max(initial=0)) + 1
+        key, size = key * span + number, size * span
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    return order, np.concatenate([np.zeros(min(len(key), 1), dtype=bool), key[1:] == key[:-1]])
 
 
-def _shrink(picture: torch.Tensor) -> torch.Tensor:
-    """At most THUMBNAIL pixels on the longer side."""
-    height, width = picture.shape[-2:]
-    scale = THUMBNAIL / max(height, width)
-    if scale >= 1:
-        return picture
-    size = (max(1, round(height * scale)), max(1, round(width * scale)))
-    return F.interpolate(picture[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
-
-
-def _jpeg(image: torch.Tensor) -> bytes:
-    pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
-    sink = io.BytesIO()
-    picture.save(sink, "JPEG", quality=90)
-    return sink.getvalue()
+def _rank(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Numbers in the order of the values; what is missing comes last."""
+    if pa.types.is_dictionary(column.type):
+        whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return np.asarray(pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64)
+    return np.unique(column.to_numpy(), return_inverse=True)[1].astype(np.int64)

@@ -75,7 +75,8 @@ class Explainer(Protocol):
 
     Calling it gives one map per sample, in the shape of `model.inputs(batch)`, for the class `target` (B,) int64.
     `stochastic` says whether the seed matters. An optional method `check(model, shape)` may raise `UserError` for a
-    model or a sample shape that the method is not defined on; it runs before any model pass.
+    model or a sample shape that the method is not defined on, and `check_ids(ids, source)` for samples; they run before
+    any model pass. An explainer that says `clean_only = True` has maps of the data as they are and of nothing else.
     """
 
     kind: ClassVar[Literal["feature", "example", "concept"]]
@@ -129,6 +130,7 @@ class Subject(Protocol):
     probability: Tensor
     explainers: Mapping[str, Explainer]
     showcase: frozenset[str]
+    keeps_extremes: bool
 
     @property
     def model(self) -> Model:
@@ -158,7 +160,8 @@ class Evaluation(Protocol):
     """One axis of the bench with its parameters as fields; the fields are the keys of the study file.
 
     An optional class variable `kinds` names the kinds of explainers it judges, {"feature"} where it is absent; the plan
-    leaves the others out and says so. An optional method `check(shape)` refuses samples of a shape it cannot use.
+    leaves the others out and says so. An optional class variable `reexplains`, True where it is absent, says whether it
+    needs maps of changed inputs. An optional method `check(shape)` refuses samples of a shape it cannot use.
     """
 
     name: ClassVar[str]

@@ -280,16 +280,44 @@ def _absolute(spec: str, folder: str | Path | None) -> str:
     return f"python:{existing(Path(folder or Path.cwd()) / Path(place).expanduser())}:{attribute}"
 
 
+def load_object(spec: str, folder: str | Path | None = None, *, allow_code: bool = False) -> Any:
+    """What `python:module:name` names: an object, or what a function or class without required parameters makes.
+
+    >>> load_object("python:math:pi", allow_code=True)
+    3.14...
+    >>> load_object("python:math:pi")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: 'python:math:pi' runs code from math; add --allow-code (allow_code=True) if you trust it
+    """
+    _check_allowed(spec, allow_code)
+    found = _found_at(_absolute(spec, folder).removeprefix("python:"))
+    return found if inspect.isfunction(found) and _needs_arguments(found) else _called(found)
+
+
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    return any(
+        p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values()
+    )
+
+
+def _called(found: Any) -> Any:
+    """What a function or class makes without arguments; anything else is itself."""
+    return found() if inspect.isroutine(found) or isinstance(found, type | functools.partial) else found
+
+
 def _made_by(rest: str) -> Any:
     """The object at `module:name`; a function or class is called without arguments."""
+    return _called(_found_at(rest))
+
+
+def _found_at(rest: str) -> Any:
     place, _, attribute = rest.rpartition(":")
     module = _file_module(Path(place)) if place.endswith(".py") else _named_module(place)
     if not hasattr(module, attribute):
         close = nearest(attribute, (n for n in vars(module) if not n.startswith("_")), n=3)
         hint = f"; did you mean {', '.join(close)}?" if close else ""
         raise UserError(f"{place} has no {attribute!r}{hint}")
-    found = getattr(module, attribute)
-    return found() if inspect.isroutine(found) or isinstance(found, type | functools.partial) else found
+    return getattr(module, attribute)
 
 
 def _named_module(name: str) -> Any:

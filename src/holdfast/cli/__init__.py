@@ -8,7 +8,10 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.reading import list_names, report
+from holdfast.cli.comparing import compare, leaderboard
+from holdfast.cli.figures import figures
+from holdfast.cli.gating import check
+from holdfast.cli.reading import list_names, report, show
 from holdfast.cli.running import LOCAL_RAY, demo, merge, run
 
 app = typer.Typer(
@@ -22,6 +25,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run,
     "merge": merge,
     "report": report,
+    "show": show,
+    "check": check,
+    "compare": compare,
+    "leaderboard": leaderboard,
+    "figures": figures,
     "ls": list_names,
 }
 for name, command in COMMANDS.items():

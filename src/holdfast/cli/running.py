@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from holdfast.engine import Plan
     from holdfast.executors import Executor
+    from holdfast.plan import Plan
+    from holdfast.precision import Precision
     from holdfast.run import Run
+    from holdfast.study import Study
 
 LOCAL_RAY = "auto"
 
@@ -52,11 +54,16 @@ def run(
 
     share = _share(shard)
     settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
+    target = out or Path("runs") / study.stem
+    audit, chosen = None, None
+    if settings.precision == "auto":
+        chosen, audit = _settled(settings, target, allow_code)
+        settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
-        return _carry_out(settings.plan(allow_code=allow_code), out or Path("runs") / study.stem, share=share)
+        return _carry_out(settings.plan(allow_code=allow_code), target, share=share, audit=audit)
     from holdfast import executors
 
-    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code)
+    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
     executor: executors.Executor
     if ray is not None:
         executors.import_ray()
@@ -65,7 +72,7 @@ def run(
         executor = executors.Processes(recipe, workers or 1)
     # The workers have the devices; here the models are only looked at.
     plan = replace(settings, device="cpu").plan(allow_code=allow_code)
-    return _carry_out(plan, out or Path("runs") / study.stem, executor, share)
+    return _carry_out(plan, target, executor, share, audit)
 
 
 def merge(
@@ -90,20 +97,39 @@ def merge(
     _present(joined)
 
 
-def _carry_out(plan: Plan, out: Path, executor: Executor | None = None, share: tuple[int, int] = (1, 1)) -> None:
+def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, dict[str, Any] | None]:
+    """The fastest precision that does not change the answer, told on the way."""
+    from holdfast.audit import settle
+
+    typer.echo("precision: auto, so each is tried on a few samples first")
+    chosen, audit = settle(settings.plan(allow_code=allow_code), out)
+    typer.echo(f"{chosen}, as this run began" if audit is None else audit["text"])
+    typer.echo("")
+    return chosen, audit
+
+
+def _carry_out(
+    plan: Plan,
+    out: Path,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+    audit: dict[str, Any] | None = None,
+) -> None:
     from holdfast.manifest import this_command
     from holdfast.run import execute
+    from holdfast.storage import place
 
+    where = place(out)
     try:
-        done = execute(plan, out, this_command(), executor=executor, share=share)
+        done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
     except KeyboardInterrupt as stop:
         typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop
     if share[1] > 1:
         from holdfast.merging import missing
 
-        gaps = missing(out)
-        typer.echo(f"share {share[0]}/{share[1]} is done in {out}")
+        gaps = missing(where)
+        typer.echo(f"share {share[0]}/{share[1]} is done in {where}")
         if gaps:
             typer.echo(f"{len(gaps)} parts of the study are not here; the other shares, or `holdfast merge`, add them")
             return

@@ -93,6 +93,22 @@ class Data:
             raise UserError(f"limit must be at least 1, got {n}")
         return replace(self, ids=self.ids[:n], labels=None if self.labels is None else self.labels[:n])
 
+    def only(self, positions: Sequence[int]) -> Data:
+        """The samples at these positions, in that order.
+
+        >>> from holdfast.data import open_data
+        >>> open_data(torch.rand(5, 3, 8, 8)).only([4, 0]).load([0]).batch.ids
+        ('0004',)
+        """
+        chosen = tuple(positions)
+        return replace(
+            self,
+            ids=tuple(self.ids[i] for i in chosen),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            readers=partial(_readers_of, self.readers, chosen),
+            content=partial(_content_of, self.content, len(self)),
+        )
+
     def load(self, positions: Sequence[int]) -> Loaded:
         """Read the samples at `positions`, in that order.
 
@@ -151,6 +167,16 @@ class Data:
                 kind: Literal["image", "array"] = "image" if sample.x.ndim == 3 else "array"
                 return replace(self, kind=kind, shape=tuple(sample.x.shape))
         return self
+
+
+def _readers_of(
+    readers: Callable[[Sequence[int]], Sequence[Reader]], chosen: Sequence[int], positions: Sequence[int]
+) -> Sequence[Reader]:
+    return readers([chosen[i] for i in positions])
+
+
+def _content_of(content: Callable[[int], Iterable[bytes]], whole: int, n: int) -> Iterable[bytes]:
+    return content(whole)  # the ids, which are in the fingerprint too, say which samples of it were chosen
 
 
 def attempt(reader: Reader) -> Sample | Exception:

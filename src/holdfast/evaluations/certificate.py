@@ -72,6 +72,7 @@ class Certificate:
     """
 
     name: ClassVar[str] = "certificate"
+    reexplains: ClassVar[bool] = False
 
     radii: Radii = (1, 5, 10)
     features: GroupingField = Patches()

@@ -69,6 +69,7 @@ class Faithfulness:
     """
 
     name: ClassVar[str] = "faithfulness"
+    reexplains: ClassVar[bool] = False
 
     imputers: Annotated[Any, BeforeValidator(resolve_imputers), Field(validate_default=True)] = ("noisy_linear",)
     fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)

@@ -74,6 +74,7 @@ class Smoothing:
     """
 
     name: ClassVar[str] = "smoothing"
+    reexplains: ClassVar[bool] = False
 
     keeps: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)] = (
         0.125,

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from holdfast import perturbations as perturbing
 from holdfast.errors import UserError
+from holdfast.extremes import extremes, note, pair_scores
 from holdfast.similarity import COMPONENTS, Profile, Ties, compare, composite, profile, undefined
 from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 MEASURES = (*COMPONENTS, "fass")
 NOT_FINITE = "the prediction is not finite"
+IDENTITY = "identity"
 
 
 @plain_dataclass(frozen=True)
@@ -29,6 +31,16 @@ class Pairs:
     batch: Batch
     status: Tensor
     reason: tuple[str, ...]
+
+
+@plain_dataclass(frozen=True)
+class Candidate:
+    """A retained pair that may be shown: its score, its row in the shard, its map (1, H, W), and its perturbation."""
+
+    score: float
+    row: int
+    map: Tensor
+    number: int
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -122,7 +134,8 @@ class Stability:
         blank = reasons(clean, "the clean map")
         if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
             yield from self._floor(subject, explainer, originals, blank)
-        for pair in pairs:
+        candidates: list[Candidate] = []
+        for number, pair in enumerate(pairs):
             status, reason = pair.status.clone(), list(pair.reason)
             for i, why in enumerate(blank):
                 if why and status[i] == OK:
@@ -144,6 +157,11 @@ class Stability:
             for i in shown:
                 picture = maps[i] if status[i] == OK else None
                 yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
+            if len(rows) and subject.keeps_extremes and where[0] != IDENTITY:
+                flat = maps[rows.to(maps.device)].sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
+                found = pair_scores({measure: value.cpu() for measure, value in columns.items()})
+                candidates += [Candidate(*c, number) for c in zip(found.tolist(), rows.tolist(), flat, strict=True)]
+        yield from _extreme_exhibits(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self.k, self.ties, valid)
@@ -196,6 +214,24 @@ class Stability:
         for measure in MEASURES:
             value = columns.get(measure, torch.empty(0))
             yield _scores(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
+
+
+def _extreme_exhibits(
+    subject: Subject, explainer: str, pairs: Sequence[Pairs], clean: Tensor, candidates: Sequence[Candidate]
+) -> Iterator[Exhibit]:
+    """The worst, the median and the best retained pair of the shard, each with its clean half."""
+    ids = subject.batch.ids
+    candidates = [c for c in candidates if math.isfinite(c.score)]
+    chosen = extremes([c.score for c in candidates], [(ids[c.row], c.number) for c in candidates])
+    given = {row for row, sample in enumerate(ids) if sample in subject.showcase}
+    for role, place in chosen.items():
+        c = candidates[place]
+        if c.row not in given:
+            given.add(c.row)
+            yield Exhibit(explainer, "clean", 0.0, ids[c.row], subject.batch.x[c.row], clean[c.row])
+        perturbation, image = pairs[c.number].perturbation, pairs[c.number].batch.x[c.row]
+        where = (perturbing.condition(perturbation), perturbing.level(perturbation))
+        yield Exhibit(explainer, *where, ids[c.row], image, c.map, note(role, len(candidates)))
 
 
 def _mean_over_others(subject: Subject, rows: Tensor, others: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

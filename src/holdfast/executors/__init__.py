@@ -7,14 +7,15 @@ session should say of it. Whoever does a shard writes its parts; an executor onl
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from holdfast.engine import Job, Plan, Tick
+from holdfast.engine import Tick
 from holdfast.executors.cluster import Ray, import_ray
 from holdfast.executors.local import Processes
 from holdfast.executors.worker import FromStudy, Pickled, WorkerError, pickled
+from holdfast.plan import Job, Plan
+from holdfast.storage import Place
 
 __all__ = ["Executor", "FromStudy", "Pickled", "Processes", "Ray", "WorkerError", "import_ray", "pickled"]
 
-Executor = Callable[[Plan, Path, list[Job], Tick], dict[str, Any]]
+Executor = Callable[[Plan, Place, list[Job], Tick], dict[str, Any]]

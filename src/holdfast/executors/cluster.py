@@ -11,12 +11,13 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from holdfast.engine import Job, Plan, Tick
+from holdfast.engine import Tick
 from holdfast.errors import UserError
 from holdfast.executors.worker import Done, FromStudy, Tally, Worker, WorkerError, shard_name
+from holdfast.plan import Job, Plan
+from holdfast.storage import Place, must_be_shared, place
 
 CORES = 4
 """How many cores an actor without a GPU takes, where its node has so many."""
@@ -38,8 +39,9 @@ class Ray:
     address: str | None = None
     workers: int | None = None
 
-    def __call__(self, plan: Plan, root: Path, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def __call__(self, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
         """Do `jobs`; what the session says of it."""
+        must_be_shared(root)
         ray = import_ray()
         connected = not ray.is_initialized()
         if connected:
@@ -50,7 +52,7 @@ class Ray:
             if connected:
                 ray.shutdown()
 
-    def _carry_out(self, ray: Any, plan: Plan, root: Path, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def _carry_out(self, ray: Any, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room, needs = seats(alive, self._wants_gpu())
         count = min(room, len(jobs), self.workers or room)
@@ -116,9 +118,9 @@ class ShardActor:
 
     def load(self, recipe: FromStudy, root: str, shard_size: int) -> None:
         """Make the plan in this process; separate from the making of the actor, so that a mistake is told as such."""
-        if not (Path(root) / "manifest.json").is_file():
+        if not (place(root) / "manifest.json").is_file():
             raise UserError(f"a node of the Ray cluster does not see {root}; a run needs a path that all nodes share")
-        self.worker = Worker(recipe, Path(root), shard_size, 0)
+        self.worker = Worker(recipe, place(root), shard_size, 0)
 
     def run(self, job: Job) -> Done:
         """Do a shard; its parts are on disk when this returns."""
@@ -190,7 +192,7 @@ class _Crew:
             self.ray.kill(actor)
 
 
-def _must_be_there(plan: Plan, root: Path, jobs: list[Job]) -> None:
+def _must_be_there(plan: Plan, root: Place, jobs: list[Job]) -> None:
     """What the workers wrote must be visible here, if not at once, for shared file systems take their time."""
     until = time.monotonic() + PATIENCE
     while missing := [job for job in jobs if plan.is_pending(root, job)]:

@@ -18,14 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.engine import Job, Plan, Tick
+from holdfast.engine import Tick
 from holdfast.errors import UserError
 from holdfast.executors.worker import MOST_LOSSES, Recipe, Tally, Worker, WorkerError, shard_name
+from holdfast.plan import Job, Plan
+from holdfast.storage import Place, must_be_shared
 
 PATIENCE = 10.0
 """Seconds that a worker has to end by itself."""
@@ -38,8 +39,9 @@ class Processes:
     recipe: Recipe
     count: int
 
-    def __call__(self, plan: Plan, root: Path, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def __call__(self, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
         """Do `jobs`; what the session says of it."""
+        must_be_shared(root)
         count = min(self.count, len(jobs))
         threads = max(1, min(torch.get_num_threads(), cores() // count))
         team = _Team(plan, root, self.recipe, threads, tick, deque(jobs), Tally("processes", count))
@@ -73,7 +75,7 @@ class _Member:
 @dataclass
 class _Team:
     plan: Plan
-    root: Path
+    root: Place
     recipe: Recipe
     threads: int
     tick: Tick
@@ -182,7 +184,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _serve(connection: Connection, recipe: Recipe, root: Path, shard_size: int, number: int, threads: int) -> None:
+def _serve(connection: Connection, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int) -> None:
     """What a worker process does."""
 
     def say(kind: str, content: Any) -> None:

@@ -14,9 +14,12 @@ from typing import Any, Protocol
 import torch
 
 from holdfast import table
-from holdfast.engine import Job, Plan, Runner, Tick
+from holdfast.engine import Runner, Tick
 from holdfast.errors import UserError
+from holdfast.plan import Job, Plan
+from holdfast.precision import Precision
 from holdfast.run import describe, precisely
+from holdfast.storage import Place
 
 MOST_LOSSES = 3
 """How many workers may be lost with the same shard; then it is the shard that kills them."""
@@ -34,7 +37,9 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class FromStudy:
-    """Read the study file again and load its models: nothing but these four values travels.
+    """Read the study file again and load its models: nothing but these five values travels.
+
+    `precision` is the one that was settled on where the study leaves it open.
 
     >>> FromStudy("study.yaml").allow_code
     False
@@ -44,11 +49,14 @@ class FromStudy:
     seed: int | None = None
     limit: int | None = None
     allow_code: bool = False
+    precision: Precision | None = None
 
     def __call__(self, number: int = 0) -> Plan:
         from holdfast.study import read_study
 
         study = read_study(self.path, seed=self.seed, limit=self.limit, allow_code=self.allow_code)
+        if self.precision is not None:
+            study = replace(study, precision=self.precision)
         if study.device in (None, "cuda"):
             study = replace(study, device=_gpu(number))
         return study.plan(allow_code=self.allow_code)
@@ -145,7 +153,7 @@ def shard_name(job: Job) -> str:
 class Worker:
     """A plan made in this process, compared with the run it is for, and the shards that it does."""
 
-    def __init__(self, recipe: Recipe, root: Path, shard_size: int, number: int, threads: int | None = None) -> None:
+    def __init__(self, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int | None = None) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)

@@ -1,5 +1,6 @@
 """Attribution methods, by the name that a study file uses."""
 
+from holdfast.adapters.maps import Precomputed
 from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
 from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.concept import Car, Cav
@@ -42,6 +43,7 @@ EXPLAINERS = {
     "representation_similarity": RepresentationSimilarity,
     "cav": Cav,
     "car": Car,
+    "precomputed": Precomputed,
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "Lime",
     "Mfaba",
     "Occlusion",
+    "Precomputed",
     "RandomMap",
     "RepresentationSimilarity",
     "Rise",

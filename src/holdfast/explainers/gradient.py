@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, ClassVar, Literal
 
@@ -40,7 +40,7 @@ def input_gradient(
     gradients, logits = [], []
     for rows in slices(len(inputs), model.rows):
         with torch.enable_grad():
-            leaf = inputs[rows].detach().clone().requires_grad_()
+            leaf = inputs[rows].detach().requires_grad_()
             with during or nullcontext():
                 # The network gets a copy of the leaf, for its first step may work in place.
                 scores = model.logits(leaf.clone(), rows_of(aux, rows, leaf.device))
@@ -50,7 +50,16 @@ def input_gradient(
             (gradient,) = torch.autograd.grad(chosen.sum(), leaf, allow_unused=True, materialize_grads=True)
         gradients.append(gradient)
         logits.append(chosen.detach())
-    return torch.cat(gradients), torch.cat(logits)
+    return joined(gradients), joined(logits)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """The parts one after another, without a copy where there is only one.
+
+    >>> joined([torch.ones(1), torch.zeros(2)]).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def normalised(model: Model, batch: Batch) -> Tensor:
@@ -79,14 +88,16 @@ def slices(n: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + max(1, rows), n))
 
 
-def draws(images: int, each: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+def draws(images: int, each: int, rows: int, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
     """All (image, draw) pairs, image by image, as index tensors of at most `rows` entries.
+
+    They are made on the device where they are used: sending them there would wait for all work that is under way.
 
     >>> [(image.tolist(), draw.tolist()) for image, draw in draws(2, 2, 3)]
     [([0, 0, 1], [0, 1, 0]), ([1], [1])]
     """
     for part in slices(images * each, rows):
-        flat = torch.arange(part.start, part.stop)
+        flat = torch.arange(part.start, part.stop, device=device)
         yield flat // each, flat % each
 
 
@@ -172,12 +183,12 @@ class IntegratedGradients:
         difference = inputs - self.baseline
         nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
-        for image, step in draws(len(inputs), self.steps, model.rows):
-            row, node = image.to(inputs.device), step.to(inputs.device)
-            points = self.baseline + per_row(nodes[node], inputs) * difference[row]
-            aux = rows_of(batch.aux, image, inputs.device)
-            gradients, _ = input_gradient(model, points, aux, target[image.to(target.device)])
-            integral.index_add_(0, row, per_row(weights[node], inputs) * gradients)
+        target = target.to(inputs.device)
+        for row, node in draws(len(inputs), self.steps, model.rows, inputs.device):
+            points = difference[row].mul_(per_row(nodes[node], inputs)).add_(self.baseline)
+            aux = rows_of(batch.aux, row, inputs.device)
+            gradients, _ = input_gradient(model, points, aux, target[row])
+            integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
         return integral * difference
 
 
@@ -208,15 +219,15 @@ class GradientShap:
         path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
         noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
         total = torch.zeros_like(inputs)
-        for image, draw in draws(len(inputs), self.samples, model.rows):
-            row, index = image.to(inputs.device), draw.to(inputs.device)
+        target = target.to(inputs.device)
+        for row, index in draws(len(inputs), self.samples, model.rows, inputs.device):
             alpha = rand.uniform(rand.fold(path[row], index), (1,)).to(inputs)
             difference = inputs[row] - self.baseline
             if self.sigma:
                 difference += self.sigma * rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
             points = self.baseline + per_row(alpha, inputs) * difference
-            aux = rows_of(batch.aux, image, inputs.device)
-            gradients, _ = input_gradient(model, points, aux, target[image.to(target.device)])
+            aux = rows_of(batch.aux, row, inputs.device)
+            gradients, _ = input_gradient(model, points, aux, target[row])
             total.index_add_(0, row, difference * gradients)
         return total / self.samples
 

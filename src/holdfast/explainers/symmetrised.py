@@ -24,7 +24,7 @@ from holdfast.groups.contract import probe
 from holdfast.models import Model
 from holdfast.parameters import make
 from holdfast.similarity import cosine
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, name_of
 
 WHOLE = 1024
 """The largest group that is averaged over as a whole unless `n` says otherwise."""
@@ -35,6 +35,8 @@ LISTED = 65_536
 def _an_explainer(of: Any) -> Any:
     if not callable(of) or isinstance(of, type):
         raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
+    if getattr(of, "clean_only", False):
+        raise UserError(f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over")
     return of
 
 

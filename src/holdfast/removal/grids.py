@@ -1,18 +1,18 @@
 """Images in flat buffers, the steps of a multigrid cycle on them, and the way between a level and the next.
 
 An image lies in an array whose rows are one zero longer than the picture, so that a filter is four long additions with
-no special case at the border. A step is a call prepared once, with its buffers, and run many times.
+no special case at the border. Where its height or width is odd, one more row or column of zeros follows, so that it
+falls into cells of 2×2 pixels. A step is a call prepared once, with its buffers, and run many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 Step = Callable[[], object]
 
@@ -22,62 +22,69 @@ ALIGNED = 16
 
 @dataclass(frozen=True)
 class Plane:
-    """One buffer (n, C, ·) and its views: `core` for arithmetic, `pixels` (n, C, H, W), `ringed` with zeros around."""
+    """One buffer (n, C, ·) and its views: `core` for arithmetic, `pixels` (n, C, H, W), `ringed` with zeros around.
 
+    `cells` is `pixels` with the row and the column that make them even; `whole` (n, ·) takes all channels as one.
+    """
+
+    whole: Tensor
     flat: Tensor
     core: Tensor
     pixels: Tensor
+    cells: Tensor
     ringed: Tensor
 
 
 @dataclass(frozen=True)
 class Level:
-    """The buffers of one level. The first three (ρ, 1/D, 1/τ) are fixed, the next (m, m/D, m/τ) set by a mask."""
+    """The buffers of one level. 1/τ is fixed; the next four (m, 1/D, m/τ, and q m/τ with q the row sums) follow a mask.
 
-    rho: Plane
-    diagonal_inverse: Plane
+    `spare` is zero beside the pixels, `scratch` anything.
+    """
+
     taps_inverse: Plane
     unknown: Plane
     inverse: Plane
     share: Plane
+    contact: Plane
     residual: Plane
     z: Plane
     sums: Plane
+    spare: Plane
     scratch: Tensor
 
 
 def plane(n: int, channels: int, height: int, width: int, like: Tensor) -> Plane:
     """A plane of zeros, on the device and in the precision of `like`.
 
-    >>> zeros = plane(1, 1, 2, 3, torch.zeros(()))
+    >>> zeros = plane(1, 1, 2, 1, torch.zeros(()))
     >>> _ = zeros.pixels.fill_(7)
     >>> zeros.ringed[0, 0].tolist()
-    [[0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 7.0, 7.0, 7.0, 0.0], [0.0, 7.0, 7.0, 7.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
+    [[0.0, 0.0, 0.0, 0.0], [0.0, 7.0, 0.0, 0.0], [0.0, 7.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    pitch = width + 1
-    length, head = (height + 2) * pitch + 1, -(pitch + 1) % ALIGNED
+    rows, columns = height + height % 2, width + width % 2
+    pitch = columns + 1
+    length, head = (rows + 2) * pitch + 1, -(pitch + 1) % ALIGNED
     row = -(-(head + length) // ALIGNED) * ALIGNED
-    flat = like.new_zeros(n, channels, row)[..., head : head + length]
+    whole = like.new_zeros(n, channels, row)
+    flat = whole[..., head : head + length]
     # A row's closing zero is also the next one's opening zero.
-    ringed = flat.as_strided((n, channels, height + 2, width + 2), (channels * row, row, pitch, 1), head)
-    return Plane(flat, flat[..., pitch + 1 : -pitch - 1], ringed[..., 1:-1, 1:-1], ringed)
+    ringed = flat.as_strided((n, channels, rows + 2, columns + 2), (channels * row, row, pitch, 1), head)
+    cells = ringed[..., 1:-1, 1:-1]
+    return Plane(whole.flatten(1), flat, flat[..., pitch + 1 : -pitch - 1], cells[..., :height, :width], cells, ringed)
 
 
 def level(n: int, channels: int, height: int, width: int, like: Tensor) -> Level:
     """The buffers for n images of this size, without a mask as yet.
 
-    >>> level(1, 3, 2, 3, torch.zeros(())).rho.pixels[0, 0].tolist()
-    [[9.0, 12.0, 9.0], [9.0, 12.0, 9.0]]
+    >>> (1 / level(1, 3, 2, 3, torch.zeros(())).taps_inverse.pixels[0, 0]).tolist()
+    [[9.0, 12.0, 12.0], [9.0, 12.0, 12.0]]
     """
-    fixed = [plane(1, 1, height, width, like) for _ in range(3)]
-    rows, columns = (line_filter(length, like).sum(1) for length in (height, width))
-    rho = rows[:, None] * columns
-    taps = _taps(height, like)[:, None] * _taps(width, like)
-    for buffer, values in zip(fixed, (rho, 1 / (rho - 4), 1 / taps), strict=True):
-        buffer.pixels.copy_(values)
-    unknown, inverse, share = (plane(n, 1, height, width, like) for _ in range(3))
-    residual, z, sums, scratch = (plane(n, channels, height, width, like) for _ in range(4))
-    return Level(fixed[0], fixed[1], fixed[2], unknown, inverse, share, residual, z, sums, scratch.flat)
+    taps_inverse = plane(1, 1, height, width, like)
+    taps_inverse.pixels.copy_(1 / (_taps(height, like)[:, None] * _taps(width, like)))
+    unknown, inverse, share, contact = (plane(n, 1, height, width, like) for _ in range(4))
+    residual, z, sums, spare, scratch = (plane(n, channels, height, width, like) for _ in range(5))
+    return Level(taps_inverse, unknown, inverse, share, contact, residual, z, sums, spare, scratch.flat)
 
 
 def line_filter(length: int, like: Tensor) -> Tensor:
@@ -99,6 +106,12 @@ def _taps(length: int, like: Tensor) -> Tensor:
     return taps
 
 
+def run(steps: Sequence[Step]) -> None:
+    """All steps in turn."""
+    for step in steps:
+        step()
+
+
 def filtered(source: Plane, level: Level) -> list[Step]:
     """Steps for level.sums ← S⊗S source, by [1, 1] twice each way. What they leave beside the pixels is not zero."""
     u, pitch = source.flat, source.ringed.stride(2)
@@ -112,19 +125,51 @@ def filtered(source: Plane, level: Level) -> list[Step]:
     ]
 
 
+def filter_sums(source: Plane) -> Tensor:
+    """S⊗S source in the layout of `core`, in a new buffer: for what is done once for a mask.
+
+    >>> ones = plane(1, 1, 2, 4, torch.zeros(()))
+    >>> _ = ones.pixels.fill_(1)
+    >>> filter_sums(ones)[0, 0, :4].tolist()
+    [9.0, 12.0, 12.0, 9.0]
+    """
+    u, pitch = source.flat, source.ringed.stride(2)
+    across = u[..., :-1] + u[..., 1:]
+    rows = across[..., :-1] + across[..., 1:]
+    down = rows[..., :-pitch] + rows[..., pitch:]
+    return down[..., :-pitch] + down[..., pitch:]
+
+
+def cell_sums(source: Plane) -> Tensor:
+    """Taps [1, 3, 3, 1] in each direction at every other pixel, (n, C, ⌈H/2⌉, ⌈W/2⌉), in a new buffer.
+
+    >>> ones = plane(1, 1, 3, 2, torch.zeros(()))
+    >>> _ = ones.pixels.fill_(1)
+    >>> cell_sums(ones).flatten().tolist()
+    [42.0, 24.0]
+    """
+    tall = [source.ringed[..., i : source.ringed.shape[-2] - 3 + i : 2, :] for i in range(4)]
+    rows = tall[0] + tall[3] + 3 * (tall[1] + tall[2])
+    wide = [rows[..., i : rows.shape[-1] - 3 + i : 2] for i in range(4)]
+    return wide[0] + wide[3] + 3 * (wide[1] + wide[2])
+
+
+def cell_maxima(source: Plane) -> Tensor:
+    """The largest of each 2×2 cell, (n, C, ⌈H/2⌉, ⌈W/2⌉), of a plane without negative values."""
+    rows = torch.maximum(source.cells[..., 0::2, :], source.cells[..., 1::2, :])
+    return torch.maximum(rows[..., 0::2], rows[..., 1::2])
+
+
 def restricted(level: Level, coarse: Level) -> list[Step]:
     """Steps for coarse.residual ← Pᵀ level.sums: taps [1, 3, 3, 1] in each direction at every other pixel."""
-    height, width = level.z.pixels.shape[-2:]
     n, channels, rows, columns = coarse.z.pixels.shape
-    new = level.z.flat.new_zeros
-    ringed = new(n, channels, 2 * rows + 2, 2 * columns + 2)
+    new, ringed = level.z.flat.new_zeros, level.spare.ringed
     outer, inner = (new(n, channels, rows, 2 * columns + 2) for _ in range(2))
     ends, middle = (new(n, channels, rows, columns) for _ in range(2))
     tall = [ringed[..., i : i + 2 * rows - 1 : 2, :] for i in range(4)]
     wide = [inner[..., i : i + 2 * columns - 1 : 2] for i in range(4)]
-    inside = ringed[..., 1 : height + 1, 1 : width + 1]
     return [
-        partial(torch.mul, level.sums.pixels, level.share.pixels, out=inside),
+        partial(torch.mul, level.sums.core, level.share.core, out=level.spare.core),
         partial(torch.add, tall[0], tall[3], out=outer),
         partial(torch.add, tall[1], tall[2], out=inner),
         partial(torch.add, outer, inner, alpha=3, out=inner),
@@ -137,38 +182,15 @@ def restricted(level: Level, coarse: Level) -> list[Step]:
 
 def prolonged(level: Level, coarse: Level) -> list[Step]:
     """Steps for level.z ← level.z + P coarse.z."""
-    height, width = level.z.pixels.shape[-2:]
     n, channels, rows, columns = coarse.z.pixels.shape
-    new = level.z.flat.new_zeros
-    wide, both = new(n, channels, rows + 2, 2 * columns), new(n, channels, 2 * rows, 2 * columns)
-    left, middle, right = (coarse.z.ringed[..., i : i + columns] for i in range(3))
+    wide = level.z.flat.new_zeros(n, channels, rows + 2, 2 * columns)
+    left, middle, right = (coarse.z.ringed[..., : rows + 2, i : i + columns] for i in range(3))
     above, centre, below = (wide[..., i : i + rows, :] for i in range(3))
-    cut = both[..., :height, :width]
+    both = level.spare.cells
     return [
         partial(torch.add, left, middle, alpha=3, out=wide[..., 0::2]),
         partial(torch.add, right, middle, alpha=3, out=wide[..., 1::2]),
         partial(torch.add, above, centre, alpha=3, out=both[..., 0::2, :]),
         partial(torch.add, below, centre, alpha=3, out=both[..., 1::2, :]),
-        partial(torch.addcmul, level.z.pixels, cut, level.share.pixels, out=level.z.pixels),
+        partial(torch.addcmul, level.z.core, level.spare.core, level.share.core, out=level.z.core),
     ]
-
-
-def quarters(x: Tensor) -> Tensor:
-    """Sums over 2×2 cells, (…, H, W) to (…, ⌈H/2⌉, ⌈W/2⌉).
-
-    >>> quarters(torch.ones(3, 3)).tolist()
-    [[4.0, 2.0], [2.0, 1.0]]
-    """
-    padded = even(x, 0)
-    rows = padded[..., 0::2, :] + padded[..., 1::2, :]
-    return rows[..., 0::2] + rows[..., 1::2]
-
-
-def even(x: Tensor, value: float) -> Tensor:
-    """x (…, H, W) with a last row and a last column of `value` where there is an odd number of them.
-
-    >>> even(torch.zeros(1, 2), 1.0).tolist()
-    [[0.0, 0.0], [1.0, 1.0]]
-    """
-    height, width = x.shape[-2:]
-    return pad(x, (0, width % 2, 0, height % 2), value=value) if height % 2 or width % 2 else x

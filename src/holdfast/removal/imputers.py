@@ -30,7 +30,7 @@ from holdfast.types import STRICT
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _TRUNCATE = 4.0
-_DRAWS_AT_ONCE = {True: 1 << 19, False: 1 << 24}  # on a CPU, what its cache holds
+_DRAWS_AT_ONCE = {True: 1 << 17, False: 1 << 24}  # on a CPU, what its cache holds
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,29 +1,34 @@
-"""Real pairs as small pictures: photographs as JPEG, maps as palette PNG, each picture stored once."""
+"""Real pairs to look at: the worst, the median and the best of every method, and the first samples in full."""
 
 from __future__ import annotations
 
-import base64
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from PIL import Image
-from plotly import colors
 
+from holdfast.cubes import Cube
 from holdfast.perturbations import title
+from holdfast.report.choosing import Chosen, choose
+from holdfast.report.pictures import (
+    BYTES_PER_PIXEL,
+    LARGEST_MAP,
+    PHOTO_SIDE,
+    SMALLEST_MAP,
+    draw_map,
+    is_signed,
+    photo,
+    reach,
+)
 from holdfast.report.verdict import number, records
 from holdfast.table import Shown
 
-PHOTO_SIDE = 160
-LARGEST_MAP, SMALLEST_MAP = 128, 48
-MAP_BUDGET = 2_400_000
-SHADES = 33
-BYTES_PER_PIXEL = 0.62  # what a map of pure noise costs in `SHADES` colours
+MAP_BUDGET = 2_200_000
+EXTREME_BUDGET = 1_200_000  # of the map budget, for the worst, median and best pairs
+PHOTO_BUDGET, BYTES_PER_PHOTO_PIXEL, SMALLEST_PHOTO = 1_000_000, 0.5, 80
+MAPS_OF_A_PAIR = 3
 
 
 @dataclass(frozen=True)
@@ -47,65 +52,144 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Gallery:
-    """Cards by explainer, the input strip, the pictures by key, and how many samples were left out for size."""
+class Pair:
+    """The worst, median or best pair: keys of the two inputs, their maps and the difference of the maps."""
 
+    role: str
+    sample: str
+    prediction: str
+    condition: str
+    before: tuple[str, str]
+    after: tuple[str, str]
+    difference: str
+    score: str
+    scores: list[str]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Per explainer the pairs with what they were chosen from, and cards; the input strip; the pictures by key."""
+
+    pairs: dict[str, list[Pair]]
+    chosen_from: dict[str, str]
     cards: dict[str, list[Card]]
     strip: list[tuple[str, str, str, str]]
     pictures: dict[str, str]
     left_out: int
 
+    @property
+    def explainers(self) -> list[str]:
+        """Those with anything to show."""
+        return list(dict.fromkeys([*self.pairs, *self.cards]))
 
-def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFrame) -> Gallery:
+
+class Album:
+    """Pictures by key, each stored once."""
+
+    def __init__(self) -> None:
+        self.pictures: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+
+    def add(self, uri: str) -> str:
+        if uri not in self._keys:
+            self._keys[uri] = f"p{len(self._keys)}"
+            self.pictures[self._keys[uri]] = uri
+        return self._keys[uri]
+
+
+def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFrame, cube: Cube | None = None) -> Gallery:
     """The pictures of one dataset and model, small enough to travel inside the page.
+
+    `table` has the rows of the samples shown; the pairs are chosen by the scores of the `cube`.
 
     >>> columns = ["explainer", "condition", "level", "sample", "measure", "value", "status", "reason"]
     >>> gallery([], pd.DataFrame(columns=columns), pd.DataFrame(columns=["sample"])).pictures
     {}
     """
     shown = list(exhibits)
-    names = list(dict.fromkeys(item.sample for item in shown))
-    maps = sum(item.map is not None for item in shown)
-    side, kept = _fit(maps, len(names))
-    left_out = len(names) - kept
-    names = names[:kept]
-    shown = [item for item in shown if item.sample in set(names)]
-    signed = {item.explainer for item in shown if item.map is not None and _is_signed(item.map)}
     known = samples.drop_duplicates("sample").set_index("sample")
-    scores = _scores(table[table["sample"].astype(str).isin(names)])
-
-    pictures: dict[str, str] = {}
-    keys: dict[str, str] = {}
-
-    def picture(uri: str) -> str:
-        if uri not in keys:
-            keys[uri] = f"p{len(keys)}"
-            pictures[keys[uri]] = uri
-        return keys[uri]
-
+    signed = {item.explainer for item in shown if item.map is not None and is_signed(item.map)}
+    scores = _scores(table)
+    album = Album()
+    chosen = choose(shown, cube) if cube is not None else {}
+    showcase = _showcase(shown)
+    side, kept = _fit(sum(item.map is not None for item in showcase), len({item.sample for item in showcase}))
+    first = list(dict.fromkeys(item.sample for item in showcase))
+    inside = set(first[:kept])
     photos: dict[tuple[str, str, float], str] = {}
-    cards: dict[str, dict[str, Card]] = {}
-    for item in shown:
+    for item in showcase:
         place = (item.sample, item.condition, item.level)
-        if place not in photos:
-            photos[place] = picture(photo(item.image))
-        if not item.explainer:
+        if place not in photos and (item.sample in inside or item.condition == "clean"):
+            photos[place] = album.add(photo(item.image))
+    cards: dict[str, dict[str, Card]] = {}
+    for item in showcase:
+        if not item.explainer or item.sample not in inside:
             continue
         status, lines = scores.get((item.explainer, item.condition, item.level, item.sample), ("", []))
         if item.map is None and not status:
             status = "no map"
-        drawn = "" if item.map is None else picture(draw_map(item.map, item.explainer in signed, side))
+        drawn = "" if item.map is None else album.add(draw_map(item.map, item.explainer in signed, side))
         clean = item.condition == "clean"
         heading = "clean" if clean else title(item.condition, item.level)
+        image = photos[item.sample, item.condition, item.level]
         deck = cards.setdefault(item.explainer, {})
         card = deck.setdefault(item.sample, Card(item.sample, prediction(known, item.sample), []))
-        card.tiles.insert(0 if clean else len(card.tiles), Tile(heading, photos[place], drawn, status, lines))
-    strip = []
-    for name in names:
-        at = next((photos[p] for p in photos if p[0] == name and p[1] == "clean"), "")
-        if at:
-            strip.append((name, at, prediction(known, name), _label(known, name)))
-    return Gallery({e: list(deck.values()) for e, deck in cards.items()}, strip, pictures, left_out)
+        card.tiles.insert(0 if clean else len(card.tiles), Tile(heading, image, drawn, status, lines))
+    pairs = _pairs(chosen, album, signed, known, scores)
+    strip = [
+        (name, photos[place], prediction(known, name), _label(known, name))
+        for name in first
+        for place in [next((p for p in photos if p[0] == name and p[1] == "clean"), None)]
+        if place is not None
+    ]
+    words = {explainer: found.words for explainer, found in chosen.items()}
+    decks = {explainer: list(deck.values()) for explainer, deck in cards.items()}
+    return Gallery(pairs, words, decks, strip, album.pictures, len(first) - kept)
+
+
+def _showcase(shown: list[Shown]) -> list[Shown]:
+    """The exhibits of samples that are shown under every condition, the first ones of the data."""
+    plain = [item for item in shown if not item.note]
+    full = {item.sample for item in plain if item.condition != "clean" or not item.explainer}
+    return [item for item in plain if item.sample in full]
+
+
+def _pairs(
+    chosen: Mapping[str, Chosen],
+    album: Album,
+    signed: set[str],
+    known: pd.DataFrame,
+    scores: Mapping[tuple[str, str, float, str], tuple[str, list[str]]],
+) -> dict[str, list[Pair]]:
+    count = sum(len(found.pairs) for found in chosen.values())
+    side = _side(EXTREME_BUDGET, count * MAPS_OF_A_PAIR, BYTES_PER_PIXEL, SMALLEST_MAP, LARGEST_MAP)
+    photo_side = _side(PHOTO_BUDGET, count * 2, BYTES_PER_PHOTO_PIXEL, SMALLEST_PHOTO, PHOTO_SIDE)
+    found: dict[str, list[Pair]] = {}
+    for explainer, choice in chosen.items():
+        for pair in choice.pairs:
+            before, after = pair.before, pair.after
+            if before.map is None or after.map is None:
+                continue
+            top = max(reach(before.map), reach(after.map))  # the difference has the scale of the maps
+            words = scores.get((explainer, after.condition, after.level, after.sample), ("", []))[1]
+            halves = [
+                (album.add(photo(half.image, photo_side)), album.add(draw_map(values, explainer in signed, side)))
+                for half, values in ((before, before.map), (after, after.map))
+            ]
+            found.setdefault(explainer, []).append(
+                Pair(
+                    role=pair.role,
+                    sample=after.sample,
+                    prediction=prediction(known, after.sample),
+                    condition=title(after.condition, after.level),
+                    before=halves[0],
+                    after=halves[1],
+                    difference=album.add(draw_map(after.map - before.map, True, side, top)),
+                    score=number(pair.score),
+                    scores=words,
+                )
+            )
+    return found
 
 
 def prediction(known: pd.DataFrame, sample: str) -> str:
@@ -134,14 +218,16 @@ def _label(known: pd.DataFrame, sample: str) -> str:
 def _scores(table: pd.DataFrame) -> dict[tuple[str, str, float, str], tuple[str, list[str]]]:
     """Status and score lines of every pair among the rows."""
     found: dict[tuple[str, str, float, str], tuple[str, list[str]]] = {}
-    keys = ["explainer", "condition", "level", "sample"]
-    for _, rows in table.groupby(keys, sort=False, observed=True):
-        one = records(rows)[0]
+    pairs: dict[tuple[str, str, float, str], list[Any]] = {}
+    for row in records(table):  # one pass; a group at a time takes ten times as long
+        pairs.setdefault((str(row.explainer), str(row.condition), float(row.level), str(row.sample)), []).append(row)
+    for pair, rows in pairs.items():
+        one = rows[0]
         status, reason = str(one.status), str(one.reason or "")
-        values = dict(zip(rows["measure"].astype(str), rows["value"], strict=True))
+        values = {str(row.measure): row.value for row in rows}
         lines = _score_lines(values) if status == "ok" else []
         words = "" if status == "ok" else f"{status}: {reason}" if reason not in ("", "nan", status) else status
-        found[str(one.explainer), str(one.condition), float(one.level), str(one.sample)] = (words, lines)
+        found[pair] = (words, lines)
     return found
 
 
@@ -157,73 +243,14 @@ def _score_lines(values: Mapping[str, float]) -> list[str]:
 
 
 def _fit(maps: int, samples: int) -> tuple[int, int]:
-    """The side of a map and the number of samples that keep all maps within the budget."""
+    """The side of a map and the number of samples, none if need be, that keep their maps within the budget."""
     if not maps:
         return LARGEST_MAP, samples
-    each = maps / samples
-    smallest = BYTES_PER_PIXEL * SMALLEST_MAP**2 * each
-    kept = max(1, min(samples, int(MAP_BUDGET / smallest)))
-    side = math.sqrt(MAP_BUDGET / (each * kept) / BYTES_PER_PIXEL)
-    return int(min(max(side, SMALLEST_MAP), LARGEST_MAP)), kept
+    budget, each = MAP_BUDGET - EXTREME_BUDGET, maps / samples
+    kept = min(samples, int(budget / (BYTES_PER_PIXEL * SMALLEST_MAP**2 * each)))
+    return _side(budget, each * kept, BYTES_PER_PIXEL, SMALLEST_MAP, LARGEST_MAP), kept
 
 
-def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
-    """A picture of at most `side` pixels as a JPEG data URI.
-
-    >>> photo(np.zeros((400, 300, 3), np.uint8))[:23]
-    'data:image/jpeg;base64,'
-    """
-    picture = Image.fromarray(np.ascontiguousarray(np.squeeze(image))).convert("RGB")
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP) -> str:
-    """A map as a palette PNG data URI: blue–white–red about 0 when signed, dark to bright from its minimum otherwise.
-
-    The scale ends at the 99.5th percentile of the size, so that one bright pixel does not hide the rest.
-
-    >>> draw_map(np.eye(8), signed=False)[:22]
-    'data:image/png;base64,'
-    """
-    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    picture = Image.fromarray(numbers)
-    if max(picture.size) > side:
-        scale = side / max(picture.size)
-        size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-        picture = picture.resize(size, Image.Resampling.BOX)
-    small = np.asarray(picture)
-    if signed:
-        top = max(float(np.percentile(np.abs(small), 99.5)), 1e-30)
-        unit = 0.5 + 0.5 * np.clip(small / top, -1, 1)
-    else:
-        low, high = float(small.min()), float(np.percentile(small, 99.5))
-        unit = np.clip((small - low) / max(high - low, 1e-30), 0, 1)
-    coded = Image.fromarray(np.round(unit * (SHADES - 1)).astype(np.uint8)).convert("P")
-    coded.putpalette(_palette(signed))
-    buffer = io.BytesIO()
-    coded.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _palette(signed: bool) -> list[int]:
-    """`SHADES` colours of a perceptually uniform scale as r, g, b, r, g, b, …"""
-    scale: Sequence[str] = colors.cmocean.balance if signed else colors.sequential.Inferno
-    anchors = np.array([_rgb(colour) for colour in scale])
-    at = np.linspace(0, len(anchors) - 1, SHADES)
-    mixed = [np.interp(at, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
-    return [round(float(v)) for v in np.stack(mixed, 1).ravel()]
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    if colour.startswith("#"):
-        return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return tuple(float(part) for part in colour[4:-1].split(","))
-
-
-def _is_signed(values: NDArray[Any]) -> bool:
-    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32))
-    low, high = float(numbers.min()), float(numbers.max())
-    return low < -0.01 * max(high, 1e-30)
+def _side(budget: float, pictures: float, per_pixel: float, smallest: int, largest: int) -> int:
+    """The side of square pictures that together cost no more than the budget, between two limits."""
+    return int(min(max(math.sqrt(budget / max(pictures, 1) / per_pixel), smallest), largest))

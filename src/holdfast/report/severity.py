@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 
 from holdfast.report.charts import (
     CONTROL,
@@ -16,6 +17,10 @@ from holdfast.report.charts import (
     unchanged,
 )
 from holdfast.report.verdict import Findings, records, with_interval
+from holdfast.statistics import is_control
+
+MOST_NAMED = 10
+FAINT = "rgba(128,128,128,.35)"
 
 
 def severity_charts(found: Findings) -> list[Chart]:
@@ -26,16 +31,25 @@ def severity_charts(found: Findings) -> list[Chart]:
         if rows["level"].nunique() < 2:
             continue
         figure = blank_figure()
-        for explainer, (colour, symbol) in curve_styles(found.ranking["explainer"]).items():
+        styles = curve_styles(found.ranking["explainer"])
+        named = _named(found.ranking["explainer"])
+        for explainer in sorted(styles, key=lambda name: name in named):  # the faint ones lie behind
+            colour, symbol = styles[explainer] if explainer in named else (FAINT, "circle")
             part = rows[rows["explainer"] == explainer].sort_values("level")
+            bars = error_bars(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5)
             edges = zip(part["best"], part["best_low"], part["best_high"], strict=True)
             figure.add_scatter(
                 x=rounded(part["level"]),
                 y=rounded(part["best"]),
-                error_y=error_bars(part["best"], part["best_low"], part["best_high"], colour, thickness=1.5),
+                error_y=bars if explainer in named else None,
                 name=label(explainer, 60),
-                mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": "dot" if colour == CONTROL else "solid"},
+                showlegend=explainer in named,
+                mode="lines+markers" if explainer in named else "lines",
+                line={
+                    "color": colour,
+                    "width": 2 if explainer in named else 1,
+                    "dash": "dot" if colour == CONTROL else "solid",
+                },
                 marker={"color": colour, "symbol": symbol, "size": 8},
                 hovertext=[
                     f"{html.escape(explainer)} at {x:g}: {with_interval(*edge)}"
@@ -70,6 +84,20 @@ def severity_charts(found: Findings) -> list[Chart]:
         )
         caption = "Above: the best available score at every level. Below: the share of predictions unchanged. "
         caption += "Bars are 95 % intervals."
+        if len(named) < len(styles):
+            caption += f" Named are the first {MOST_NAMED} methods and the controls; the others are faint."
         alt = f"Curves of score and retention over {rows['level'].nunique()} levels of {swept}."
-        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {swept}", caption, alt, [("", figure)], 480))
+        data = rows[
+            ["explainer", "condition", "level", "best", "best_low", "best_high", "mean", "retained", "attempted"]
+        ]
+        data = data.rename(columns={"best": "score", "best_low": "low", "best_high": "high", "mean": "raw"})
+        views = [("", figure)]
+        drawn.append(Chart(f"severity-{len(drawn)}", f"Severity: {swept}", caption, alt, views, 480, data=data))
     return drawn
+
+
+def _named(ranked: Iterable[str]) -> set[str]:
+    """Those with a colour of their own: the best methods, and the controls."""
+    names = list(ranked)
+    controls = {name for name in names if is_control(name)}
+    return controls | set([name for name in names if name not in controls][:MOST_NAMED])

@@ -17,8 +17,8 @@ from holdfast import statistics
 from holdfast.cubes import Cube
 from holdfast.evaluations.certificate import EXPLANATION, FLIP, INPUT
 from holdfast.report.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
-from holdfast.report.gallery import photo
 from holdfast.report.parts import Axis, Panel
+from holdfast.report.pictures import photo
 from holdfast.report.verdict import records, with_interval
 from holdfast.table import Shown
 
@@ -59,6 +59,7 @@ def rate_figure(cells: pd.DataFrame, explainers: list[str]) -> go.Figure:
         figure.add_scatter(
             x=rounded(certified["level"]),
             y=rounded(certified["mean"]),
+            name=label(f"{explainer}, guaranteed", 60),
             legendgroup=explainer,
             showlegend=False,
             mode="lines",
@@ -126,6 +127,7 @@ def answer_chart(axis: Axis) -> Chart | None:
             figure.add_scatter(
                 x=rounded(rows["level"]),
                 y=rounded((rows["yes"] + rows["open"]) / rows["n"]),
+                name=label(f"{explainer}, not refuted", 60),
                 legendgroup=explainer,
                 showlegend=False,
                 mode="lines",

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from holdfast.report.gallery import photo
 from holdfast.report.parts import Panel
+from holdfast.report.pictures import photo
 from holdfast.table import Shown
 
 SIDES = (160, 128, 96, 64)

@@ -9,8 +9,9 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from holdfast.report.gallery import draw_map, photo, prediction
+from holdfast.report.gallery import prediction
 from holdfast.report.parts import Axis, Panel
+from holdfast.report.pictures import draw_map, photo
 from holdfast.report.symmetry.scores import TOLERANCE, Symmetries, layer_verdicts
 from holdfast.report.verdict import number, records
 from holdfast.table import Shown

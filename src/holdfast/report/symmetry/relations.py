@@ -202,6 +202,7 @@ def _add_cloud(figure: go.Figure, own: pd.DataFrame, x: str, style: tuple[str, s
         mode="markers",
         legendgroup=html.escape(str(own["explainer"].iloc[0])),
         name=name,
+        meta=name or label(f"{own['explainer'].iloc[0]}, samples", 60),
         showlegend=bool(name),
         marker={"color": colour, "size": 7 if name else 5, "opacity": 0.7 if name else 0.35, "symbol": symbol},
         hovertext=[f"{html.escape(r.explainer)}, {html.escape(r.sample)}: {number(r.value, 3)}" for r in records(own)],
@@ -216,5 +217,11 @@ def _bar(value: float, low: float, high: float, colour: str) -> dict[str, Any]:
 def _add_diagonal(figure: go.Figure, start: float) -> None:
     line = {"color": GUIDE, "width": 1.5, "dash": "dot"}
     figure.add_scatter(
-        x=rounded([start, 1.0]), y=rounded([start, 1.0]), mode="lines", line=line, hoverinfo="skip", showlegend=False
+        x=rounded([start, 1.0]),
+        y=rounded([start, 1.0]),
+        name="as alike as the predictions",
+        mode="lines",
+        line=line,
+        hoverinfo="skip",
+        showlegend=False,
     )

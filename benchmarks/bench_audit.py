@@ -1,0 +1,42 @@
+"""What lower precisions do to a study's scores: the audit on a model and photographs of your own.
+
+    python benchmarks/bench_audit.py python:FILE.py:FACTORY --images DIR [--samples 32] [--mean 0.5] [--std 0.5]
+
+The study is the FASS paper's: four methods, five perturbations. Runs code from FILE.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from holdfast import Stability, load_model
+from holdfast.audit import audit
+from holdfast.building import explainers
+from holdfast.run import make_plan
+from holdfast.zoo import open_source
+
+METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("model")
+    ask.add_argument("--images", required=True)
+    ask.add_argument("--samples", type=int, default=32)
+    ask.add_argument("--mean", type=float, default=0.5)
+    ask.add_argument("--std", type=float, default=0.5)
+    given = ask.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_model(given.model, device=device, allow_code=True, mean=given.mean, std=given.std)
+    data = open_source(given.images, name="photographs", size=224)
+    plan = make_plan({"model": model}, {"photographs": data}, explainers(METHODS), {"stability": Stability()})
+    found = audit(plan, ["float32", "tf32", "float16", "bfloat16"], given.samples)
+    print(found.text())
+    raw = found.shifts[found.shifts["measure"].isin(["ssim", "spearman", "jaccard", "fass"])]
+    print(raw.pivot_table(index=["explainer", "measure"], columns="precision", values="shift").round(4).to_string())
+
+
+if __name__ == "__main__":
+    main()

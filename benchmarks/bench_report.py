@@ -1,0 +1,129 @@
+"""How large the report of a large run is, and how long it takes to open in a real browser.
+
+50 explainers × 20 conditions × 5,000 samples with every measure of stability, made up; the page is built from the
+cubes. The maps of the gallery are noise, which compresses worst. Usage:
+python benchmarks/bench_report.py [SAMPLES [WHERE TO KEEP THE PAGE]]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import synthetic
+from chromium import BROWSER, Chromium
+from holdfast.cubes import Cube
+from holdfast.extremes import ROLES, note
+from holdfast.report import build_report
+from holdfast.table import Shown
+
+EXPLAINERS = [*(f"method_{i:02d}(samples={32 * i})" for i in range(48)), "random", "sobel"]
+CONDITIONS = [
+    (name, level)
+    for name, levels in {
+        "rotation": (5, 10, 15, 30),
+        "translation": (5, 10, 20, 40),
+        "brightness": (1.1, 1.2, 1.5, 2),
+        "gaussian_noise": (0.05, 0.1, 0.15, 0.3),
+        "jpeg": (80, 60, 40, 20),
+    }.items()
+    for level in map(float, levels)
+]
+GEOMETRIC = ("rotation", "translation")
+SIDE, SHOWCASE, SHARDS = 128, 6, 8
+RUNS = 5
+
+
+def large_cube(samples: int) -> Cube:
+    """Scores about a quality per explainer, a fifth of the pairs flipped."""
+    generator = np.random.default_rng(0)
+    shape = (len(EXPLAINERS), len(CONDITIONS), samples)
+    quality = np.linspace(0.8, 0.0, len(EXPLAINERS))[:, None, None]
+    flipped = np.broadcast_to(generator.random(shape[1:]) < 0.2, shape)
+    moves = np.array([name in GEOMETRIC for name, _ in CONDITIONS])
+    values = {}
+    for suffix, bonus in (("", 0.0), ("_aligned", 0.05)):
+        for measure, base in (*synthetic.CHANCE.items(), ("fass", 0.4)):
+            chance = np.clip(base + generator.normal(0, 0.02, shape), 0, 1)
+            value = np.clip(chance + (1 - chance) * (quality + bonus) + generator.normal(0, 0.06, shape), 0, 1)
+            for name, scores in ((f"{measure}{suffix}", value), (f"{measure}{suffix}_chance", chance)):
+                scores[flipped] = np.nan
+                if suffix:
+                    scores[:, ~moves] = np.nan
+                values[name] = scores
+    asked = {name: np.isfinite(scores).any(-1) for name, scores in values.items()}
+    reasons = pd.DataFrame(columns=["explainer", "condition", "level", "reason", "count"])
+    ids = [f"img/{i:06d}.jpg" for i in range(samples)]
+    status = flipped.astype(np.int8)
+    return Cube("photos", "net", "stability", EXPLAINERS, CONDITIONS, ids, values, status, {}, reasons, asked)
+
+
+def exhibits(cube: Cube) -> list[Shown]:
+    """What a run keeps: the first samples under every condition, and the extreme pairs of some shards."""
+    generator = np.random.default_rng(1)
+    noise = generator.normal(size=(4 * SIDE, 4 * SIDE)).astype(np.float32)
+    scene = generator.integers(0, 256, (80, 80, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+
+    def shown(explainer: str, condition: str, level: float, sample: str, words: str = "") -> Shown:
+        y, x = generator.integers(0, 3 * SIDE, 2)
+        picture, drawn = scene[y : y + SIDE, x : x + SIDE], noise[y : y + SIDE, x : x + SIDE]
+        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability", words)
+
+    found = []
+    for e, explainer in enumerate(cube.explainers):
+        for sample in cube.samples[:SHOWCASE]:
+            found += [shown(explainer, c, x, sample) for c, x in (("clean", 0.0), *cube.conditions)]
+        kept = np.argwhere(cube.status[e] == 0)
+        for shard in range(SHARDS):
+            for role, place in zip(ROLES, generator.choice(len(kept), 3, replace=False), strict=True):
+                c, s = kept[place]
+                found.append(shown(explainer, "clean", 0.0, cube.samples[s]))
+                found.append(shown(explainer, *cube.conditions[c], cube.samples[s], note(role, 400 + shard)))
+    return found
+
+
+def main() -> None:
+    samples = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    cube = large_cube(samples)
+    known = synthetic.samples(samples, unreadable=0, dataset="photos", model="net")
+    known["sample"] = cube.samples
+    pictures = exhibits(cube)
+    print(f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} exhibits")
+    begun = time.perf_counter()
+    html = build_report([cube], known, pictures, synthetic.manifest())
+    print(f"built in {time.perf_counter() - begun:.1f} s, {len(html.encode()) / 1e6:.2f} MB")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        page.write_text(html, encoding="utf-8")
+        if len(sys.argv) > 2:
+            Path(sys.argv[2]).write_text(html, encoding="utf-8")
+        if BROWSER is None:
+            print("no chromium or chrome binary on this machine: not opened")
+            return
+        browser = Chromium(Path(folder) / "profile")
+        seen = []
+        for _ in range(RUNS):
+            browser.open(page)
+            browser.run("document.querySelector('.chart').scrollIntoView({ behavior: 'instant' })")
+            browser.wait("document.querySelector('.chart .trace')")
+            timing = "(() => { const n = performance.getEntriesByType('navigation')[0];"
+            timing += "const p = performance.getEntriesByName('first-contentful-paint')[0];"
+            timing += "return [p ? p.startTime : NaN, n.domContentLoadedEventEnd, n.loadEventEnd,"
+            timing += "performance.mark('now').startTime]; })()"
+            seen.append(browser.run(timing))
+        nodes = browser.run("document.querySelectorAll('*').length")
+        browser.close()
+    names = ("first words painted", "parsed", "load event", "first chart drawn, scrolled to at once")
+    for name, times in zip(names, zip(*seen, strict=True), strict=True):
+        print(f"{name}: {np.median(times):.0f} ms (median of {RUNS}, {min(times):.0f} to {max(times):.0f})")
+    print(f"{nodes} elements")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What a requirement says, read from text. Nothing heavy is imported here: pytest loads it at every start."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import UserError, unknown
+
+GRAMMAR = (
+    "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
+)
+EXAMPLE = "stability.fass >= 0.6 @ 0.95"
+READOUTS = {
+    "mean": "the raw mean, which is what a measure without a readout stands for",
+    "calibrated": "(mean − chance) / (1 − chance), aligned first where the perturbation moves the image: the report's",
+    "unaligned_calibrated": "the same without aligning anything",
+    "aligned": "the mean after moving the map with the image; conditions that do not move it are left out",
+    "chance": "the mean against maps of other samples",
+    "noise_floor": "the mean over two draws of a stochastic explainer on the same input",
+}
+SHARES = {
+    "retention": "share of the attempted pairs that have a score",
+    "flipped": "share whose prediction changed, so that there is nothing to compare",
+    "undefined": "share without a map that could be compared",
+}
+EACH = "each"
+"""The value of `condition` or `level` that asks for every one by itself instead of their mean."""
+USUAL_CONFIDENCE, LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.95, 0.5, 0.999
+_FORM = re.compile(
+    r"\s*(?P<axis>[^.{}<>=≤≥@\s]+)\.(?P<name>[^{}<>=≤≥@\s]+)\s*(?:\{(?P<where>.*)\})?"
+    r"\s*(?P<sign>>=|<=|≥|≤|>|<)\s*(?P<number>[^@\s]+)\s*(?:@\s*(?P<confidence>\S+)\s*)?"
+)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A bound that a number of a run must keep.
+
+    With `sign` ">=" or ">" the one-sided lower confidence bound at level `confidence` is compared with the `threshold`,
+    with "<=" or "<" the upper one. `where` holds (key, pattern) pairs that choose rows of the table.
+    """
+
+    axis: str
+    measure: str
+    sign: str
+    threshold: float
+    readout: str = "mean"
+    where: tuple[tuple[str, str], ...] = ()
+    confidence: float = USUAL_CONFIDENCE
+    text: str = field(default="", compare=False)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the number must be large, so that its lower bound counts."""
+        return self.sign.startswith(">")
+
+    def holds(self, bound: float) -> bool:
+        """Whether a confidence bound keeps the requirement; what is not a number never does.
+
+        >>> parse("stability.fass >= 0.6").holds(0.6), parse("stability.fass > 0.6").holds(0.6)
+        (True, False)
+        """
+        if math.isnan(bound):
+            return False
+        strictly = bound > self.threshold if self.at_least else bound < self.threshold
+        return strictly or (len(self.sign) > 1 and bound == self.threshold)
+
+    def chosen(self, key: str) -> str | None:
+        """The pattern given for a key."""
+        return dict(self.where).get(key)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(text: str) -> Requirement:
+    """A requirement from its text.
+
+    >>> wish = parse("stability.fass.calibrated{explainer=grad*, condition=jpeg} >= 0.4 @ 0.9")
+    >>> wish.measure, wish.readout, wish.where, wish.sign, wish.threshold, wish.confidence
+    ('fass', 'calibrated', (('explainer', 'grad*'), ('condition', 'jpeg')), '>=', 0.4, 0.9)
+    >>> parse("stability.fass 0.6")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: cannot read the requirement 'stability.fass 0.6'; one looks like stability.fass >= ...
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise UserError(f"cannot read the requirement {text!r}; one looks like {EXAMPLE}, in full {GRAMMAR}")
+    measure, *readout = found["name"].split(".")
+    if measure in SHARES and readout:
+        raise UserError(f"{measure} is a share and has no readout, got {found['name']!r} in {text!r}")
+    if len(readout) > 1 or not measure:
+        raise UserError(f"{found['name']!r} is not a measure with at most one readout, in {text!r}")
+    if readout and readout[0] not in READOUTS:
+        raise UserError(f"{unknown('readout', readout[0], READOUTS)}, in {text!r}")
+    confidence = _number("the confidence", found["confidence"], text) if found["confidence"] else USUAL_CONFIDENCE
+    if not LEAST_CONFIDENCE <= confidence <= MOST_CONFIDENCE:
+        allowed = f"from {LEAST_CONFIDENCE} to {MOST_CONFIDENCE}, such as {USUAL_CONFIDENCE}"
+        raise UserError(f"the confidence after @ is {allowed}; got {found['confidence']} in {text!r}")
+    return Requirement(
+        axis=found["axis"],
+        measure=measure,
+        sign=found["sign"].replace("≥", ">=").replace("≤", "<="),
+        threshold=_number("the threshold", found["number"], text),
+        readout=readout[0] if readout else "mean",
+        where=_conditions(found["where"] or "", text),
+        confidence=confidence,
+        text=" ".join(text.split()),
+    )
+
+
+def parse_all(texts: Iterable[str | Requirement]) -> list[Requirement]:
+    """Requirements from texts, in order; those that are read already stay themselves.
+
+    >>> [wish.axis for wish in parse_all([EXAMPLE, parse("certificate.rate{radius=5} > 0.5")])]
+    ['stability', 'certificate']
+    """
+    wishes = [text if isinstance(text, Requirement) else parse(text) for text in texts]
+    if not wishes:
+        raise UserError(f"there is nothing to check; give a requirement such as '{EXAMPLE}'")
+    return wishes
+
+
+def read_requirements(path: Path) -> list[str]:
+    """The texts in a file: YAML (a list, or a list under `require`), or one requirement a line with # comments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the requirements in {path}: {error}") from error
+    if path.suffix not in (".yaml", ".yml"):
+        return [line for line in (re.sub(r"(^|\s)#.*", "", raw).strip() for raw in text.splitlines()) if line]
+    import yaml
+
+    try:
+        given: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    if isinstance(given, dict) and list(given) == ["require"]:
+        given = given["require"]
+    if not isinstance(given, list) or not all(isinstance(entry, str) for entry in given):
+        raise UserError(f"{path} must hold a list of requirements in quotes, such as - '{EXAMPLE}'")
+    return given
+
+
+def _number(what: str, given: str, text: str) -> float:
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{what} must be a number, got {given!r} in {text!r}")
+    return value
+
+
+def _conditions(given: str, text: str) -> tuple[tuple[str, str], ...]:
+    """The pairs between braces; commas inside quotes and parentheses belong to a name such as lime(samples=32, k=1)."""
+    pieces = re.findall(r"""(?:'[^']*'|"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^,])+""", given)
+    pairs = []
+    for piece in filter(str.strip, pieces):
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not (key and equals and value):
+            raise UserError(f"between braces there are key=value pairs, got {piece.strip()!r} in {text!r}")
+        pairs.append((key, value[1:-1] if value[0] in "'\"" and value[-1] == value[0] else value))
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise UserError(f"a key is given twice between the braces of {text!r}")
+    return tuple(pairs)

@@ -1,0 +1,48 @@
+"""Files read and parts written by other threads while the device works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from holdfast.data import Loaded
+from holdfast.plan import Job, Plan
+from holdfast.storage import Place
+from holdfast.table import write_part
+
+
+def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
+    """The samples of the shard that follows, on their way; None where there is none, or other threads may not read."""
+    for dataset, _, number in following:
+        if plan.data[dataset].threads > 1:
+            return reader.submit(plan.data[dataset].load, plan.shards(dataset)[number])
+    return None
+
+
+class Writer:
+    """Writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
+
+    The first part that could not be written raises when the next is handed in, or at the end.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "holdfast-writer")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __call__(self, path: Place, rows: Any) -> None:
+        """Write a part after those before it."""
+        self._wait()
+        self._last = self._thread.submit(write_part, path, rows)
+
+    def __exit__(self, *exception: object) -> None:
+        self._thread.shutdown(wait=True)
+        if exception[0] is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()

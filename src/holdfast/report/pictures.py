@@ -1,0 +1,90 @@
+"""Small pictures as data URIs: photographs as JPEG, maps as palette PNG."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from plotly import colors
+
+PHOTO_SIDE = 160
+LARGEST_MAP, SMALLEST_MAP = 128, 48
+SHADES = 33
+BYTES_PER_PIXEL = 0.62  # what a map of pure noise costs in `SHADES` colours
+
+
+def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
+    """A picture of at most `side` pixels as a JPEG data URI.
+
+    >>> photo(np.zeros((400, 300, 3), np.uint8))[:23]
+    'data:image/jpeg;base64,'
+    """
+    picture = Image.fromarray(np.ascontiguousarray(np.squeeze(image))).convert("RGB")
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP, top: float = 0.0) -> str:
+    """A map as a palette PNG data URI: blue–white–red about 0 when signed, dark to bright from its minimum otherwise.
+
+    The scale ends at `top`, or without it at the 99.5th percentile of the size, so that one bright pixel does not hide
+    the rest.
+
+    >>> draw_map(np.eye(8), signed=False)[:22]
+    'data:image/png;base64,'
+    """
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    picture = Image.fromarray(numbers)
+    if max(picture.size) > side:
+        scale = side / max(picture.size)
+        size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+        picture = picture.resize(size, Image.Resampling.BOX)
+    small = np.asarray(picture)
+    if signed:
+        unit = 0.5 + 0.5 * np.clip(small / (top or reach(small)), -1, 1)
+    else:
+        low, high = float(small.min()), float(np.percentile(small, 99.5))
+        unit = np.clip((small - low) / max(high - low, 1e-30), 0, 1)
+    coded = Image.fromarray(np.round(unit * (SHADES - 1)).astype(np.uint8)).convert("P")
+    coded.putpalette(_palette(signed))
+    buffer = io.BytesIO()
+    coded.save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def reach(values: NDArray[Any]) -> float:
+    """Where the scale of a map ends: the 99.5th percentile of its size."""
+    return max(float(np.percentile(np.abs(values), 99.5)), 1e-30)
+
+
+def _palette(signed: bool) -> list[int]:
+    """`SHADES` colours of a perceptually uniform scale as r, g, b, r, g, b, …"""
+    scale: Sequence[str] = colors.cmocean.balance if signed else colors.sequential.Inferno
+    anchors = np.array([_rgb(colour) for colour in scale])
+    at = np.linspace(0, len(anchors) - 1, SHADES)
+    mixed = [np.interp(at, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
+    return [round(float(v)) for v in np.stack(mixed, 1).ravel()]
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    if colour.startswith("#"):
+        return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return tuple(float(part) for part in colour[4:-1].split(","))
+
+
+def is_signed(values: NDArray[Any]) -> bool:
+    """Whether a map has negative values to speak of.
+
+    >>> is_signed(np.array([[-0.5, 1.0]])), is_signed(np.array([[-0.001, 1.0]]))
+    (True, False)
+    """
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32))
+    low, high = float(numbers.min()), float(numbers.max())
+    return low < -0.01 * max(high, 1e-30)

@@ -1,0 +1,176 @@
+"""One sample's story: its prediction, and what became of every explanation of it under every condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.cubes import SUFFIXES
+from holdfast.errors import UserError, nearest, unknown
+from holdfast.gate.choosing import CURVES, condition_title, matches
+from holdfast.report.axes import TITLES
+from holdfast.report.terminal import Line, shortened
+from holdfast.report.verdict import number, records
+from holdfast.storage import Place, contents, files
+from holdfast.table import SCORES
+from holdfast.types import REDRAW
+
+if TYPE_CHECKING:
+    from holdfast.run import Run
+
+BEHIND = ("ssim", "spearman", "jaccard", "passes", "model_agreement", "model_invariance", *CURVES)
+"""Measures that stand behind another one of the same pair, or in a curve."""
+CURVE = "probability"
+BLOCKS = "▁▂▃▄▅▆▇█"
+LOW, HIGH = 0.1, 0.9
+"""Percentiles beyond which a score is marked."""
+
+
+def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) -> list[Line]:
+    """What happened to one sample, for a terminal; an unknown id is an error that names the nearest.
+
+    Every score stands beside the method's median under the same condition and the share of samples that it is above.
+    """
+    samples = run.samples()
+    chosen = _identify(sample, list(dict.fromkeys(samples["sample"])))
+    told = list(_told(run.path, chosen, explainer))
+    if explainer is not None and not told:
+        raise unknown("explainer", explainer, run.manifest["study"]["explainers"])
+    evaluations = run.manifest["study"]["evaluations"]
+    lines: list[Line] = []
+    for facts in records(samples[samples["sample"] == chosen]):
+        lines += [("", "")] if lines else []
+        lines += [(chosen, "bold"), *_prediction(facts)]
+        own = [(place, rows) for place, rows in told if place[:2] == (facts.dataset, facts.model)]
+        for evaluation in sorted({place[2] for place, _ in own}, key=[*evaluations].index):
+            kind = str(evaluations[evaluation].get("name") or evaluation)
+            group = [(place[3], rows) for place, rows in own if place[2] == evaluation]
+            measures = {measure for _, rows in group for measure in _leading(rows)["measure"]}
+            heading = TITLES.get(kind, kind.capitalize()) + ("" if kind == evaluation else f": {evaluation}")
+            lines += [("", ""), (f"{heading} ({measures.pop()})" if len(measures) == 1 else heading, "bold cyan")]
+            for name, rows in group:
+                lines.append((f"  {shortened(name, width - 2)}", "bold"))
+                lines += [*_scores(_leading(rows), len(measures) > 1, width), *_curves(rows)]
+    return lines
+
+
+def folders(root: Place) -> Iterator[list[Place]]:
+    """The parts of each dataset, model, evaluation and explainer."""
+    for _, group in groupby(files(root / "parts", ".parquet"), key=lambda path: path.parent):
+        yield list(group)
+
+
+def rows_of(paths: Sequence[Place], measures: pc.Expression) -> pd.DataFrame:
+    """The rows of some parts that an expression keeps."""
+    tables = [pq.read_table(pa.BufferReader(part), schema=SCORES, filters=measures) for part in contents(paths)]
+    frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    return frame
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Numbers from 0 to 1 as blocks; a dot where there is none.
+
+    >>> sparkline([1.0, 0.6, 0.2, float("nan"), 0.0])
+    '█▅▂·▁'
+    """
+    return "".join(
+        BLOCKS[round(min(max(v, 0.0), 1.0) * (len(BLOCKS) - 1))] if math.isfinite(v) else "·" for v in values
+    )
+
+
+def _identify(sample: str, ids: Sequence[str]) -> str:
+    if sample in ids:
+        return sample
+    ending = [name for name in ids if name.endswith(sample)] if sample else []
+    if len(ending) == 1:
+        return ending[0]
+    close = ending[:5] or nearest(sample, ids, 5) or [name for name in ids if sample in name][:5] or list(ids[:5])
+    problem = f"{len(ending)} samples end in" if ending else "there is no sample"
+    raise UserError(f"{problem} {sample!r}; the nearest are {', '.join(close)}")
+
+
+def _told(root: Place, sample: str, explainer: str | None) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
+    """The sample's rows with `median`, `above` and `n` of all samples, one explainer at a time to bound the memory."""
+    column = pc.field("measure")
+    scored = ~column.isin(list(BEHIND)) & (pc.field("condition") != REDRAW)
+    mine = (pc.field("sample") == sample) & column.isin(list(CURVES))
+    for paths in folders(root):
+        rows = rows_of(paths, scored | mine)
+        rows = rows[~rows["measure"].str.endswith(SUFFIXES)]
+        own = rows[rows["sample"] == sample]
+        if own.empty or (explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))):
+            continue
+        first = own.iloc[0]
+        place = (str(first["dataset"]), str(first["model"]), str(first["evaluation"]), str(first["explainer"]))
+        usual = rows[rows["status"] == "ok"].groupby(["measure", "condition", "level"], sort=False)["value"]
+        spread = {key: np.asarray(values, dtype=np.float64) for key, values in usual}
+        compared = [_standing(row.value, spread.get((row.measure, row.condition, row.level))) for row in records(own)]
+        yield place, own.assign(**{key: [c[key] for c in compared] for key in ("median", "above", "n")})
+
+
+def _standing(value: float, others: np.ndarray[Any, np.dtype[np.float64]] | None) -> dict[str, float]:
+    """Where a value stands among those of all samples, itself included; ties count half."""
+    if others is None or not len(others):
+        return {"median": math.nan, "above": math.nan, "n": 0}
+    rest = len(others) - 1
+    above = (float((others < value).sum()) + (float((others == value).sum()) - 1) / 2) / rest if rest else math.nan
+    return {"median": float(np.median(others)), "above": above, "n": len(others)}
+
+
+def _prediction(facts: Any) -> list[Line]:
+    place = f"  {facts.model} on {facts.dataset}"
+    if facts.error:
+        return [(place, ""), (f"  could not be read: {facts.error}", "red")]
+    text = f"  predicted {facts.predicted_name} ({facts.predicted}) with probability {number(facts.probability)}"
+    if pd.isna(facts.label):
+        return [(place, ""), (f"{text}; it has no label", "")]
+    right = facts.label == facts.predicted
+    return [
+        (place, ""),
+        (text + (", as labelled" if right else f"; labelled {facts.label}"), "" if right else "yellow"),
+    ]
+
+
+def _leading(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that get a line of their own."""
+    behind = {*CURVES, "certified"} if "rate" in set(rows["measure"]) else {*CURVES}  # the rate's lower bound says it
+    return rows[~rows["measure"].isin(behind)]
+
+
+def _scores(rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
+    """A line for each condition; the measure is named where there are several."""
+    names = [(f"{r.measure}, " if several else "") + condition_title(r.condition, r.level) for r in records(rows)]
+    room = min(max(map(len, names), default=0), max(16, width - 50))
+    for name, row in zip(names, records(rows), strict=True):
+        head = f"    {shortened(name, room):<{room}}  "
+        if row.status != "ok":
+            yield head + f"{row.status}: {row.reason}" if row.reason else head + row.status, "yellow"
+            continue
+        text = f"{number(row.value):>6}"
+        if not (pd.isna(row.low) or pd.isna(row.high)):
+            text += f" [{number(row.low)}, {number(row.high)}]"
+        if row.n > 1:
+            text += f"  usual {number(row.median)}, above {100 * row.above:.0f} % of {row.n - 1:.0f} others"
+        style = "red" if row.above < LOW else "green" if row.above > HIGH else ""
+        yield head + text, style
+
+
+def _curves(rows: pd.DataFrame) -> Iterator[Line]:
+    """The class's probability as more and more is removed, for each order."""
+    curves = rows[rows["measure"] == CURVE]
+    if curves.empty:
+        return
+    levels = sorted(set(curves["level"]))
+    yield f"    probability with {levels[0]:.0%} to {levels[-1]:.0%} removed", ""
+    room = max(map(len, curves["condition"]))
+    for condition, own in curves.groupby("condition", sort=False):
+        values = own.sort_values("level")["value"].tolist()
+        yield f"      {condition:<{room}}  {sparkline(values)}  {number(values[0])} → {number(values[-1])}", ""

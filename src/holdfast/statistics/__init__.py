@@ -1,0 +1,37 @@
+"""Intervals, tests, chance levels and ranks: pure functions of the table.
+
+Samples are the unit of resampling throughout: a bootstrap draw takes whole samples, with every explainer and every
+condition they were seen under, so that differences between explainers stay paired and the correlation between the
+conditions of one sample is kept. Draws are count matrices (resamples × samples), so a bootstrap is a matrix product.
+
+Every function takes the long table (see `holdfast.table`) or the cubes that `holdfast.cubes.arrange` makes of it;
+arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
+in ranks and tests.
+"""
+
+from __future__ import annotations
+
+from holdfast.cubes import arrange
+from holdfast.similarity import COMPONENTS
+from holdfast.statistics.forms import CONTROLS, IDENTITY, Form, is_control
+from holdfast.statistics.means import FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
+from holdfast.statistics.pairs import component_disagreement, holm, paired_tests
+from holdfast.statistics.ranks import ranking
+
+__all__ = [
+    "COMPONENTS",
+    "CONTROLS",
+    "FEWEST_PAIRS",
+    "IDENTITY",
+    "LOWEST_RETENTION",
+    "Form",
+    "arrange",
+    "component_disagreement",
+    "holm",
+    "is_control",
+    "paired_tests",
+    "ranking",
+    "retention",
+    "summary",
+    "wilson",
+]
