@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +22,22 @@ from holdfast.plan import Plan
 from holdfast.precision import Precision
 
 
+@pytest.fixture(autouse=True)
+def plain_kernels() -> Iterator[None]:
+    """Without oneDNN, whose 16-bit kernels some virtual processors announce and then refuse."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
 @pytest.fixture
 def plan() -> Plan:
     axes = evaluations([{"stability": {"perturbations": [{"gaussian_noise": {"sigma": 0.02}}, "brightness"], "k": 20}}])
     data = holdfast.open_data(small.pictures(12)[0], name="shapes")
-    return Plan({"net": small.model()}, {"shapes": data}, explainers(["saliency", "input_x_gradient"]), axes)
+    return Plan(
+        {"net": small.model()}, {"shapes": data}, explainers(["saliency", "input_x_gradient"]), axes, batch_size=4
+    )
 
 
 class Coarse(nn.Module):

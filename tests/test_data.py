@@ -469,13 +469,13 @@ def test_folders_without_pictures_and_wrong_paths(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no pictures"):
         open_data(tmp_path)
     (tmp_path / "photos").mkdir()
-    (tmp_path / "table.csv").write_text("a,b")
+    (tmp_path / "table.xlsx").write_text("a,b")
     with pytest.raises(UserError, match="did you mean photos"):
         open_data(tmp_path / "fotos")
     with pytest.raises(UserError, match="did you mean photos"):
         open_data(tmp_path / "potos" / "cats")
-    with pytest.raises(UserError, match=r"cannot read .*table.csv"):
-        open_data(tmp_path / "table.csv")
+    with pytest.raises(UserError, match=r"cannot read .*table.xlsx"):
+        open_data(tmp_path / "table.xlsx")
 
 
 def test_batches_do_not_depend_on_neighbours(tmp_path: Path) -> None:
@@ -574,10 +574,10 @@ def test_parquet_ids_and_missing_bytes(tmp_path: Path) -> None:
 
 
 def test_parquet_that_cannot_be_used(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"picture": [b""]}), tmp_path / "name.parquet")
+    pq.write_table(pa.table({"depiction": [1.5]}), tmp_path / "name.parquet")
     pq.write_table(pa.table({"image": ["text"]}), tmp_path / "type.parquet")
     (tmp_path / "text.parquet").write_text("no parquet here")
-    for name, message in (("name", "has columns picture"), ("type", "`image` is string"), ("text", "as Parquet")):
+    for name, message in (("name", "has columns depiction"), ("type", "`image` is string"), ("text", "as Parquet")):
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / f"{name}.parquet")
 

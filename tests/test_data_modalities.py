@@ -366,7 +366,7 @@ def test_idx_pictures_with_labels_beside_them(tmp_path: Path) -> None:
     np.testing.assert_allclose(batch.x[:, 0].numpy(), pixels / 255, rtol=1e-6)
     assert labels_of(batch) == [7, 0, 9]
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pixels)[:-1])
-    with pytest.raises(UserError, match="give the path of one of them"):
+    with pytest.raises(UserError, match="holds the splits t10k, train; choose one"):
         open_data(tmp_path)
     with pytest.raises(UserError, match="holds 59 values"):
         open_data(tmp_path / "train-images-idx3-ubyte")

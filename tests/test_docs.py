@@ -1,16 +1,22 @@
-"""Every Python example and study file in the README and the docs works."""
+"""Every Python example and study file in the README and the docs works, links lead somewhere, and the site builds."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.study import read_study
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+EVERY_PAGE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -37,7 +43,38 @@ def test_the_study_files_are_read(page, tmp_path):
         assert read_study(study).explainers, page
 
 
-def test_links_between_pages_lead_somewhere():
-    for page in PAGES:
+def test_links_between_pages_lead_somewhere_and_stay_inside_the_site():
+    for page in EVERY_PAGE:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} points to {target}"
+            found = (page.parent / target).resolve()
+            assert found.exists(), f"{page.name} points to {target}"
+            assert page.name == "README.md" or found.is_relative_to(DOCS), f"{page.name} leaves the site for {target}"
+
+
+def test_every_benchmark_can_be_found_by_its_command():
+    peers = (DOCS / "peers.md").read_text(encoding="utf-8")
+    missing = [p.name for p in sorted((ROOT / "benchmarks").glob("*.py")) if f"python benchmarks/{p.name}" not in peers]
+    assert not missing
+
+
+def test_the_reference_has_every_public_name():
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    named = set(re.findall(r"^::: holdfast\.(\w+)$", pages, re.M))
+    assert set(holdfast.__all__) - named == set()
+
+
+def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
+    for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+        pytest.importorskip(package, reason="the extra `docs` is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    for page, html in built.items():
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", html), page
+    reference = "\n".join(html for page, html in built.items() if page.parent.name == "api")
+    assert [name for name in holdfast.__all__ if f'id="holdfast.{name}"' not in reference] == []
+    assert "&gt;&gt;&gt; " not in re.sub(
+        r"<pre.*?</pre>", "", reference, flags=re.S
+    )  # examples are code, not quotations

@@ -17,6 +17,7 @@ from holdfast.errors import UserError
 from holdfast.explainers.masking import Occlusion, Rise, smooth_masks
 from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_coalitions, weighted_ridge
 from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
+from holdfast.fills import kept_only
 from holdfast.models import Model
 from holdfast.types import Batch, label_of
 
@@ -439,3 +440,14 @@ def test_parameters_are_validated_and_features_given_by_name() -> None:
             build()
     with pytest.raises(ValueError, match="did you mean 'superpixels'"):
         Lime(features="superpixel")
+
+
+def test_all_rows_at_once_as_a_gpu_makes_them_are_those_made_sample_by_sample() -> None:
+    g = torch.Generator().manual_seed(3)
+    inputs, fill = torch.rand(2, 3, 8, 8, generator=g), torch.rand(2, 3, 8, 8, generator=g)
+    segments = torch.randint(5, (2, 8, 8), generator=g)
+    kept = torch.rand(6, 5, generator=g) < 0.5
+    owner = torch.tensor([0, 0, 0, 0, 1, 1])
+    at_once, _ = kept_only(None, inputs[owner], fill[owner], {}, kept, segments[owner])
+    one_by_one = [keep(inputs[i], fill[i], kept[owner == i], segments[i]) for i in (0, 1)]
+    assert torch.equal(at_once, torch.cat(one_by_one))

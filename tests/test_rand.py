@@ -134,3 +134,11 @@ def test_the_generator_is_the_one_that_published_numbers_came_from():
     assert rand.permutation(key, 6).tolist() == PERMUTATION
     # The transform uses log, sqrt, cos and sin, whose last bit may differ between machines.
     assert rand.normal(key, (2,)).flatten().tolist() == pytest.approx(NORMAL, rel=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_a_word_gives_two_uniform_numbers_of_which_the_low_half_is_the_first(n):
+    key = rand.keys(0, ["cat", "dog", "eel"], "x")
+    words = [[word % 2**64 for word in row] for row in rand.bits(key, 3).tolist()]
+    halves = [[half for word in row for half in (word % 2**32, word >> 32)][:n] for row in words]
+    assert rand.uniform(key, (n,)).tolist() == [[((half >> 9) + 0.5) / 2**23 for half in row] for row in halves]

@@ -144,20 +144,17 @@ def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_mi
 
 def test_transfers_are_adjoint_and_reproduce_constants():
     like = torch.zeros((), dtype=torch.float64)
-    fine, coarse = grids.level(1, 1, 23, 30, like), grids.level(1, 1, 12, 15, like)
-    for level in (fine, coarse):
-        level.unknown.pixels.fill_(1)
-        level.share.pixels.copy_(level.taps_inverse.pixels)
-    up, down = grids.prolonged(fine, coarse), grids.restricted(fine, coarse)
-    coarse.z.pixels.fill_(1)
-    grids.run(up)
-    assert torch.allclose(fine.z.pixels, torch.ones_like(fine.z.pixels))
-    r, e = pictures(1, 1, 23, 30).double(), pictures(1, 1, 12, 15, seed=1).double()
-    fine.sums.pixels.copy_(r)
-    fine.z.pixels.zero_()
-    coarse.z.pixels.copy_(e)
-    grids.run([*up, *down])
-    assert torch.allclose((fine.z.pixels * r).sum(), (coarse.residual.pixels * e).sum(), rtol=1e-12)
+    fine, spare, scratch = (grids.plane(1, 1, 23, 30, like) for _ in range(3))
+    coarse, e = (grids.plane(1, 1, 12, 15, like) for _ in range(2))
+    e.pixels.fill_(1)
+    grids.run(grids.spread(e, scratch, spare))
+    assert torch.allclose(
+        spare.pixels * grids.mask(1, 23, 30, like).taps_inverse.pixels, torch.ones_like(spare.pixels), rtol=1e-12
+    )
+    fine.pixels.copy_(pictures(1, 1, 23, 30))
+    e.pixels.copy_(pictures(1, 1, 12, 15, seed=1))
+    grids.run([*grids.spread(e, scratch, spare), *grids.gathered(fine, scratch, coarse)])
+    assert torch.allclose((spare.pixels * fine.pixels).sum(), (coarse.pixels * e.pixels).sum(), rtol=1e-12)
 
 
 def test_a_series_is_a_straight_line_between_kept_points():

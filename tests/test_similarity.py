@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast import similarity, ties
+from holdfast import similarity, ties, windows
 from holdfast.errors import UserError
 
 
@@ -149,3 +149,59 @@ def test_an_impossible_k_is_named(k):
 def test_k_may_be_a_fraction():
     a, b = maps(2, 200, seed=1), maps(2, 200, seed=2)
     assert torch.equal(similarity.jaccard(a, b, k=0.1), similarity.jaccard(a, b, k=20))
+
+
+@pytest.mark.parametrize("levels", [None, 4])
+@pytest.mark.parametrize("shape", [(3, 14, 11), (40,)])
+def test_all_references_with_all_maps_are_the_same_as_pair_by_pair(shape, levels, monkeypatch):
+    references, others = maps(3, *shape, seed=1, levels=levels), maps(5, *shape, seed=2, levels=levels)
+    others[0] = references[1]
+    others[4] = 1.0
+    valid = torch.ones(1, *shape, dtype=torch.bool)
+    valid[..., :3] = False
+    for mask in (None, valid):
+        p, q = (similarity.profile(m, k=10, valid=mask) for m in (references, others))
+        found = similarity.compare_all(p, q)
+        assert all(float(value[1, 0]) == 1 for value in found.values())
+        monkeypatch.setattr(windows, "IN_CACHE", 900)  # two pairs at once, or all
+        again = similarity.compare_all(p, q[1:])
+        monkeypatch.undo()
+        for r, b in itertools.product(range(3), range(5)):
+            alone = similarity.compare(p[r : r + 1], q[b : b + 1])
+            for name, value in found.items():
+                assert value[r, b].isnan() if b == 4 else value[r, b] == alone[name][0], (name, r, b)
+                assert b == 0 or torch.equal(value[r, b].nan_to_num(), again[name][r, b - 1].nan_to_num()), (name, r, b)
+
+
+def test_no_reference_and_no_map_give_empty_scores():
+    some, none = similarity.profile(maps(2, 1, 12, 12), k=5), similarity.profile(maps(0, 1, 12, 12), k=5)
+    assert {value.shape for value in similarity.compare_all(none, some).values()} == {(0, 2)}
+    assert {value.shape for value in similarity.compare_all(some, none).values()} == {(2, 0)}
+
+
+def test_ranks_are_the_same_however_many_values_are_equal_and_by_either_way_of_finding_them():
+    zeros = torch.tensor([[0.0, -0.0, 1.0, -1.0]])
+    for values in (
+        maps(3, 5000, seed=1),
+        maps(3, 5000, seed=1).mul(300).round(),
+        maps(3, 5000, seed=1, levels=7),
+        zeros,
+    ):
+        keys, order = ties.ranking(values)
+        counts = torch.full((len(values),), values.shape[1])
+        expected = torch.from_numpy(stats.rankdata(values.numpy(), axis=1)) - (values.shape[1] + 1) / 2
+        assert torch.equal(ties.centred_ranks(keys, order, counts, "average").double(), expected)
+        in_order = torch.from_numpy(np.stack([ties._middles_of_row(row) for row in keys.numpy()]))
+        assert torch.equal(ties._middles(keys), in_order)
+
+
+def test_products_of_ranks_are_exact_in_parts():
+    """Whole numbers in Python have no rounding; 2¹⁹ places are more than one exact sum can hold."""
+    values = maps(2, 1 << 19, seed=1, levels=1 << 19)
+    known = torch.full((2,), 1 << 19)
+    a, b = ties.centred_ranks(*ties.ranking(values), known, "average")
+    twice = [(row.double() * 2).long() for row in (a, b)]
+    size = 1 << 14  # such partial sums fit 64 bits
+    exact = sum(int((x * y).sum()) for x, y in zip(twice[0].split(size), twice[1].split(size), strict=True))
+    assert float(similarity._dot(a[None], b[None])) == pytest.approx(exact / 4, rel=1e-15)
+    assert float(similarity._dots(a[None], a[None])) == float(similarity._dot(a[None], a[None]))

@@ -63,7 +63,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("spec", "message"),
     [
         ("torchvison:resnet50", "did you mean 'torchvision'"),
-        ("resnet50", "such as torchvision:resnet50; kinds: bundled, hf"),
+        ("resnet50", "such as torchvision:resnet50; kinds: bundled, file, hf"),
         ("torchvision:", "is not kind:name"),
         ("", "is not kind:name"),
         ("bundled:efficientnet-lite", "did you mean 'efficientnet-lite0'"),
@@ -165,6 +165,54 @@ def test_paths_are_opened(tmp_path: Path) -> None:
 
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 4, 4)))
     assert open_source(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
+
+
+def test_weights_in_a_file(code: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    torch.save({"state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}}, code.parent / "weights.pt")
+    given = f"file:{code.parent}/weights.pt"
+    model = load_model(given, architecture=f"python:{code}:tiny", mean=0.5, allow_code=True)
+    x = torch.ones(1, 3, 2, 2)
+    torch.testing.assert_close(model.logits(x), net(x))
+    assert model.name == "weights" and model.mean == [0.5]
+    assert check_model_name("file:weights.pt", code.parent) == given
+    for options, message in (
+        ({}, "name their architecture too"),
+        ({"architecture": "python:torch.nn:Identity"}, "--allow-code"),
+        ({"architecture": f"python:{code}:ready", "allow_code": True}, "has no 'weight' of .*; the nearest there is"),
+        ({"architecture": f"python:{code}:number", "allow_code": True}, "gave int"),
+        ({"architecture": "torchvison:resnet50"}, "did you mean 'torchvision'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_model(given, **options)  # type: ignore[arg-type]
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).state_dict(), code.parent / "weights.pt")
+    with pytest.raises(UserError, match=r"has '1.weight' of shape \(4, 12\), but in .* it is \(5, 12\)"):
+        load_model(given, architecture=f"python:{code}:tiny", allow_code=True)
+    with pytest.raises(UserError, match="is for weights in a file"):
+        load_model("bundled:efficientnet-lite0", architecture="torchvision:resnet50")
+
+
+def test_a_pickled_network_needs_trust(tmp_path: Path) -> None:
+    torch.save(nn.Linear(3, 2), tmp_path / "whole.pt")
+    with pytest.raises(UserError, match="reading it may run any code; store the weights"):
+        load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18")
+    assert isinstance(load_model(f"file:{tmp_path}/whole.pt", allow_code=True).module, nn.Linear)
+    (tmp_path / "model.pkl").write_bytes(b"")
+    with pytest.raises(UserError, match="is made by a function"):
+        load_model(f"file:{tmp_path}/model.pkl", allow_code=True)
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    safetensors.save_file(nn.Linear(3, 3).state_dict(), tmp_path / "a.safetensors")
+    (tmp_path / "make.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(3, 3)\n")
+    model = load_model(
+        f"file:{tmp_path}/a.safetensors", architecture=f"python:{tmp_path}/make.py:make", allow_code=True
+    )
+    assert model.name == "a"
+    (tmp_path / "b.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(UserError, match="not a safetensors file"):
+        load_model(f"file:{tmp_path}/b.safetensors", architecture="torchvision:resnet18")
 
 
 @needs_demo

@@ -100,6 +100,9 @@ if TYPE_CHECKING:
         Smoothed,
         accuracy_curve,
     )
+    from holdfast.tabular import (
+        from_sklearn,
+    )
     from holdfast.types import (
         Batch,
     )
@@ -152,6 +155,7 @@ _HOME = {
     "certify": "certificates",
     "compare": "comparison",
     "evaluate": "run",
+    "from_sklearn": "tabular",
     "leaderboard": "comparison",
     "load_model": "zoo",
     "open_data": "data",
@@ -227,6 +231,7 @@ __all__ = [
     "evaluate",
     "explainers",
     "features",
+    "from_sklearn",
     "groups",
     "information",
     "leaderboard",

@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from holdfast.data import Data, Loaded
+from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.memory import Workbench
 from holdfast.models import Model
 from holdfast.overlap import Writer, read_ahead
@@ -95,7 +96,7 @@ def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None =
     """
     runner = Runner(plan, root)
     todo = [job for job in (plan.jobs() if jobs is None else jobs) if plan.is_pending(root, job)]
-    with ThreadPoolExecutor(1, "holdfast-reader") as reader:
+    with decoding(), ThreadPoolExecutor(1, READING_AHEAD) as reader:
         ahead = read_ahead(plan, todo[:1], reader)
         for place, job in enumerate(todo, start=1):
             loaded, ahead = ahead, read_ahead(plan, todo[place : place + 1], reader)

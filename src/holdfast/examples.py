@@ -26,7 +26,7 @@ from holdfast.zoo import check_data_name, open_source
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
 
-_OPTIONS = ("source", "limit", "size", "resize", "shape", "name")
+_OPTIONS = ("source", "limit", "size", "resize", "shape", "name", "split", "label")
 _PADDED = ("mask", "attention_mask")
 _T = TypeVar("_T")
 
@@ -149,6 +149,8 @@ def open_examples(
     resize: Resize = "squash",
     shape: Sequence[int] | None = None,
     name: str | None = None,
+    split: str | None = None,
+    label: str | None = None,
     folder: str | Path | None = None,
     allow_code: bool = False,
 ) -> Examples:
@@ -162,9 +164,18 @@ def open_examples(
     """
     if isinstance(source, str):
         checked = check_data_name(source, folder)
-        data = open_source(checked, size=size, resize=resize, shape=shape, name=name, allow_code=allow_code)
+        data = open_source(
+            checked,
+            size=size,
+            resize=resize,
+            shape=shape,
+            name=name,
+            split=split,
+            label=label,
+            allow_code=allow_code,
+        )
     else:
-        data = open_data(source, size=size, resize=resize, shape=shape, name=name)
+        data = open_data(source, size=size, resize=resize, shape=shape, name=name, split=split, label=label)
     if limit is not None and limit < 1:
         raise UserError(f"limit must be at least 1, got {limit}")
     chosen = rand.keys(0, data.ids, "examples").argsort()[:limit].sort().values.tolist()

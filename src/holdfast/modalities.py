@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from holdfast.models import Model
-from holdfast.types import Batch
+from holdfast.types import Batch, name_of
 
 Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
 MODALITIES: tuple[str, ...] = get_args(Modality)
@@ -36,6 +36,20 @@ UNDEFINED_ON: dict[str, dict[str, str]] = {
 }
 """explainer -> modality -> why the method is not defined there; what is not listed is defined."""
 
+_NO_GRADIENT = (
+    "it reads gradients, and this model gives none; use lime, kernel_shap, occlusion, feature_ablation or rise"
+)
+_NO_LAYERS = "it reads layers of the network, and this model shows none"
+NEEDS_A_NETWORK: dict[str, str] = {
+    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba", "influence", "tracin"), _NO_GRADIENT),
+    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
+    **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
+}
+"""explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
+_SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
+"""Explainers that average another one, `of`, and need what it needs."""
+
 
 def modality(model: Model, batch: Batch) -> Modality:
     """The kind of data, from its type, its auxiliary tensors and its shape.
@@ -60,3 +74,35 @@ def why_undefined(explainer: str, kind: str) -> str:
     ''
     """
     return UNDEFINED_ON.get(explainer, {}).get(kind, "")
+
+
+def is_differentiable(model: Model) -> bool:
+    """Whether a model is a torch network with gradients and layers; one that is not says `differentiable = False`.
+
+    >>> import torch
+    >>> is_differentiable(Model(torch.nn.Linear(1, 2)))
+    True
+    """
+    return bool(getattr(model.module, "differentiable", True))
+
+
+def why_not_explainable(explainer: Any, model: Model) -> str:
+    """Why an explainer cannot work on this model, whatever the data; empty where it can.
+
+    >>> import torch
+    >>> from holdfast.explainers import Lime, Saliency
+    >>> net = torch.nn.Linear(1, 2)
+    >>> why_not_explainable(Saliency(), Model(net))
+    ''
+    >>> net.differentiable = False
+    >>> why_not_explainable(Saliency(), Model(net))
+    'it reads gradients, and this model gives none; use lime, kernel_shap, ...'
+    >>> why_not_explainable(Lime(), Model(net))
+    ''
+    """
+    if is_differentiable(model):
+        return ""
+    name, inner = name_of(explainer), getattr(explainer, "of", None)
+    if name in _SMOOTHS_ANY and inner is not None:
+        return why_not_explainable(inner, model)
+    return NEEDS_A_NETWORK.get(name, "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -63,8 +64,8 @@ def uniform(key: Tensor, shape: Sequence[int]) -> Tensor:
     >>> bool((u > 0).all() and (u < 1).all()), round(float(u.mean()), 1)
     (True, 0.5)
     """
-    words = _halves(key, math.prod(shape))
-    return ((words >> 9).to(torch.float32) + 0.5).mul_(2.0**-23).reshape(len(key), *shape)
+    words = (_halves(key, math.prod(shape)) >> 9).bitwise_and_((1 << 23) - 1)  # int32 shifts its sign in
+    return words.to(torch.float32).add_(0.5).mul_(2.0**-23).reshape(len(key), *shape)
 
 
 def normal(key: Tensor, shape: Sequence[int]) -> Tensor:
@@ -78,8 +79,10 @@ def normal(key: Tensor, shape: Sequence[int]) -> Tensor:
     pairs = uniform(key, (2, (n + 1) // 2))
     radius = pairs[:, 0].log_().mul_(-2).sqrt_()
     angle = pairs[:, 1].mul_(2 * math.pi)
-    both = torch.cat([radius * angle.cos(), radius * angle.sin()], 1)
-    return both[:, :n].reshape(len(key), *shape)
+    both = torch.empty_like(pairs)
+    torch.cos(angle, out=both[:, 0])
+    torch.sin(angle, out=both[:, 1])
+    return both.mul_(radius[:, None]).flatten(1)[:, :n].reshape(len(key), *shape)
 
 
 def integers(key: Tensor, shape: Sequence[int], high: int) -> Tensor:
@@ -102,17 +105,20 @@ def permutation(key: Tensor, n: int) -> Tensor:
 
 
 def _mix(z: Tensor) -> Tensor:
-    z = (z ^ _shift(z, 30)) * _MIX_1
-    z = (z ^ _shift(z, 27)) * _MIX_2
-    return z ^ _shift(z, 31)
-
-
-def _shift(z: Tensor, by: int) -> Tensor:
-    """Logical right shift; torch's own is arithmetic."""
-    return (z >> by) & ((1 << (64 - by)) - 1)
+    """The finaliser, in place."""
+    shifted = torch.empty_like(z)
+    for by, factor in ((30, _MIX_1), (27, _MIX_2), (31, 1)):
+        torch.bitwise_right_shift(z, by, out=shifted)  # arithmetic; the mask makes it a logical one
+        z.bitwise_xor_(shifted.bitwise_and_((1 << (64 - by)) - 1))
+        if factor != 1:
+            z.mul_(factor)
+    return z
 
 
 def _halves(key: Tensor, n: int) -> Tensor:
-    """n numbers of 32 bits per key, two from each word, (B, n) int64."""
-    words = bits(key, (n + 1) // 2)
-    return torch.stack([words & 0xFFFFFFFF, _shift(words, 32)], 2).flatten(1)[:, :n]
+    """n numbers of 32 bits per key, two from each word and the low one first, (B, n) int32."""
+    words = (n + 1) // 2
+    halves = bits(key, words).flatten().view(torch.int32).reshape(len(key), words, 2)
+    if sys.byteorder == "big":
+        halves = halves.flip(2)
+    return halves.flatten(1)[:, :n]

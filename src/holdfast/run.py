@@ -19,7 +19,7 @@ from holdfast.atomic import write_atomically
 from holdfast.data import Data, open_data
 from holdfast.engine import run_shards
 from holdfast.errors import UserError
-from holdfast.modalities import modality, why_undefined
+from holdfast.modalities import modality, why_not_explainable, why_undefined
 from holdfast.models import Model
 from holdfast.plan import FEATURE_MAPS, Plan, why_left_out
 from holdfast.precision import Precision, arithmetic, check_precision
@@ -36,10 +36,11 @@ COMMAND = "holdfast.evaluate(...)"
 
 
 class Run:
-    """The results in a run directory."""
+    """The results in a run directory; `packed` is the zip that it was unpacked from, beside which its report goes."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Place, packed: Path | None = None) -> None:
         self.path = path
+        self.packed = packed
         self.manifest = table.read_manifest(path)
 
     def table(self) -> pd.DataFrame:
@@ -73,7 +74,8 @@ class Run:
         """Write the report, one HTML file that works offline, and return where it is."""
         from holdfast.report import build_report
 
-        target = self.path / "report.html" if path is None else place(path)
+        beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
+        target = beside if path is None else place(path)
         html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
         write_atomically(target, html.encode())
         return target
@@ -104,13 +106,18 @@ class Run:
 
 
 def read(path: str | Place) -> Run:
-    """Open a run directory, or a run at an address of an object store.
+    """Open a run directory, one packed by `holdfast export --to zip`, or a run at an address of an object store.
 
     >>> read("no-such-run")
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
-    return Run(place(path))
+    where = place(path)
+    if isinstance(where, Path) and where.is_file() and where.suffix.lower() == ".zip":
+        from holdfast.exporting import unpacked
+
+        return Run(unpacked(where), packed=where)
+    return Run(where)
 
 
 def evaluate(
@@ -234,6 +241,10 @@ def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, fir
     lines = [f"{name}: {why}" for name, why in lost.items() if why]
     if lines:
         raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
+    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in blind.items() if why]
+    if lines:
+        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
 
 
 def first_sample(source: Data) -> Batch:

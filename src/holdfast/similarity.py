@@ -8,45 +8,37 @@ of valid places restricts a comparison to what both maps have.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from holdfast.errors import UserError
-from holdfast.ties import expected_jaccard
+from holdfast.ties import Ties, Top, centred_ranks, overlap, overlaps, ranking, top
+from holdfast.windows import WINDOW, Windows, mean_ssim, ssim_of_all, windows_of
 
-Ties = Literal["average", "ordinal"]
 COMPONENTS = ("ssim", "spearman", "jaccard")
-_C1, _C2 = 0.01**2, 0.03**2
-WINDOW = 11
 
 
 @dataclass(frozen=True)
 class Profile:
     """What the three measures need to know of B maps of n values each."""
 
-    unit: Tensor  # (B, …) scaled to [0, 1], zero where invalid
-    mean: Tensor  # (B, …) of each window
-    variance: Tensor  # (B, …) of each window
+    windows: Windows
     rank: Tensor  # (B, n) centred on the valid places, zero elsewhere
-    sure: Tensor  # (B, n) in the top k whatever the ties
-    tied: Tensor  # (B, n) tied for the last places
-    slots: Tensor  # (B,) how many of `tied` belong to the top k
-    k: Tensor  # (B,)
-    valid: Tensor | None  # (B, …) bool, the same shape as the maps
+    norm: Tensor  # (B,) Σ rank² in float64
+    top: Top
     defined: Tensor  # (B,) neither constant nor non-finite
+
+    def __len__(self) -> int:
+        return len(self.defined)
 
     def __getitem__(self, index: slice | Tensor) -> Profile:
         """The profiles at some positions."""
-        valid = None if self.valid is None else self.valid[index]
-        return Profile(
-            self.unit[index], self.mean[index], self.variance[index], self.rank[index], self.sure[index],
-            self.tied[index], self.slots[index], self.k[index], valid, self.defined[index],
-        )  # fmt: skip
+        return Profile(self.windows[index], self.rank[index], self.norm[index], self.top[index], self.defined[index])
 
 
 def profile(
@@ -58,20 +50,10 @@ def profile(
     >>> {name: value.tolist() for name, value in compare(p, p).items()}
     {'ssim': [1.0, 1.0], 'spearman': [1.0, 1.0], 'jaccard': [1.0, 1.0]}
     """
-    maps = maps.detach().float()
-    defined = ~undefined(maps, valid)
-    safe = torch.where(torch.isfinite(maps), maps, torch.zeros_like(maps))
-    mask = None if valid is None else valid.expand_as(maps)
-    unit = _min_max(safe, mask)
-    mean = _window_mean(unit, window)
-    variance = _window_mean(unit * unit, window) - mean * mean
-    flat = safe.flatten(1) if mask is None else safe.masked_fill(~mask, -torch.inf).flatten(1)
-    counts = torch.full((len(maps),), flat.shape[1], device=maps.device) if mask is None else mask.flatten(1).sum(1)
-    order = flat.sort(dim=1, descending=True, stable=True)
-    sizes = _top_sizes(k, counts, flat.shape[1])
-    sure, tied, slots = _top(flat, order.values, order.indices, sizes, ties)
-    rank = _centred_ranks(order.values, order.indices, ties, None if mask is None else mask.flatten(1), counts)
-    return Profile(unit, mean, variance, rank, sure, tied, slots, sizes, mask, defined)
+    known = _known(maps, valid)
+    order = ranking(known.flat)
+    rank = centred_ranks(*order, known.counts, ties)
+    return Profile(known.windows(window), rank, _dot(rank, rank), _top(known, *order, k, ties), known.defined)
 
 
 def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
@@ -79,12 +61,28 @@ def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
 
     One of the two may have a single entry, which is then compared with every entry of the other.
     """
-    scores = {
-        "ssim": _ssim(a, b, window),
-        "spearman": (_pearson(a.rank, b.rank) + 1) / 2,
-        "jaccard": _jaccard(a, b),
-    }
     either = a.defined & b.defined
+    scores = {
+        "ssim": mean_ssim(a.windows, b.windows, window),
+        "spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2,
+        "jaccard": overlap(a.top, b.top),
+    }
+    return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
+
+
+def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dict[str, Tensor]:
+    """The same of every reference with every map, each (R, B) in float64; all have the same mask.
+
+    >>> p = profile(torch.rand(3, 1, 16, 16), k=10)
+    >>> compare_all(p[:2], p)["jaccard"].diagonal().tolist()
+    [1.0, 1.0]
+    """
+    either = references.defined[:, None] & maps.defined
+    scores = {
+        "ssim": ssim_of_all(references.windows, maps.windows, window),
+        "spearman": (_dots(references.rank, maps.rank) / (references.norm[:, None] * maps.norm).sqrt() + 1) / 2,
+        "jaccard": overlaps(references.top, maps.top),
+    }
     return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
 
 
@@ -112,9 +110,9 @@ def ssim(a: Tensor, b: Tensor, window: int = WINDOW, padding: Literal["zero", "v
     >>> ssim(a, a).tolist()
     [1.0, 1.0]
     """
-    _check_pair(a, b)
-    p, q = profile(a, k=1, window=window), profile(b, k=1, window=window)
-    return _ssim(p, q, window, padding).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    p, q = _known_pair(a, b)
+    x, y = p.windows(window, padding), q.windows(window, padding)
+    return mean_ssim(x, y, window).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
 
 
 def spearman(a: Tensor, b: Tensor, ties: Ties = "average") -> Tensor:
@@ -125,9 +123,10 @@ def spearman(a: Tensor, b: Tensor, ties: Ties = "average") -> Tensor:
     >>> spearman(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1.0, 9.0, 4.0]])).tolist()
     [0.5]
     """
-    _check_pair(a, b)
-    p, q = profile(a, k=1, ties=ties), profile(b, k=1, ties=ties)
-    return _pearson(p.rank, q.rank).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    p, q = _known_pair(a, b)
+    x, y = (centred_ranks(*ranking(m.flat), m.counts, ties) for m in (p, q))
+    score = _dot(x, y) / (_dot(x, x) * _dot(y, y)).sqrt()
+    return score.masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
 
 
 def jaccard(a: Tensor, b: Tensor, k: int | float = 100, ties: Ties = "average") -> Tensor:
@@ -140,9 +139,9 @@ def jaccard(a: Tensor, b: Tensor, k: int | float = 100, ties: Ties = "average") 
     >>> jaccard(a, a.flip(1), k=2).tolist(), jaccard(a, a, k=2).tolist()
     ([0.0], [1.0])
     """
-    _check_pair(a, b)
-    p, q = profile(a, k=k, ties=ties), profile(b, k=k, ties=ties)
-    return _jaccard(p, q).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    p, q = _known_pair(a, b)
+    score = overlap(*(_top(m, *ranking(m.flat), k, ties) for m in (p, q)))
+    return score.masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -162,12 +161,61 @@ def undefined(maps: Tensor, valid: Tensor | None = None) -> Tensor:
     >>> undefined(torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, torch.nan]])).tolist()
     [True, False, True]
     """
-    flat = maps.flatten(1)
+    low, high = bounds(maps, valid)
+    return ~(torch.isfinite(low) & torch.isfinite(high) & (low < high))
+
+
+def bounds(maps: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Least and greatest value (B,) of maps on their valid places; NaN where a map has one.
+
+    >>> [value.tolist() for value in bounds(torch.tensor([[1.0, 3.0, 2.0]]))]
+    [[1.0], [3.0]]
+    """
     if valid is None:
-        return (flat.amax(1) == flat.amin(1)) | ~torch.isfinite(flat).all(1)
-    mask = valid.expand_as(maps).flatten(1)
-    high, low = flat.masked_fill(~mask, -torch.inf).amax(1), flat.masked_fill(~mask, torch.inf).amin(1)
-    return (high <= low) | ~torch.isfinite(flat.masked_fill(~mask, 0)).all(1)
+        low, high = maps.flatten(1).aminmax(dim=1)
+        return low, high
+    outside = ~valid
+    high = maps.masked_fill(outside, -torch.inf).flatten(1).amax(1)
+    return maps.masked_fill(outside, torch.inf).flatten(1).amin(1), high
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Maps made safe to compute with, and what every measure asks of them."""
+
+    maps: Tensor  # (B, …) finite, zero where invalid
+    low: Tensor  # (B,)
+    high: Tensor  # (B,)
+    valid: Tensor | None  # broadcasts to the maps
+    counts: Tensor  # (B,) valid places
+
+    @property
+    def defined(self) -> Tensor:
+        return torch.isfinite(self.low) & torch.isfinite(self.high) & (self.low < self.high)
+
+    def windows(self, window: int, padding: str = "zero") -> Windows:
+        """Statistics of their windows."""
+        return windows_of(self.maps, self.low, self.high, self.valid, window, padding)
+
+    @property
+    def flat(self) -> Tensor:
+        """(B, n) with invalid places below everything."""
+        return (self.maps if self.valid is None else self.maps.masked_fill(~self.valid, -torch.inf)).flatten(1)
+
+
+def _known(maps: Tensor, valid: Tensor | None = None) -> _Known:
+    maps = maps.detach().float()
+    n = math.prod(maps.shape[1:])
+    safe = torch.nan_to_num(maps, 0.0, 0.0, 0.0)
+    if valid is None:
+        return _Known(safe, *bounds(maps), None, torch.full((len(maps),), n, device=maps.device))
+    counts = valid.flatten(1).sum(1) * (n // math.prod(valid.shape[1:]))
+    return _Known(safe.masked_fill_(~valid, 0), *bounds(maps, valid), valid, counts.expand(len(maps)))
+
+
+def _known_pair(a: Tensor, b: Tensor) -> tuple[_Known, _Known]:
+    _check_pair(a, b)
+    return _known(a), _known(b)
 
 
 def _check_pair(a: Tensor, b: Tensor) -> None:
@@ -175,122 +223,32 @@ def _check_pair(a: Tensor, b: Tensor) -> None:
         raise UserError(f"two maps of one shape (B, …) are needed, got {tuple(a.shape)} and {tuple(b.shape)}")
 
 
-def _min_max(maps: Tensor, mask: Tensor | None) -> Tensor:
-    shape = (-1, *[1] * (maps.ndim - 1))
-    if mask is None:
-        low, high = maps.flatten(1).amin(1).view(shape), maps.flatten(1).amax(1).view(shape)
-        return (maps - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)
-    low = maps.masked_fill(~mask, torch.inf).flatten(1).amin(1).view(shape)
-    high = maps.masked_fill(~mask, -torch.inf).flatten(1).amax(1).view(shape)
-    return ((maps - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)).masked_fill(~mask, 0)
-
-
-def _window_mean(maps: Tensor, window: int) -> Tensor:
-    """Means over windows with zeros outside: along the last dimension of (B, T), along the last two otherwise."""
-    if maps.ndim == 2:
-        return _window_sum(maps, window, -1) / window
-    return _window_sum(_window_sum(maps, window, -1), window, -2) / window**2
-
-
-def _window_sum(maps: Tensor, window: int, dim: int) -> Tensor:
-    """Sums of `window` neighbours by doubling: about 2·log₂(window) additions of whole tensors."""
-    before, after = window // 2, window - 1 - window // 2
-    padded = F.pad(maps, (before, after) if dim == -1 else (0, 0, before, after))
-    size = maps.shape[dim]
-    total, offset = None, 0
-    power, width = padded, 1  # power[i] is the sum of `width` neighbours from i on
-    while width <= window:
-        if window & width:
-            part = power.narrow(dim, offset, size)
-            total, offset = part if total is None else total + part, offset + width
-        if 2 * width <= window:
-            length = power.shape[dim] - width
-            power = power.narrow(dim, 0, length) + power.narrow(dim, width, length)
-        width *= 2
-    assert total is not None
-    return total
-
-
-def _ssim(a: Profile, b: Profile, window: int, padding: str = "zero") -> Tensor:
-    covariance = _window_mean(a.unit * b.unit, window) - a.mean * b.mean
-    score = ((2 * a.mean * b.mean + _C1) * (2 * covariance + _C2)) / (
-        (a.mean * a.mean + b.mean * b.mean + _C1) * (a.variance + b.variance + _C2)
-    )
-    if padding == "valid":
-        cut = slice(window // 2, -(window // 2) or None)
-        score = score[..., cut] if score.ndim == 2 else score[..., cut, cut]
-    if a.valid is None:
-        return score.flatten(1).double().mean(1)
-    inside = a.valid.flatten(1)
-    return score.flatten(1).double().masked_fill(~inside, 0).sum(1) / inside.sum(1).clamp_min(1)
-
-
-def _pearson(a: Tensor, b: Tensor) -> Tensor:
-    x, y = a.double(), b.double()
-    return (x * y).sum(1) / ((x * x).sum(1) * (y * y).sum(1)).sqrt()
-
-
-def _centred_ranks(values: Tensor, indices: Tensor, ties: Ties, mask: Tensor | None, counts: Tensor) -> Tensor:
-    """Ranks minus their mean, from a descending sort in which invalid places come last; ranks are exact in float32."""
-    n = values.shape[1]
-    place = torch.arange(n, device=values.device).expand_as(values)
-    if ties == "average":
-        new = torch.ones_like(values, dtype=torch.bool)
-        new[:, 1:] = values[:, 1:] != values[:, :-1]
-        first = place.masked_fill(~new, 0).cummax(1).values
-        ends = torch.ones_like(new)
-        ends[:, :-1] = new[:, 1:]
-        final = place.masked_fill(~ends, n).flip(1).cummin(1).values.flip(1)
-        position = (first + final).float() / 2
-    else:
-        position = place.float()
-    middle = (counts[:, None].float() - 1) / 2
-    rank = torch.empty_like(values).scatter_(1, indices, middle - position)
-    return rank if mask is None else rank.masked_fill(~mask, 0)
-
-
-def _top_sizes(k: int | float, counts: Tensor, n: int) -> Tensor:
+def _top(known: _Known, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
+    n = order.shape[1]
     if isinstance(k, float) and 0 < k < 1:
-        return (counts * k).round().long().clamp_min(1)
+        return top(
+            known.flat, keys, order, (known.counts * k).round().long().clamp_min(1), min(n, math.ceil(n * k) + 1), ties
+        )
     if k != int(k) or not 1 <= k <= n:
         raise UserError(f"k must be a whole number from 1 to {n} (the values in a map) or a fraction below 1, got {k}")
-    return counts.clamp(max=int(k)).clamp_min(1)
+    return top(known.flat, keys, order, known.counts.clamp(1, int(k)), int(k), ties)
 
 
-def _top(flat: Tensor, values: Tensor, indices: Tensor, sizes: Tensor, ties: Ties) -> tuple[Tensor, Tensor, Tensor]:
-    if ties == "ordinal":
-        chosen = torch.arange(flat.shape[1], device=flat.device) < sizes[:, None]
-        sure = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, indices, chosen)
-        return sure, torch.zeros_like(sure), torch.zeros_like(sizes)
-    edge = values.gather(1, sizes[:, None] - 1)
-    sure, tied = flat > edge, flat == edge
-    slots = sizes - sure.sum(1)
-    settled = (slots == tied.sum(1))[:, None]  # every tied place belongs to the top k, so there is no lottery
-    return sure | (tied & settled), tied & ~settled, slots.masked_fill(settled[:, 0], 0)
+def _exact_columns(ranks: Tensor) -> int:
+    """How many products of ranks, which are multiples of ½, have sums that are exact in float64."""
+    n = max(ranks.shape[1], 1)
+    return min(1 << 14 if ranks.device.type == "cpu" else 1 << 18, max(1 << 10, (1 << 53) // n**2))
 
 
-def _jaccard(a: Profile, b: Profile) -> Tensor:
-    common = (a.sure & b.sure).sum(1)
-    k = torch.minimum(a.k, b.k).expand_as(common)
-    score = common.double() / (2 * k - common).double()
-    lottery = ((a.slots > 0) | (b.slots > 0)).nonzero().flatten().tolist()
-    if not lottery:
-        return score
-    counts = torch.stack(
-        [
-            k,
-            common,
-            a.slots.expand_as(k),
-            b.slots.expand_as(k),
-            (a.tied & b.tied).sum(1),
-            (a.tied & b.sure).sum(1),
-            (a.tied & ~b.tied & ~b.sure).sum(1),
-            (b.tied & a.sure).sum(1),
-            (b.tied & ~a.tied & ~a.sure).sum(1),
-        ],
-        1,
-    ).tolist()
-    for row in lottery:
-        size, sure, slots_a, slots_b, both, a_in, a_out, b_in, b_out = counts[row]
-        score[row] = expected_jaccard(size, sure, slots_a, slots_b, both, (a_in, a_out), (b_in, b_out))
-    return score
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Σ aᵢbᵢ of ranks (B, n) row by row in float64; one of the two may have a single row."""
+    size = _exact_columns(a)
+    parts = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
+    return torch.stack([(x.double() * y.double()).sum(1) for x, y in parts]).cumsum(0)[-1]
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """The same of every row of a with every row of b, (A, B)."""
+    size = _exact_columns(a)
+    parts = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
+    return torch.stack([x.double() @ y.double().T for x, y in parts]).cumsum(0)[-1]

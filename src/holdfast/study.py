@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from holdfast import building
+from holdfast.aliases import check_unfolded
 from holdfast.concepts import concepts
 from holdfast.errors import UserError, nearest
 from holdfast.examples import open_examples
@@ -17,12 +18,12 @@ from holdfast.parameters import BadParameter, only_known
 from holdfast.plan import Plan
 from holdfast.precision import AUTO, Precision, check_precision
 from holdfast.run import check_device, make_plan
-from holdfast.zoo import check_data_name, check_model_name, load_model, load_object, open_source
+from holdfast.zoo import check_data_name, check_model_name, hub_name, load_model, load_object, open_source, short_name
 
 KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
 KEYS += ("precision", "compile", "batch_size", "shard_size")
-MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding")
-DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
 LARGEST_FILE = 1_000_000
 
 
@@ -91,8 +92,9 @@ def read_study(
         raise UserError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        check_unfolded(root, str(file))
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{file}{line}: this is not YAML: {getattr(error, 'problem', error)}") from error
@@ -116,7 +118,9 @@ def parse(
         if key not in content:
             raise BadParameter(f"the study names no {key}", ())
     return Study(
-        models=_sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)),
+        models=_with_architectures(
+            _sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)), which, folder
+        ),
         data=_with_vocabularies(
             _sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)), folder
         ),
@@ -166,11 +170,25 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
     return found
 
 
+def _with_architectures(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """The models with the architectures of their weights checked; a Python file is relative to the study file."""
+    for options in models.values():
+        if "architecture" in options:
+            try:
+                options["architecture"] = check_model_name(str(options["architecture"]), folder)
+            except UserError as error:
+                raise BadParameter(str(error), (section, "architecture")) from error
+    return models
+
+
 def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """The data with paths of vocabularies relative to the study file."""
     for name, options in data.items():
         path = options.get("vocabulary")
         if path is None:
+            continue
+        if isinstance(path, str) and path.startswith("hf:"):
+            options["vocabulary"] = f"hf:{hub_name(path.removeprefix('hf:'), folder)}"
             continue
         if not isinstance(path, str) or not (folder / path).is_file():
             raise BadParameter(f"the vocabulary of {name} must be the path of a JSON file, got {path!r}", ("data",))
@@ -179,10 +197,8 @@ def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[st
 
 
 def _short_name(source: str) -> str:
-    if source.startswith("python:"):
-        return source.rsplit(":", 1)[-1]
-    _, _, rest = source.partition(":")
-    return rest or Path(source).name
+    scheme, _, rest = source.partition(":")
+    return short_name(scheme, rest) if rest else Path(source).name
 
 
 def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:

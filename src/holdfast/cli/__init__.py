@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.comparing import compare, leaderboard
+from holdfast.cli.exporting import export, push
 from holdfast.cli.figures import figures
 from holdfast.cli.gating import check
 from holdfast.cli.reading import list_names, report, show
@@ -30,6 +31,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "leaderboard": leaderboard,
     "figures": figures,
+    "export": export,
+    "push": push,
     "ls": list_names,
 }
 for name, command in COMMANDS.items():

@@ -100,9 +100,10 @@ def merge(
 def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, dict[str, Any] | None]:
     """The fastest precision that does not change the answer, told on the way."""
     from holdfast.audit import settle
+    from holdfast.storage import place
 
     typer.echo("precision: auto, so each is tried on a few samples first")
-    chosen, audit = settle(settings.plan(allow_code=allow_code), out)
+    chosen, audit = settle(settings.plan(allow_code=allow_code), place(out))
     typer.echo(f"{chosen}, as this run began" if audit is None else audit["text"])
     typer.echo("")
     return chosen, audit

@@ -27,6 +27,14 @@ class Comparison:
     (`low`, `high`), Wilcoxon's `p` and `p_holm`, whether the two are `separated` and which is `better`; then how many
     `samples` there are and how many were `joined` or fell out (`flipped`, `undefined`, `absent`, `unreadable`).
     `subject` lists in words what differs between the runs, `left_out` what was not compared.
+
+    >>> import holdfast
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 4))
+    >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> asked = {"stability": {"stability": {"perturbations": "jpeg"}}}
+    >>> twice = [holdfast.evaluate(net, images, "saliency", asked) for _ in range(2)]
+    >>> holdfast.compare(*twice).verdict()[0]
+    'A and B agree exactly: all 4 differences are 0 on every sample.'
     """
 
     runs: tuple[Side, ...]

@@ -1,7 +1,7 @@
 """Data sets as holdfast sees them: stable ids first, samples decoded when they are asked for.
 
-`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset, a folder of pictures, `.npz` and Parquet; sets
-of points, graphs (PyG's objects, TU and DGCNN files), series in the UCR archive's layout, and text.
+`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset; folders of pictures, ImageNet, COCO, CIFAR, idx,
+`.npz`, Parquet, Arrow, tar shards, Hugging Face's data sets; sets of points, graphs, series and text. See docs/data.md.
 A sample that cannot be read is recorded with its error; it never stops the run and never leaves a gap.
 """
 
@@ -20,16 +20,18 @@ from torch.utils.data import IterableDataset
 
 from holdfast import images
 from holdfast.data.arrays import open_arrays, open_dataset
+from holdfast.data.choices import NO_LABEL, Choice, only_choices
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures, whole_labels
 from holdfast.data.files import existing, open_pictures
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
-from holdfast.data.paths import open_path
-from holdfast.data.sequences import Tokeniser, Vocabulary, open_texts
+from holdfast.data.huggingface import check_hub_name
+from holdfast.data.paths import Texts, open_path
+from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
 from holdfast.errors import UserError
 from holdfast.images import Resize
 from holdfast.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "existing", "open_data", "open_files"]
+__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data", "open_files"]
 
 
 def open_data(
@@ -43,6 +45,8 @@ def open_data(
     limit: int | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
+    split: str | None = None,
+    label: str | None = None,
 ) -> Data:
     """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, or a path, without reading much yet.
 
@@ -56,6 +60,9 @@ def open_data(
     largest in the whole set; longer texts are cut, longer sets and graphs recorded as errors. A `vocabulary`, its
     path, or a function from text to token ids makes the source text.
 
+    Of a path that holds several splits, `split` chooses one, such as "test". Where a sample has several labels, `label`
+    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out. `hf:owner/name@split` is the hub's.
+
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
     >>> data.ids, data.load([2]).batch.label
@@ -66,9 +73,11 @@ def open_data(
     """
     images.check_size(None if size == "auto" else size, resize)
     how = how_to(size, resize, None if shape is None else tuple(shape))
-    data = _padded(source, how, length, vocabulary)
+    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
     if data is None:
         data = _dispatch(source, size, how)
+    if label == NO_LABEL:
+        data = replace(data, labels=None, class_names=None)
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
@@ -95,14 +104,21 @@ def open_files(
     return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
-def _padded(source: Any, how: How, length: int | None, vocabulary: Tokeniser | None) -> Data | None:
+def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
     """Data of samples that have a number of elements each, None when the source is of another kind."""
+    length, vocabulary = texts.length, texts.vocabulary
     if isinstance(source, str | os.PathLike):
-        return open_path(Path(source).expanduser(), how, length, vocabulary)
+        return open_path(os.fspath(source), how, texts, choice)
+    only_choices(type(source).__name__, choice)
     values, labels = _with_labels(source)
-    if is_graph(source) or is_graph(_first(source)):
+    first = None if is_graph(source) else _first(source)
+    if is_graph(source) or is_graph(first):
         not_pictures("graphs", how)
         return open_pyg(source, length=length)
+    if vocabulary is not None and isinstance(first, Mapping):
+        not_pictures("texts", how)
+        rows = [source[i] for i in range(len(source))]
+        return open_lines(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length=length)
     if values and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
@@ -168,5 +184,6 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
         return open_dataset(source, how)
     raise UserError(
         f"cannot read data from {type(source).__name__}; give a tensor, (x, y), a Batch, a path, a list of sets, "
-        "graphs or texts, or a Dataset with __getitem__ and __len__ (of a DataLoader, its .dataset)"
+        "graphs or texts, or a Dataset with __getitem__ and __len__ (of a DataLoader, its .dataset; of a DatasetDict, "
+        "one of its splits)"
     )

@@ -176,7 +176,7 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
 
 def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        x = next((item[key] for key in ("image", "x", "pixel_values") if key in item), None)
+        x = next((item[key] for key in ("image", "img", "x", "pixel_values") if key in item), None)
         if x is None:
             raise UserError(f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected")
         return x, next((item[key] for key in ("label", "labels") if key in item), None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import threading
 import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +30,8 @@ from holdfast.types import Batch
 Size = int | Literal["auto"] | None
 _PEEK = 8
 _ID_DIGITS = 4
+READING_AHEAD = "holdfast-reader"
+"""How the thread is called that reads the next shard."""
 
 
 class Sample(NamedTuple):
@@ -137,7 +141,7 @@ class Data:
     def fingerprint(self) -> str:
         """sha256 of the ids, the labels given, how samples are prepared, and the content.
 
-        Content is every byte of tensors, arrays and `.npz`; size and the first and last 64 KiB of each file;
+        Content is every byte of tensors, arrays, `.npz` and CIFAR; size and both ends (64 KiB) of each other file;
         up to 64 evenly spaced items of a Dataset. A Dataset whose items are random has no stable fingerprint.
         """
         digest = hashlib.sha256(repr((self.ids, self.labels)).encode())
@@ -146,10 +150,7 @@ class Data:
         return digest.hexdigest()
 
     def _read(self, positions: Sequence[int]) -> list[tuple[int, Sample | Exception]]:
-        # The filter is set once, outside the worker threads, because the list of filters is shared by all threads.
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata in a picture that can be read
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with decoding():
             readers = self.readers(positions)
             if self.threads == 1 or len(readers) == 1:
                 return list(zip(positions, map(attempt, readers), strict=True))
@@ -177,6 +178,21 @@ def _readers_of(
 
 def _content_of(content: Callable[[int], Iterable[bytes]], whole: int, n: int) -> Iterable[bytes]:
     return content(whole)  # the ids, which are in the fingerprint too, say which samples of it were chosen
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Pillow's warnings while pictures are decoded: silence about odd metadata, an error for a decompression bomb.
+
+    The list of filters is shared by all threads, so the thread that reads ahead relies on whoever started it.
+    """
+    if threading.current_thread().name.startswith(READING_AHEAD):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
 
 
 def attempt(reader: Reader) -> Sample | Exception:
@@ -211,6 +227,11 @@ def whole_label(value: Any, what: str) -> int:
         return -1
     single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
     number = value.item() if single else value
+    if isinstance(number, list | tuple | Tensor | np.ndarray):
+        raise UserError(
+            f"{what} must be one whole number, got several: {str(value)[:60]}; of several labels choose the one "
+            "that is the target"
+        )
     if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
         raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
     return int(number)

@@ -1,14 +1,12 @@
-"""Data in files: folders of pictures, `.npz` and Parquet."""
+"""Data in files: folders of pictures, and `.npz`."""
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,10 @@ from torch import Tensor
 
 from holdfast import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
-from holdfast.data.dataset import Data, How, Reader, Sample, numbered, whole_labels
-from holdfast.errors import UserError, nearest
+from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
+from holdfast.data.dataset import Data, How, Reader, Sample, numbered, ranked, whole_labels
+from holdfast.data.imagenet import imagenet_classes
+from holdfast.errors import UserError, nearest, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
 _END = 64 * 1024
@@ -28,11 +28,18 @@ _END = 64 * 1024
 def existing(path: Path) -> Path:
     """The absolute path of something that is there; otherwise an error with the names most like it.
 
+    A name such as `shard-{000..012}.tar` stands for several files, all of which must be there.
+
     >>> existing(Path(".")).is_absolute()
     True
     """
     path = path.absolute()
     if path.exists():
+        return path
+    names = expanded(path.name)
+    if names != [path.name]:
+        for name in names:
+            existing(path.with_name(name))
         return path
     missing = next(p for p in (path, *path.parents) if p.parent.is_dir())
     close = nearest(missing.name, (p.name for p in missing.parent.iterdir()), n=3)
@@ -40,18 +47,38 @@ def existing(path: Path) -> Path:
     raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
 
 
-def open_folder(root: Path, how: How) -> Data:
-    """Pictures below `root`, by relative path; classes are the top-level folders when every picture is in one."""
+def open_folder(root: Path, how: How, split: str | None = None) -> Data:
+    """Pictures below `root`, by relative path; classes are the top-level folders when every picture is in one.
+
+    Where those folders are `train`, `val` and the like, `split` says which one. ImageNet keeps the numbers of its list.
+    """
+    folders = {path.name: path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if folders and all(name.lower() in SPLITS for name in folders) and not any(map(_is_picture, root.iterdir())):
+        held = {name: path for name, path in folders.items() if next(_pictures(path), None) is not None}
+        if held:
+            chosen = one_split(str(root), split, held)
+            return replace(open_folder(chosen, how), name=f"{root.resolve().name}-{chosen.name}")
+    if split is not None:
+        raise UserError(f"{str(root)!r} has no folders of splits such as train and val, so split={split!r} names none")
     found = sorted((path.relative_to(root).as_posix(), path) for path in _pictures(root))
     if not found:
         raise UserError(f"the folder {str(root)!r} has no pictures (looked below it for {_examples()})")
-    tops = [name.split("/")[0] if "/" in name else None for name, _ in found]
-    labels, names = None, None
-    if None not in tops:
-        names = sorted({_readable(top) for top in tops if top is not None})
-        labels = [names.index(_readable(top)) for top in tops if top is not None]
+    labels, names = _classes(root, [_readable(name) for name, _ in found])
     ids = [_readable(name) for name, _ in found]
     return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
+
+
+def _classes(root: Path, pictures: Sequence[str]) -> tuple[list[int] | None, Sequence[str] | None]:
+    known = imagenet_classes(root, pictures)
+    if known is not None:
+        return known.labels, known.names
+    if not all("/" in picture for picture in pictures):
+        return None, None
+    return ranked([picture.split("/")[0] for picture in pictures])
+
+
+def _is_picture(path: Path) -> bool:
+    return not path.name.startswith(".") and path.suffix.lower() in images.suffixes() and path.is_file()
 
 
 def _pictures(root: Path) -> Iterator[Path]:
@@ -84,10 +111,10 @@ def open_pictures(
     class_names: Sequence[str] | None = None,
 ) -> Data:
     """Pictures in files; the fingerprint looks at the size and both ends of each."""
-    return _encoded(name, ids, partial(_pick, paths), partial(_file_content, paths, how), how, labels, class_names)
+    return encoded(name, ids, partial(_pick, paths), partial(_file_content, paths, how), how, labels, class_names)
 
 
-def _encoded(
+def encoded(
     name: str,
     ids: Sequence[str],
     fetch: Fetch,
@@ -129,12 +156,12 @@ def _file_content(paths: Sequence[Path], how: How, n: int) -> Iterator[bytes]:
     yield repr(how).encode()
     for path in paths[:n]:
         try:
-            yield _ends(path)
+            yield ends(path)
         except OSError as error:  # reading it will fail too, and is recorded then
             yield type(error).__name__.encode()
 
 
-def _ends(path: Path) -> bytes:
+def ends(path: Path) -> bytes:
     """Size, first and last 64 KiB of a file."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -144,13 +171,20 @@ def _ends(path: Path) -> bytes:
         return size.to_bytes(8, "little") + head + file.read(_END)
 
 
-def open_npz(path: Path, how: How) -> Data:
+def open_npz(path: Path, how: How, label: str | None = None) -> Data:
+    """Arrays of an archive: `x` (or images, data), if they are there `y` (or label, labels), ids and classes.
+
+    `label` names another array of labels.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             found = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read {str(path)!r} as .npz of plain arrays: {error}") from error
-    labels = next((found[key] for key in ("y", "label", "labels") if key in found), None)
+    if label not in (None, NO_LABEL) and label not in found:
+        raise unknown(f"array of {str(path)!r}", label, found)
+    keys = ("y", "label", "labels") if label is None else (label,)
+    labels = next((found[key] for key in keys if key in found), None)
     ids = next((tuple(map(str, found[key].tolist())) for key in ("ids", "id") if key in found), None)
     names = tuple(map(str, found["classes"].tolist())) if "classes" in found else None
     if "jpeg" in found and "offsets" in found:
@@ -199,7 +233,7 @@ def _open_blobs(
             f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
         )
     ids = numbered(len(offsets) - 1) if ids is None else ids
-    return _encoded(
+    return encoded(
         path.stem, ids, partial(_slices, blob, offsets), partial(_blob_content, blob, offsets, how), how, labels, names
     )
 
@@ -214,70 +248,3 @@ def _blob_content(blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], how
     yield repr(how).encode()
     yield np.diff(offsets[: n + 1]).astype(np.int64).tobytes()
     yield blob[offsets[0] : offsets[n]].tobytes()
-
-
-def open_parquet(path: Path, how: How) -> Data:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            schema, n = file.schema_arrow, file.metadata.num_rows
-            sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-            if "image" not in schema.names:
-                raise UserError(f"{str(path)!r} has columns {', '.join(schema.names)}; a column `image` was expected")
-            kind = schema.field("image").type
-            struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-            if not struct and not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-                raise UserError(f"{str(path)!r}: `image` is {kind}; binary or a struct with `bytes` was expected")
-            small = {
-                key: file.read(columns=[key]).column(0).to_pylist() for key in ("id", "label") if key in schema.names
-            }
-            ids = small.get("id")
-            if ids is None and struct and kind.get_field_index("path") >= 0:
-                paths = [row["path"] for row in file.read(columns=["image.path"]).column(0).to_pylist()]
-                ids = paths if None not in paths and len(set(paths)) == n else None
-    except pa.ArrowException as error:
-        raise UserError(f"cannot read {str(path)!r} as Parquet: {error}") from error
-    return _encoded(
-        path.stem,
-        numbered(n) if ids is None else tuple(map(str, ids)),
-        partial(_rows, path, (0, *accumulate(sizes))),
-        partial(_parquet_content, path, how),
-        how,
-        small.get("label"),
-        _hub_names(schema.metadata),
-    )
-
-
-def _hub_names(metadata: Mapping[bytes, bytes] | None) -> tuple[str, ...] | None:
-    """The class names that Hugging Face's writer stores beside the schema."""
-    stored = json.loads((metadata or {}).get(b"huggingface", b"{}"))
-    names = stored.get("info", {}).get("features", {}).get("label", {}).get("names")
-    return None if names is None else tuple(map(str, names))
-
-
-def _rows(path: Path, starts: Sequence[int], positions: Sequence[int]) -> list[Path | bytes | Exception]:
-    """The encoded pictures at `positions`; each row group that holds one is read once."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    found: dict[int, bytes | Exception] = {}
-    with pq.ParquetFile(path) as file:
-        for group in sorted({bisect_right(starts, i) - 1 for i in positions}):
-            wanted = [i for i in positions if starts[group] <= i < starts[group + 1]]
-            try:
-                column = file.read_row_group(group, columns=["image"]).column(0)
-            except (OSError, pa.ArrowException) as error:
-                found |= dict.fromkeys(wanted, OSError(f"row group {group} cannot be read: {error}"))
-                continue
-            for i in wanted:
-                value = column[i - starts[group]].as_py()
-                value = value["bytes"] if isinstance(value, dict) else value
-                found[i] = ValueError("the row has no image bytes") if value is None else value
-    return [found[i] for i in positions]
-
-
-def _parquet_content(path: Path, how: How, n: int) -> Iterator[bytes]:
-    yield repr(how).encode()
-    yield _ends(path)

@@ -1,62 +1,162 @@
-"""Data at a path: which reader takes it."""
+"""Data at a path: which reader takes it, by its suffix or by what a folder holds."""
 
 from __future__ import annotations
 
 import math
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from holdfast import images
 from holdfast.data.arrays import open_arrays
+from holdfast.data.choices import Choice, expanded, grouped, one_split, only_choices
+from holdfast.data.cifar import cifar_layout, open_cifar
+from holdfast.data.coco import coco_annotations, open_coco
 from holdfast.data.dataset import Data, How, not_pictures, unpacked
-from holdfast.data.files import existing, open_folder, open_npz, open_parquet, open_pictures
+from holdfast.data.files import existing, open_folder, open_npz, open_pictures
 from holdfast.data.graphs import holds_tu_files, open_dgcnn, open_tu
-from holdfast.data.sequences import Tokeniser, open_series, open_text_file
+from holdfast.data.huggingface import HUB, hub_files, saved_files
+from holdfast.data.sequences import Lines, Tokeniser, open_lines, open_text_file
+from holdfast.data.series import open_series
+from holdfast.data.tables import ARROW, PARQUET, open_table, read_table_texts
+from holdfast.data.tars import open_tars
 from holdfast.errors import UserError
 
+_SERIES = (".tsv", ".csv")
+_COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
-def open_path(path: Path, how: How, length: int | None = None, vocabulary: Tokeniser | None = None) -> Data:
-    """Data from a file or folder; with a vocabulary a file is read as text, whatever its name."""
+
+class Texts(NamedTuple):
+    """How texts become token ids: with which vocabulary, None where pictures are wanted, and padded to which length."""
+
+    vocabulary: Tokeniser | None = None
+    length: int | None = None
+
+
+def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
+    """Data from a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
+    if source.startswith(HUB):
+        name, files = hub_files(source, choice.split)
+        return _open_tables(name, files, how, texts, choice.label)
+    path = Path(source).expanduser()
     folder = existing(path).is_dir()
-    suffix = "" if folder else Path(path.name.removesuffix(".gz")).suffix.lower()
-    graphs = suffix in (".txt", ".zip") or (folder and holds_tu_files([p.name for p in path.glob("*.txt")]))
-    if vocabulary is not None or graphs or suffix == ".tsv":
+    if folder:
+        return _open_folder(path, how, texts, choice)
+    several = [path] if path.exists() else [path.with_name(name) for name in expanded(path.name)]
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if len(several) > 1 and suffix not in (*PARQUET, *ARROW, ".tar"):
+        raise UserError(f"{str(path)!r}: several files may be .tar, .parquet or .arrow, not {suffix or 'others'}")
+    if suffix in (*PARQUET, *ARROW):
+        only_choices(str(path), choice, "label")
+        return _open_tables(several[0].stem, several, how, texts, choice.label)
+    if texts.vocabulary is not None:
         not_pictures(path.name, how)
-    if vocabulary is not None:
-        if folder:
-            raise UserError(f"{str(path)!r} is a folder; with a vocabulary give a file of texts")
-        return open_text_file(path, vocabulary, length=length)
-    if graphs:
-        return open_dgcnn(path, length=length) if suffix == ".txt" else open_tu(path, length=length)
-    if length is not None:
-        raise UserError(f"length={length} is for sets, graphs and text, which {str(path)!r} does not hold")
-    return _open_folder(path, how) if folder else _open_file(path, suffix, how)
+        only_choices(str(path), choice, "label")
+        return open_text_file(path, texts.vocabulary, length=texts.length, label=choice.label)
+    if suffix in (".txt", ".zip"):
+        not_pictures(path.name, how)
+        only_choices(str(path), choice)
+        return open_dgcnn(path, length=texts.length) if suffix == ".txt" else open_tu(path, length=texts.length)
+    _no_length(path, texts)
+    return _open_file(path, several, suffix, how, choice)
 
 
-def _open_folder(path: Path, how: How) -> Data:
-    pixels = sorted(p for p in path.iterdir() if _is_idx(p))
-    if len(pixels) > 1:
-        raise UserError(f"{str(path)!r} has {', '.join(p.name for p in pixels)}; give the path of one of them")
-    return open_idx(pixels[0], how) if pixels else open_folder(path, how)
+def _no_length(path: Path, texts: Texts) -> None:
+    if texts.length is not None:
+        raise UserError(f"length={texts.length} is for sets, graphs and text, which {str(path)!r} does not hold")
 
 
-def _open_file(path: Path, suffix: str, how: How) -> Data:
-    if suffix == ".tsv":
-        return open_series(path)
+def _open_tables(name: str, files: list[Path], how: How, texts: Texts, label: str | None) -> Data:
+    if texts.vocabulary is not None:
+        not_pictures(name, how)
+        found = Lines(*read_table_texts(files, label))
+        return open_lines(name, found, texts.vocabulary, length=texts.length)
+    _no_length(files[0], texts)
+    return open_table(name, files, how, label)
+
+
+def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
+    saved = saved_files(path, choice.split)
+    if saved is not None:
+        return _open_tables(*saved, how, texts, choice.label)
+    own = path.resolve().name
+    names = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    inner = path / "data" if (path / "data").is_dir() else path  # where the hub keeps its Parquet files
+    loose = any(p.suffix.lower() in images.suffixes() for p in names)  # pictures, with perhaps a table about them
+    for suffixes in (PARQUET, ARROW) if not loose else ():
+        tables = [p for p in (*names, *sorted(inner.iterdir())) if p.suffix.lower() in suffixes and p.is_file()]
+        if tables:
+            files = one_split(str(path), choice.split, grouped(dict.fromkeys(tables)))
+            return _open_tables(own, files, how, texts, choice.label)
+    if texts.vocabulary is not None:
+        raise UserError(f"{str(path)!r} is a folder without tables; with a vocabulary give a file of texts")
+    if holds_tu_files([p.name for p in names if p.suffix == ".txt"]):
+        not_pictures(path.name, how)
+        only_choices(str(path), choice)
+        return open_tu(path, length=texts.length)
+    _no_length(path, texts)
+    return _open_picture_folder(path, names, how, choice)
+
+
+def _open_picture_folder(path: Path, names: list[Path], how: How, choice: Choice) -> Data:
+    folders = [path, *(p for p in sorted(path.glob("cifar-*")) if p.is_dir())]
+    cifar = [(folder, layout) for folder in folders if (layout := cifar_layout(folder)) is not None]
+    if len(cifar) > 1:
+        raise UserError(f"{str(path)!r} has {', '.join(folder.name for folder, _ in cifar)}; give the path of one")
+    if cifar:
+        return open_cifar(*cifar[0], how, choice)
+    annotations = coco_annotations(path)
+    if annotations:
+        return open_coco(path, annotations, how, choice)
+    shards = [p for p in names if p.suffix.lower() == ".tar"]
+    if shards and not any(p.suffix.lower() in images.suffixes() for p in names):
+        files = one_split(str(path), choice.split, grouped(shards))
+        return open_tars(path.resolve().name, files, how, choice.label)
+    only_choices(str(path), choice, "split")
+    pixels = {p.name.partition("-")[0].partition(".")[0]: p for p in names if _is_idx(p)}
+    if pixels:
+        if len(pixels) < sum(map(_is_idx, names)):
+            raise UserError(f"{str(path)!r} has {', '.join(p.name for p in names if _is_idx(p))}; give the path of one")
+        return open_idx(one_split(str(path), choice.split, pixels), how)
+    return open_folder(path, how, choice.split)
+
+
+def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: Choice) -> Data:
+    layout = cifar_layout(path)
+    if layout is not None:
+        only_choices(str(path), choice, "label")
+        return open_cifar(path, layout, how, choice)
+    annotations = coco_annotations(path)
+    if annotations:
+        return open_coco(path, annotations, how, choice)
+    only_choices(str(path), choice, *(("label",) if suffix in (*_SERIES, ".npz", ".tar") else ()))
+    if suffix in _SERIES:
+        if how.arrays is not None:
+            not_pictures(path.name, how)
+        return open_series(path, how.shape, choice.label)
     if suffix in (".jsonl", ".ndjson"):
         raise UserError(f"{str(path)!r} holds text; give a vocabulary")
+    if path.name.lower().endswith(_COMPRESSED_TARS):
+        raise UserError(f"{str(path)!r} is compressed; unpack it (shards of samples as .tar, CIFAR as its folder)")
+    if suffix == ".tar":
+        return open_tars(several[0].stem if len(several) == 1 else several[0].parent.name, several, how, choice.label)
+    if suffix == ".npz":
+        return open_npz(path, how, choice.label)
+    return _open_pixels(path, suffix, how)
+
+
+def _open_pixels(path: Path, suffix: str, how: How) -> Data:
     if suffix in images.suffixes():
         return open_pictures(path.stem, [path], [path.name], how)
-    readers = {".npz": open_npz, ".parquet": open_parquet, ".pq": open_parquet}
-    reader = open_idx if _is_idx(path) else readers.get(suffix)
-    if reader is None:
-        raise UserError(
-            f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz, .parquet, pictures as idx3-ubyte, "
-            "graphs as .zip or .txt, series as .tsv, or any file of texts with a vocabulary"
-        )
-    return reader(path, how)
+    if _is_idx(path):
+        return open_idx(path, how)
+    raise UserError(
+        f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz, .parquet, .arrow, .tar, pictures as "
+        "idx3-ubyte, the folder of CIFAR, COCO's instances_*.json, graphs as .zip or .txt, series as .tsv or .csv, or "
+        "any file of texts with a vocabulary"
+    )
 
 
 def _is_idx(path: Path) -> bool:

@@ -1,7 +1,9 @@
-"""Series and text: rows of steps with their label first, and sentences as padded token ids."""
+"""Text: sentences as padded token ids, from files of lines, JSONL, tables with a header, Parquet and Arrow."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections import Counter
@@ -14,11 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from holdfast.data.choices import NO_LABEL, Choice, only_choices
 from holdfast.data.dataset import Data, Sample, as_text, checked_length, open_items, ranked, unpacked
-from holdfast.errors import UserError
+from holdfast.data.tables import ARROW, PARQUET, TEXTS, read_table_texts
+from holdfast.errors import UserError, unknown
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 _LABEL_FIRST = re.compile(r"(-?\d+)\s+(\S.*)")
+_STEMS = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", *PARQUET, *ARROW)
 PADDING, UNKNOWN = 0, 1
 
 
@@ -144,21 +149,29 @@ class Lines(NamedTuple):
     texts: list[str]
     labels: list[Any] | None = None
     ids: list[str] | None = None
+    class_names: Sequence[str] | None = None
 
 
-def read_texts(path: Path) -> Lines:
+def read_texts(path: Path, label: str | None = None) -> Lines:
     """The texts of a file, `.gz` or not.
 
-    `.jsonl`: objects with text (or sentence), and if they like label and id. `.tsv`: a header that names these
-    columns, or without one `label, text` or `text, label`. `.txt`: one text per line. Other suffixes: one text per
-    line, after its label when every line begins with a whole number.
+    `.jsonl`: objects with text (or sentence), and if they like label and id. `.tsv` and `.csv`: a header that names
+    these columns, or without one `label, text` or `text, label` (`.tsv`). Parquet and Arrow: these columns. `.txt`: one
+    text per line. Other suffixes: one text per line, after its label when every line begins with a whole number.
+    `label` names another column than label.
     """
+    if path.suffix.lower() in (*PARQUET, *ARROW):
+        return Lines(*read_table_texts([path], label))
     lines = [line for line in as_text(unpacked(path), str(path)).split("\n") if line.strip()]
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in (".jsonl", ".ndjson"):
-        return _from_records([_record(line, f"{path}, object {i + 1}") for i, line in enumerate(lines)], str(path))
+        records = [_record(line, f"{path}, object {i + 1}") for i, line in enumerate(lines)]
+        return lines_of(records, str(path), label)
     if suffix == ".tsv":
-        return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path))
+        return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path), label)
+    if suffix == ".csv" and lines and set(TEXTS) & {cell.strip().lower() for cell in next(csv.reader(lines[:1]))}:
+        return _from_table(_csv_rows(path), str(path), label)
+    only_choices(str(path), Choice(label=label))
     matches = [None if suffix == ".txt" else _LABEL_FIRST.fullmatch(line.strip()) for line in lines]
     found = [match for match in matches if match is not None]
     if lines and len(found) == len(lines):
@@ -166,14 +179,18 @@ def read_texts(path: Path) -> Lines:
     return Lines([line.strip() for line in lines])
 
 
-def open_text_file(path: Path, vocabulary: Tokeniser, *, length: int | None = None) -> Data:
+def open_text_file(path: Path, vocabulary: Tokeniser, *, length: int | None = None, label: str | None = None) -> Data:
     """A file of texts as token ids; see `read_texts` and `open_texts`."""
-    found = read_texts(path)
-    labels, names = found.labels, None
+    whole = path.name.removesuffix(".gz")
+    name = Path(whole).stem if Path(whole).suffix.lower() in _STEMS else whole
+    return open_lines(name, read_texts(path, label), vocabulary, length=length)
+
+
+def open_lines(name: str, found: Lines, vocabulary: Tokeniser, *, length: int | None = None) -> Data:
+    """Texts with what their source says of them, as token ids; words as labels are numbered in sorted order."""
+    labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
         labels, names = ranked([str(label) for label in labels])
-    whole = path.name.removesuffix(".gz")
-    name = Path(whole).stem if Path(whole).suffix.lower() in (".txt", ".tsv", ".jsonl", ".ndjson") else whole
     return open_texts(name, found.texts, vocabulary, length=length, ids=found.ids, labels=labels, class_names=names)
 
 
@@ -187,32 +204,48 @@ def _record(line: str, what: str) -> Mapping[str, Any]:
     return record
 
 
-def _from_records(records: Sequence[Mapping[str, Any]], what: str) -> Lines:
-    key = next((k for k in ("text", "sentence") if records and k in records[0]), None)
+def _csv_rows(path: Path) -> list[list[str]]:
+    """The rows of a `.csv`, in which a quoted text may go over several lines."""
+    try:
+        rows = csv.reader(io.StringIO(as_text(unpacked(path), str(path)), newline=""), strict=True)
+        return [row for row in rows if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise UserError(f"cannot read {str(path)!r} as rows of cells: {error}") from error
+
+
+def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None = None) -> Lines:
+    """The texts of objects with text (or sentence), and if they like label and id."""
+    key = next((k for k in TEXTS if records and k in records[0]), None)
     if key is None:
         keys = ", ".join(map(str, records[0])) if records else "none"
         raise UserError(f"{what!r} has the keys {keys}; text or sentence was expected")
     wrong = next((i for i, record in enumerate(records) if not isinstance(record.get(key), str)), None)
     if wrong is not None:
         raise UserError(f"{what!r}: entry {wrong + 1} has no {key}")
-    labels = [record.get("label") for record in records] if any("label" in record for record in records) else None
+    target = "label" if label is None else label
+    if label not in (None, NO_LABEL) and not any(target in record for record in records):
+        raise unknown(f"column of {what!r}", label, map(str, records[0]))
+    labelled = label != NO_LABEL and any(target in record for record in records)
+    labels = [record.get(target) for record in records] if labelled else None
     ids = [str(record["id"]) for record in records] if all("id" in record for record in records) else None
     return Lines([record[key] for record in records], labels, ids)
 
 
-def _from_table(rows: Sequence[Sequence[str]], what: str) -> Lines:
+def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = None) -> Lines:
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if {"text", "sentence"} & set(header):
+    if set(TEXTS) & set(header):
         wrong = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
         if wrong is not None:
             raise UserError(f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}")
-        lines = _from_records([dict(zip(header, row, strict=True)) for row in rows[1:]], what)
+        names = [cell.strip() if cell.strip() == label else low for cell, low in zip(rows[0], header, strict=True)]
+        lines = lines_of([dict(zip(names, row, strict=True)) for row in rows[1:]], what, label)
         return lines if lines.labels is None else lines._replace(labels=_whole_if_all_are(lines.labels))
     if rows and all(len(row) == 1 for row in rows):
         return Lines([row[0] for row in rows])
-    for label, text in ((0, 1), (1, 0)):
-        if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[label].strip()) for row in rows):
-            return Lines([row[text] for row in rows], [int(row[label]) for row in rows])
+    only_choices(what, Choice(label=label))
+    for first, second in ((0, 1), (1, 0)):
+        if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows):
+            return Lines([row[second] for row in rows], [int(row[first]) for row in rows])
     raise UserError(
         f"{what!r} needs a header with text (or sentence) and label, or two columns of which one is a number"
     )
@@ -221,71 +254,3 @@ def _from_table(rows: Sequence[Sequence[str]], what: str) -> Lines:
 def _whole_if_all_are(labels: Sequence[str]) -> list[Any]:
     whole = all(re.fullmatch(r"-?\d+", label.strip()) for label in labels)
     return [int(label) for label in labels] if whole else list(labels)
-
-
-class Series(NamedTuple):
-    """One series (1, T)."""
-
-    x: Tensor
-
-
-def open_series(path: Path) -> Data:
-    """Series of a `.tsv` in the layout of the UCR archive, label first, each as (1, T).
-
-    Labels are numbered in the sorted order of those in `NAME_TRAIN` and `NAME_TEST` together, so that both files agree
-    when one lacks a class. A row with a gap, or with another number of steps than most, is recorded as an error.
-    """
-    rows = _rows(path)
-    values = [row for row in rows if not isinstance(row, Exception)]
-    steps = Counter(map(len, values)).most_common(1)[0][0] - 1 if values else 0
-    if steps < 1:
-        raise UserError(
-            f"{str(path)!r} has no row of numbers with the label first (the UCR archive's layout); "
-            "to read it as text give a vocabulary"
-        )
-    items = [row if isinstance(row, Exception) else _series(row[1:], steps) for row in rows]
-    others = [row for other in _other_split(path) for row in _rows(other) if not isinstance(row, Exception)]
-    numbers, names = ranked([row[0] for row in values], {row[0] for row in (*values, *others)})
-    numbered = iter(numbers)
-    labels = [None if isinstance(row, Exception) else next(numbered) for row in rows]
-    return open_items(
-        Path(path.name.removesuffix(".gz")).stem,
-        items,
-        _one_series,
-        prepared="series",
-        shape=(1, steps),
-        labels=labels,
-        class_names=names,
-    )
-
-
-def _one_series(series: Series) -> Sample:
-    return Sample(series.x)
-
-
-def _series(values: Sequence[float], steps: int) -> Series | ValueError:
-    if len(values) != steps:
-        return ValueError(f"{len(values)} steps where most have {steps}")
-    x = torch.tensor([values], dtype=torch.float32)
-    return Series(x) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
-
-
-def _rows(path: Path) -> list[list[float] | ValueError]:
-    """The numbers of each line; a line that has other things is its error."""
-    found: list[list[float] | ValueError] = []
-    for line in as_text(unpacked(path), str(path)).splitlines():
-        if line.strip():
-            try:
-                row = [float(cell) for cell in line.split("\t")]
-                found.append(row if row[0] == row[0] else ValueError("the label is not a number"))
-            except ValueError as error:
-                found.append(ValueError(f"not a row of numbers: {error}"))
-    return found
-
-
-def _other_split(path: Path) -> list[Path]:
-    for mine, other in (("_TRAIN.", "_TEST."), ("_TEST.", "_TRAIN.")):
-        if mine in path.name:
-            plain = path.with_name(path.name.replace(mine, other).removesuffix(".gz"))
-            return [found for found in (plain, plain.with_name(f"{plain.name}.gz")) if found.is_file()][:1]
-    return []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from pydantic import Field, field_validator
@@ -15,12 +15,14 @@ from torch import Tensor
 from holdfast import perturbations as perturbing
 from holdfast.errors import UserError
 from holdfast.extremes import extremes, note, pair_scores
-from holdfast.similarity import COMPONENTS, Profile, Ties, compare, composite, profile, undefined
+from holdfast.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
+from holdfast.ties import Ties
 from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 MEASURES = (*COMPONENTS, "fass")
 NOT_FINITE = "the prediction is not finite"
 IDENTITY = "identity"
+Items = TypeVar("Items", Tensor, Profile)
 
 
 @plain_dataclass(frozen=True)
@@ -105,24 +107,22 @@ class Stability:
     def _attempt(self, subject: Subject, perturbation: Any) -> Pairs:
         batch = subject.batch.with_x(perturbation(subject.batch, subject.seed))
         logits = subject.predict(batch)
-        top = logits.argmax(1)
-        kept = logits.softmax(1).gather(1, subject.target[:, None])[:, 0]
-        status, reason = [], []
-        for i in range(len(batch)):
-            before, after = int(subject.target[i]), int(top[i])
-            drop = float(subject.probability[i] - kept[i])
-            if not bool(torch.isfinite(logits[i]).all()) or not bool(torch.isfinite(subject.probability[i])):
-                verdict = (UNDEFINED, NOT_FINITE)
-            elif before != after:
-                names = (subject.model.class_name(before), subject.model.class_name(after))
-                verdict = (FLIPPED, f"top-1 changed from {names[0]} to {names[1]}")
-            elif self.max_drop is not None and drop > self.max_drop:
-                verdict = (FLIPPED, f"probability fell by {drop:.3f}, more than {self.max_drop:g}")
-            else:
-                verdict = (OK, "")
-            status.append(verdict[0])
-            reason.append(verdict[1])
-        return Pairs(perturbation, batch, torch.tensor(status, dtype=torch.int64), tuple(reason))
+        drop = (subject.probability - logits.softmax(1).gather(1, subject.target[:, None])[:, 0]).tolist()
+        finite = (torch.isfinite(logits).all(1) & torch.isfinite(subject.probability)).tolist()
+        columns = zip(subject.target.tolist(), logits.argmax(1).tolist(), drop, finite, strict=True)
+        verdicts = [self._verdict(subject, *column) for column in columns]
+        status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
+        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts))
+
+    def _verdict(self, subject: Subject, before: int, after: int, drop: float, finite: bool) -> tuple[int, str]:
+        if not finite:
+            return UNDEFINED, NOT_FINITE
+        if before != after:
+            names = (subject.model.class_name(before), subject.model.class_name(after))
+            return FLIPPED, f"top-1 changed from {names[0]} to {names[1]}"
+        if self.max_drop is not None and drop > self.max_drop:
+            return FLIPPED, f"probability fell by {drop:.3f}, more than {self.max_drop:g}"
+        return OK, ""
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
@@ -158,28 +158,27 @@ class Stability:
                 picture = maps[i] if status[i] == OK else None
                 yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
             if len(rows) and subject.keeps_extremes and where[0] != IDENTITY:
-                flat = maps[rows.to(maps.device)].sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
-                found = pair_scores({measure: value.cpu() for measure, value in columns.items()})
+                flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
+                found = pair_scores(columns)
                 candidates += [Candidate(*c, number) for c in zip(found.tolist(), rows.tolist(), flat, strict=True)]
         yield from _extreme_exhibits(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self.k, self.ties, valid)
 
-    def _score(self, a: Profile, b: Profile) -> dict[str, Tensor]:
-        scores = compare(a, b)
-        return {**scores, "fass": composite(scores, self.weights)}
+    def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The components with FASS, on the CPU."""
+        return {name: value.cpu() for name, value in (scores | {"fass": composite(scores, self.weights)}).items()}
 
     def _columns(
         self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
     ) -> dict[str, Tensor]:
         if not len(rows):
             return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in MEASURES}
-        place = rows.to(maps.device)
-        perturbed = self._profile(maps[place])
-        raw = self._score(originals[place], perturbed)
-        others = [self._score(references[r : r + 1], perturbed) for r in range(len(references.k))]
-        return raw | {f"{m}_chance": v for m, v in _mean_over_others(subject, rows, others).items()}
+        perturbed = self._profile(_at(maps, rows))
+        raw = self._score(compare(_at(originals, rows), perturbed))
+        chance = _mean_over_others(subject, rows, self._score(compare_all(references, perturbed)))
+        return raw | {f"{m}_chance": v for m, v in chance.items()}
 
     def _aligned_columns(
         self, subject: Subject, explainer: str, perturbation: Any, clean: Tensor, maps: Tensor, rows: Tensor
@@ -187,16 +186,21 @@ class Stability:
         if not len(rows):
             return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in MEASURES}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
-        place = rows.to(maps.device)
-        moved, valid = perturbation.move(clean[place], ids, subject.seed)
-        perturbed = self._profile(maps[place], valid)
-        aligned = self._score(self._profile(moved, valid), perturbed)
-        # Where every sample moves alike, a reference is moved once for all of them.
-        alike = 1 if not getattr(perturbation, "stochastic", True) else len(ids)
-        others = []
-        for reference in subject.reference(explainer):
-            other, _ = perturbation.move(reference.expand(alike, *reference.shape), ids[:alike], subject.seed)
-            others.append(self._score(self._profile(other, valid[:alike]), perturbed))
+        moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
+        perturbed = self._profile(_at(maps, rows), valid)
+        aligned = self._score(compare(self._profile(moved, valid), perturbed))
+        references = subject.reference(explainer)
+        if not len(references):
+            others = {measure: torch.empty(0, len(ids)) for measure in MEASURES}
+        elif getattr(perturbation, "stochastic", True):
+            each = []
+            for reference in references:
+                other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)
+                each.append(self._score(compare(self._profile(other, valid), perturbed)))
+            others = {measure: torch.stack([scores[measure] for scores in each]) for measure in MEASURES}
+        else:  # every sample moves alike, so a reference is moved once for all of them
+            other, _ = perturbation.move(references, subject.references.ids, subject.seed)
+            others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
         chance = _mean_over_others(subject, rows, others)
         return {f"{m}_aligned": v for m, v in aligned.items()} | {f"{m}_aligned_chance": v for m, v in chance.items()}
 
@@ -209,8 +213,7 @@ class Stability:
         reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
         status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = (status == OK).nonzero().flatten()
-        place = rows.to(again.device)
-        columns = self._score(originals[place], self._profile(again[place])) if len(rows) else {}
+        columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}
         for measure in MEASURES:
             value = columns.get(measure, torch.empty(0))
             yield _scores(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
@@ -234,27 +237,30 @@ def _extreme_exhibits(
         yield Exhibit(explainer, *where, ids[c.row], image, c.map, note(role, len(candidates)))
 
 
-def _mean_over_others(subject: Subject, rows: Tensor, others: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean score against each reference that is another sample; NaN when there is none."""
+def _at(items: Items, rows: Tensor) -> Items:
+    """The maps or profiles at some rows; all of them are not copied."""
+    if len(rows) == len(items):
+        return items
+    device = items.device if isinstance(items, Tensor) else items.rank.device
+    return items[rows.to(device)]
+
+
+def _mean_over_others(subject: Subject, rows: Tensor, others: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The mean score (B,) of (R, B) over the references that are other samples; NaN when there is none."""
     ids = [subject.batch.ids[i] for i in rows.tolist()]
     same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
-    mean = {}
-    for measure in MEASURES:
-        if not others:
-            mean[measure] = torch.full((len(ids),), torch.nan)
-            continue
-        scores = torch.stack([other[measure] for other in others]).cpu()
-        mean[measure] = scores.masked_fill(same, torch.nan).nanmean(0)
-    return mean
+    return {measure: others[measure].masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for measure in MEASURES}
 
 
 def reasons(maps: Tensor, what: str) -> list[str]:
     """Why each map cannot be scored, empty where it can."""
     if not len(maps):
         return []
-    finite = torch.isfinite(maps.flatten(1)).all(1).tolist()
-    bad = undefined(maps).tolist()
-    return [f"{what} is {'constant' if ok else 'not finite'}" if no else "" for ok, no in zip(finite, bad, strict=True)]
+    ends = torch.stack(bounds(maps)).double().T.tolist()
+    finite = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
+    constant = [low == high for low, high in ends]
+    why = zip(finite, constant, strict=True)
+    return ["" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}" for ok, flat in why]
 
 
 def _scores(
@@ -268,11 +274,12 @@ def _scores(
 ) -> Scores:
     """A full column: the values of the scored rows, NaN with a status and a reason elsewhere."""
     column = torch.full((len(status),), torch.nan, dtype=torch.float64)
-    column[rows] = value.double().cpu()
+    column[rows] = value.double()
+    lost = rows[~torch.isfinite(column[rows])]
+    if not len(lost):
+        return Scores(explainer, measure, *where, column, status, tuple(reason))
     status, why = status.clone(), list(reason)
-    for i in rows.tolist():
-        if not bool(torch.isfinite(column[i])):
-            status[i] = UNDEFINED
-            missing = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
-            why[i] = missing
+    status[lost] = UNDEFINED
+    for i in lost.tolist():
+        why[i] = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
     return Scores(explainer, measure, *where, column, status, tuple(why))

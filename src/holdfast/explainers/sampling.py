@@ -16,6 +16,7 @@ from holdfast.errors import UserError
 from holdfast.explainers.absence import Fill, ground
 from holdfast.explainers.masking import Readout, changeable, readouts, spread_out
 from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
+from holdfast.fills import kept_only
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:
@@ -269,10 +270,10 @@ def _version(
     def present(i: Tensor | int, j: Tensor) -> Tensor:
         return kept[i, j].gather(1, player[i].expand(len(j), -1)) | ~free[i]
 
-    if hasattr(features, "hide"):
+    if hasattr(features, "hide") or inputs.device.type != "cpu":
         aux = {name: value[owner] for name, value in batch.aux.items()}
-        hidden: tuple[Tensor, Mapping[str, Tensor]] = features.hide(inputs[owner], aux, present(owner, index))
-        return hidden
+        return kept_only(features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner])
+    # On a CPU one sample after another stays in its cache; a GPU would wait for each.
     samples, lengths = torch.unique_consecutive(owner, return_counts=True)
     parts = torch.split(index, lengths.tolist())
     return torch.cat(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -22,36 +22,66 @@ ALIGNED = 16
 
 @dataclass(frozen=True)
 class Plane:
-    """One buffer (n, C, ·) and its views: `core` for arithmetic, `pixels` (n, C, H, W), `ringed` with zeros around.
+    """One buffer (n, C, ·) for images of a size, and its views, which are made when they are first asked for."""
 
-    `cells` is `pixels` with the row and the column that make them even; `whole` (n, ·) takes all channels as one.
-    """
-
-    whole: Tensor
     flat: Tensor
-    core: Tensor
-    pixels: Tensor
-    cells: Tensor
-    ringed: Tensor
+    height: int
+    width: int
+
+    @property
+    def pitch(self) -> int:
+        """From a pixel to the one below."""
+        return self.width + self.width % 2 + 1
+
+    @cached_property
+    def core(self) -> Tensor:
+        """From the first pixel to the last, for arithmetic."""
+        return self.flat.narrow(-1, self.pitch + 1, self.flat.shape[-1] - 2 * self.pitch - 2)
+
+    @cached_property
+    def ringed(self) -> Tensor:
+        """The cells with zeros around, (n, C, rows + 2, columns + 2)."""
+        images, channels, _ = self.flat.stride()
+        # A row's closing zero is also the next one's opening zero.
+        size = (*self.flat.shape[:2], self.height + self.height % 2 + 2, self.pitch + 1)
+        return self.flat.as_strided(size, (images, channels, self.pitch, 1), self.flat.storage_offset())
+
+    @cached_property
+    def cells(self) -> Tensor:
+        """`pixels` with the row and the column that make them even."""
+        return self.ringed[..., 1:-1, 1:-1]
+
+    @cached_property
+    def pixels(self) -> Tensor:
+        """(n, C, H, W)."""
+        return self.cells[..., : self.height, : self.width]
+
+    def channels(self, some: slice) -> Plane:
+        """The same buffer, seen as if it had these channels only."""
+        return Plane(self.flat[:, some], self.height, self.width)
 
 
 @dataclass(frozen=True)
-class Level:
-    """The buffers of one level. 1/τ is fixed; the next four (m, 1/D, m/τ, and q m/τ with q the row sums) follow a mask.
-
-    `spare` is zero beside the pixels, `scratch` anything.
-    """
+class Mask:
+    """What a level knows of its mask, for all channels: m, m/D, m/τ, and q m/τ with q the row sums. 1/τ is fixed."""
 
     taps_inverse: Plane
     unknown: Plane
     inverse: Plane
     share: Plane
     contact: Plane
-    residual: Plane
-    z: Plane
-    sums: Plane
+
+
+@dataclass(frozen=True)
+class Room:
+    """Buffers for what does not outlast a half of a cycle: `spare` is zero beside the pixels, `sums` anything."""
+
     spare: Plane
-    scratch: Tensor
+    sums: Plane
+
+    def channels(self, some: slice) -> Room:
+        """The same buffers, seen as if they had these channels only."""
+        return Room(self.spare.channels(some), self.sums.channels(some))
 
 
 def plane(n: int, channels: int, height: int, width: int, like: Tensor) -> Plane:
@@ -62,29 +92,26 @@ def plane(n: int, channels: int, height: int, width: int, like: Tensor) -> Plane
     >>> zeros.ringed[0, 0].tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, 7.0, 0.0, 0.0], [0.0, 7.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    rows, columns = height + height % 2, width + width % 2
-    pitch = columns + 1
-    length, head = (rows + 2) * pitch + 1, -(pitch + 1) % ALIGNED
+    pitch = width + width % 2 + 1
+    length, head = (height + height % 2 + 2) * pitch + 1, -(pitch + 1) % ALIGNED
     row = -(-(head + length) // ALIGNED) * ALIGNED
-    whole = like.new_zeros(n, channels, row)
-    flat = whole[..., head : head + length]
-    # A row's closing zero is also the next one's opening zero.
-    ringed = flat.as_strided((n, channels, rows + 2, columns + 2), (channels * row, row, pitch, 1), head)
-    cells = ringed[..., 1:-1, 1:-1]
-    return Plane(whole.flatten(1), flat, flat[..., pitch + 1 : -pitch - 1], cells[..., :height, :width], cells, ringed)
+    return Plane(like.new_zeros(n, channels, row).narrow(-1, head, length), height, width)
 
 
-def level(n: int, channels: int, height: int, width: int, like: Tensor) -> Level:
-    """The buffers for n images of this size, without a mask as yet.
+def mask(n: int, height: int, width: int, like: Tensor) -> Mask:
+    """Buffers for n masks of this size, of which 1/τ is set.
 
-    >>> (1 / level(1, 3, 2, 3, torch.zeros(())).taps_inverse.pixels[0, 0]).tolist()
+    >>> (1 / mask(1, 2, 3, torch.zeros(())).taps_inverse.pixels[0, 0]).tolist()
     [[9.0, 12.0, 12.0], [9.0, 12.0, 12.0]]
     """
     taps_inverse = plane(1, 1, height, width, like)
     taps_inverse.pixels.copy_(1 / (_taps(height, like)[:, None] * _taps(width, like)))
-    unknown, inverse, share, contact = (plane(n, 1, height, width, like) for _ in range(4))
-    residual, z, sums, spare, scratch = (plane(n, channels, height, width, like) for _ in range(5))
-    return Level(taps_inverse, unknown, inverse, share, contact, residual, z, sums, spare, scratch.flat)
+    return Mask(taps_inverse, *(plane(n, 1, height, width, like) for _ in range(4)))
+
+
+def room(n: int, channels: int, height: int, width: int, like: Tensor) -> Room:
+    """Buffers for n images of this size."""
+    return Room(*(plane(n, channels, height, width, like) for _ in range(2)))
 
 
 def line_filter(length: int, like: Tensor) -> Tensor:
@@ -95,6 +122,19 @@ def line_filter(length: int, like: Tensor) -> Tensor:
     """
     ones = like.new_ones(length)
     return 2 * ones.diag() + ones[1:].diag(1) + ones[1:].diag(-1)
+
+
+def neighbour_sums(height: int, width: int, like: Tensor) -> Tensor:
+    """D, the sum of the weights of each pixel's neighbours, (H, W).
+
+    >>> neighbour_sums(3, 3, torch.zeros(())).tolist()
+    [[5.0, 8.0, 5.0], [8.0, 12.0, 8.0], [5.0, 8.0, 5.0]]
+    """
+    down, across = like.new_full((height,), 4), like.new_full((width,), 4)
+    for line in (down, across):
+        line[0] -= 1
+        line[-1] -= 1
+    return down[:, None] * across - 4
 
 
 def _taps(length: int, like: Tensor) -> Tensor:
@@ -112,85 +152,75 @@ def run(steps: Sequence[Step]) -> None:
         step()
 
 
-def filtered(source: Plane, level: Level) -> list[Step]:
-    """Steps for level.sums ← S⊗S source, by [1, 1] twice each way. What they leave beside the pixels is not zero."""
-    u, pitch = source.flat, source.ringed.stride(2)
-    across, rows = level.scratch[..., 1:], level.sums.flat[..., 1:-1]
-    down = across[..., : rows.shape[-1] - pitch]
+def neighbours(source: Plane, spare: Plane, target: Plane) -> list[Step]:
+    """Steps for target ← W source: the eight neighbours, weighted 2 at the sides and 1 at the corners.
+
+    Source and spare, which may be one, must be zero beside the pixels; the spare stays so, the target does not.
+
+    >>> ones, spare, sums = (plane(1, 1, 2, 3, torch.zeros(())) for _ in range(3))
+    >>> _ = ones.pixels.fill_(1)
+    >>> run(neighbours(ones, spare, sums))
+    >>> sums.pixels[0, 0].tolist()
+    [[5.0, 8.0, 5.0], [5.0, 8.0, 5.0]]
+    """
+    pitch, sums = source.pitch, target.core
+    length = sums.shape[-1]
+    above, middle, below = (source.flat.narrow(-1, i * pitch, length + 2) for i in range(3))
+    vertical, weighted = (part.flat.narrow(-1, pitch, length + 2) for part in (target, spare))
     return [
-        partial(torch.add, u[..., :-1], u[..., 1:], out=across),
-        partial(torch.add, across[..., :-1], across[..., 1:], out=rows),
-        partial(torch.add, rows[..., :-pitch], rows[..., pitch:], out=down),
-        partial(torch.add, down[..., :-pitch], down[..., pitch:], out=level.sums.core),
+        partial(torch.add, above, below, out=vertical),
+        partial(torch.add, vertical, middle, alpha=2, out=weighted),
+        partial(torch.add, weighted.narrow(-1, 0, length), sums, alpha=2, out=sums),
+        partial(torch.add, sums, weighted.narrow(-1, 2, length), out=sums),
     ]
 
 
-def filter_sums(source: Plane) -> Tensor:
-    """S⊗S source in the layout of `core`, in a new buffer: for what is done once for a mask.
+def gathered(source: Plane, scratch: Plane, coarse: Plane) -> list[Step]:
+    """Steps for coarse ← taps [1, 3, 3, 1] in each direction at every other pixel of the source.
 
-    >>> ones = plane(1, 1, 2, 4, torch.zeros(()))
+    >>> ones, scratch, cells = (plane(1, 1, *size, torch.zeros(())) for size in ((3, 2), (3, 2), (2, 1)))
     >>> _ = ones.pixels.fill_(1)
-    >>> filter_sums(ones)[0, 0, :4].tolist()
-    [9.0, 12.0, 12.0, 9.0]
-    """
-    u, pitch = source.flat, source.ringed.stride(2)
-    across = u[..., :-1] + u[..., 1:]
-    rows = across[..., :-1] + across[..., 1:]
-    down = rows[..., :-pitch] + rows[..., pitch:]
-    return down[..., :-pitch] + down[..., pitch:]
-
-
-def cell_sums(source: Plane) -> Tensor:
-    """Taps [1, 3, 3, 1] in each direction at every other pixel, (n, C, ⌈H/2⌉, ⌈W/2⌉), in a new buffer.
-
-    >>> ones = plane(1, 1, 3, 2, torch.zeros(()))
-    >>> _ = ones.pixels.fill_(1)
-    >>> cell_sums(ones).flatten().tolist()
+    >>> run(gathered(ones, scratch, cells))
+    >>> cells.pixels.flatten().tolist()
     [42.0, 24.0]
     """
-    tall = [source.ringed[..., i : source.ringed.shape[-2] - 3 + i : 2, :] for i in range(4)]
-    rows = tall[0] + tall[3] + 3 * (tall[1] + tall[2])
-    wide = [rows[..., i : rows.shape[-1] - 3 + i : 2] for i in range(4)]
-    return wide[0] + wide[3] + 3 * (wide[1] + wide[2])
+    rows, columns = coarse.pixels.shape[2:]
+    lines = _carved(scratch, rows, 2 * columns + 2)
+    return [
+        *_four_taps([source.ringed[..., i : i + 2 * rows - 1 : 2, :] for i in range(4)], lines),
+        *_four_taps([lines[..., i : i + 2 * columns - 1 : 2] for i in range(4)], coarse.pixels),
+    ]
+
+
+def spread(coarse: Plane, scratch: Plane, target: Plane) -> list[Step]:
+    """Steps for target ← τ P coarse, the transpose of `gathered`."""
+    rows, columns = coarse.pixels.shape[2:]
+    wide = _carved(scratch, rows + 2, 2 * columns)
+    left, middle, right = (coarse.ringed[..., : rows + 2, i : i + columns] for i in range(3))
+    above, centre, below = (wide[..., i : i + rows, :] for i in range(3))
+    return [
+        partial(torch.add, left, middle, alpha=3, out=wide[..., 0::2]),
+        partial(torch.add, right, middle, alpha=3, out=wide[..., 1::2]),
+        partial(torch.add, above, centre, alpha=3, out=target.cells[..., 0::2, :]),
+        partial(torch.add, below, centre, alpha=3, out=target.cells[..., 1::2, :]),
+    ]
+
+
+def _four_taps(parts: list[Tensor], out: Tensor) -> list[Step]:
+    first, second, third, last = parts
+    return [
+        partial(torch.add, first, second, alpha=3, out=out),
+        partial(torch.add, out, third, alpha=3, out=out),
+        partial(torch.add, out, last, out=out),
+    ]
+
+
+def _carved(scratch: Plane, rows: int, columns: int) -> Tensor:
+    """The buffer of a plane as (n, C, rows, columns)."""
+    return scratch.flat[..., : rows * columns].view(*scratch.flat.shape[:2], rows, columns)
 
 
 def cell_maxima(source: Plane) -> Tensor:
     """The largest of each 2×2 cell, (n, C, ⌈H/2⌉, ⌈W/2⌉), of a plane without negative values."""
     rows = torch.maximum(source.cells[..., 0::2, :], source.cells[..., 1::2, :])
     return torch.maximum(rows[..., 0::2], rows[..., 1::2])
-
-
-def restricted(level: Level, coarse: Level) -> list[Step]:
-    """Steps for coarse.residual ← Pᵀ level.sums: taps [1, 3, 3, 1] in each direction at every other pixel."""
-    n, channels, rows, columns = coarse.z.pixels.shape
-    new, ringed = level.z.flat.new_zeros, level.spare.ringed
-    outer, inner = (new(n, channels, rows, 2 * columns + 2) for _ in range(2))
-    ends, middle = (new(n, channels, rows, columns) for _ in range(2))
-    tall = [ringed[..., i : i + 2 * rows - 1 : 2, :] for i in range(4)]
-    wide = [inner[..., i : i + 2 * columns - 1 : 2] for i in range(4)]
-    return [
-        partial(torch.mul, level.sums.core, level.share.core, out=level.spare.core),
-        partial(torch.add, tall[0], tall[3], out=outer),
-        partial(torch.add, tall[1], tall[2], out=inner),
-        partial(torch.add, outer, inner, alpha=3, out=inner),
-        partial(torch.add, wide[0], wide[3], out=ends),
-        partial(torch.add, wide[1], wide[2], out=middle),
-        partial(torch.add, ends, middle, alpha=3, out=middle),
-        partial(torch.mul, middle, coarse.unknown.pixels, out=coarse.residual.pixels),
-    ]
-
-
-def prolonged(level: Level, coarse: Level) -> list[Step]:
-    """Steps for level.z ← level.z + P coarse.z."""
-    n, channels, rows, columns = coarse.z.pixels.shape
-    wide = level.z.flat.new_zeros(n, channels, rows + 2, 2 * columns)
-    left, middle, right = (coarse.z.ringed[..., : rows + 2, i : i + columns] for i in range(3))
-    above, centre, below = (wide[..., i : i + rows, :] for i in range(3))
-    both = level.spare.cells
-    return [
-        partial(torch.add, left, middle, alpha=3, out=wide[..., 0::2]),
-        partial(torch.add, right, middle, alpha=3, out=wide[..., 1::2]),
-        partial(torch.add, above, centre, alpha=3, out=both[..., 0::2, :]),
-        partial(torch.add, below, centre, alpha=3, out=both[..., 1::2, :]),
-        partial(torch.addcmul, level.z.core, level.spare.core, level.share.core, out=level.z.core),
-    ]

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.removal.grids import Plane, Step, line_filter, plane, run
+from holdfast.removal.grids import Plane, Step, neighbour_sums, plane, run
 
 COLOURS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Parity of row and column."""
@@ -53,13 +53,13 @@ def colours(channels: int, height: int, width: int, like: Tensor) -> Colours:
     """
     rows, columns = (height + 1) // 2, (width + 1) // 2
     field, weight, inverse = (plane(4, c, rows, columns, like) for c in (channels, 1, 1))
-    diagonal = line_filter(height, like).sum(1)[:, None] * line_filter(width, like).sum(1) - 4
-    pitch, size = field.ringed.stride(2), field.core.shape[-1]
+    inverse_there = _coloured(1 / neighbour_sums(height, width, like))
+    pitch, size = field.pitch, field.core.shape[-1]
     tall, across, means = (like.new_empty(channels, length) for length in (size + pitch, size, size))
     places: list[tuple[Tensor, Tensor]] = []
     pulls: list[tuple[Step, ...]] = []
     for k, (row, column) in enumerate(COLOURS):
-        own = _coloured(1 / diagonal)[k]
+        own = inverse_there[k]
         height_there, width_there = own.shape
         inverse.pixels[k, 0, :height_there, :width_there] = own
         values, weights = (part.pixels[k, :, :height_there, :width_there] for part in (field, weight))

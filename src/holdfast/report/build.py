@@ -22,6 +22,7 @@ from holdfast.report import verdict as words
 from holdfast.report.axes import across_models
 from holdfast.report.charts import Chart
 from holdfast.report.parts import Finding
+from holdfast.report.provenance import audit_text, made
 from holdfast.report.rows import NUMBER_COLUMNS, Row, number_rows
 from holdfast.report.sections import Material, Section, sections_of
 from holdfast.report.tidy import to_csv
@@ -69,6 +70,8 @@ def build_report(
     }
     context = {
         "manifest": about,
+        "made": made(about),
+        "audit": audit_text(about),
         "study": study,
         "facts": _facts(sections, found, about),
         "sections": sections,

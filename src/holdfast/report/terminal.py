@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.cubes import arrange
-from holdfast.report.axes import axis_sections, base_model
+from holdfast.report.axes import axis_sections, base_model, related_rows
 from holdfast.report.verdict import Findings, cautions, findings, number, records, verdict, with_interval
 
 WIDTH = 110
@@ -43,7 +43,7 @@ def styled_summary(
         lines += [("", "")] if lines else []
         lines.append((f"{model} on {dataset}" + (f", {read} samples" if read else ""), "bold"))
         if found is not None:
-            lines += [("", ""), *_stability(found, samples, manifest, width)]
+            lines += [("", ""), *_stability(found, samples, manifest, related_rows(table, dataset, model), width)]
         for section in axis_sections("", (dataset, model), others, table, samples, (), manifest, draw=False):
             if section.lead:
                 lines += [("", ""), (f"  {section.title}", "bold cyan")]
@@ -51,7 +51,9 @@ def styled_summary(
     return lines or [(NOTHING, "yellow")]
 
 
-def _stability(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any], width: int) -> list[Line]:
+def _stability(
+    found: Findings, samples: pd.DataFrame, manifest: dict[str, Any], related: pd.DataFrame, width: int
+) -> list[Line]:
     lines = [
         ("  Stability", "bold cyan"),
         *(line for text in verdict(found) for line in _wrapped(text, width)),
@@ -71,7 +73,7 @@ def _stability(found: Findings, samples: pd.DataFrame, manifest: dict[str, Any],
     for row, style in rows:
         cut = [shortened(text, most) for text, most in zip(row, widths, strict=True)]
         lines.append(("    " + "  ".join(map(str.ljust, cut, widths)).rstrip(), style))
-    warned = [c for c in cautions(found, samples, manifest) if c.title != "Stability is not faithfulness"]
+    warned = [c for c in cautions(found, samples, manifest, related) if c.title != "Stability is not faithfulness"]
     if warned:
         text = "Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + "."
         lines += [("", ""), *_wrapped(text, width, "yellow")]
