@@ -18,7 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torchvision
+
+try:
+    import torchvision
+except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises the second
+    raise SystemExit(f"left out: torchvision cannot be imported here ({error})") from error
 
 from holdfast import explainers as methods
 from holdfast.explainers import IntegratedGradients, Lime

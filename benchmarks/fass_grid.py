@@ -1,6 +1,6 @@
 """The FASS paper's grid on one device, extrapolated from a slice: how many hours for 70,000 images.
 
-    python benchmarks/bench_grid.py --images DIR [--architectures resnet50 …] [--samples 200] [--out DIR]
+    python benchmarks/fass_grid.py --images DIR [--architectures resnet50 …] [--samples 200] [--out DIR]
 
 The grid is 4 architectures × 4 methods (IG-50, GradientSHAP-5, Grad-CAM, LIME with 50 samples on superpixels) × 5
 perturbations, on photographs decoded from files, through the whole of holdfast: reading, perturbing, predicting,

@@ -1,6 +1,6 @@
 """What lower precisions do to a study's scores: the audit on a model and photographs of your own.
 
-    python benchmarks/bench_audit.py python:FILE.py:FACTORY --images DIR [--samples 32] [--mean 0.5] [--std 0.5]
+    python benchmarks/audit_precisions.py python:FILE.py:FACTORY --images DIR [--samples 32] [--mean 0.5] [--std 0.5]
 
 The study is the FASS paper's: four methods, five perturbations. Runs code from FILE.py.
 """
