@@ -116,11 +116,13 @@ def _carry_out(
     share: tuple[int, int] = (1, 1),
     audit: dict[str, Any] | None = None,
 ) -> None:
+    from holdfast.allocation import keep_freed_memory
     from holdfast.manifest import this_command
     from holdfast.run import execute
     from holdfast.storage import place
 
     where = place(out)
+    keep_freed_memory()
     try:
         done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
     except KeyboardInterrupt as stop:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from holdfast import table
+from holdfast.allocation import keep_freed_memory
 from holdfast.engine import Runner, Tick
 from holdfast.errors import UserError
 from holdfast.plan import Job, Plan
@@ -154,6 +155,7 @@ class Worker:
     """A plan made in this process, compared with the run it is for, and the shards that it does."""
 
     def __init__(self, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int | None = None) -> None:
+        keep_freed_memory()
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)
