@@ -1,13 +1,14 @@
 # Each target makes its virtual environment when it is missing. Set PYTHON to choose the interpreter.
 PYTHON ?= python3
 VENV ?= .venv
+PHOTOGRAPHS ?= 14
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs release bench clean
 
 demo: $(READY)  ## judge five explainers on four axes on real photographs; ends with the path of a report
-	$(BIN)/holdfast demo --out demo-run
+	$(BIN)/holdfast demo --out demo-run --limit $(PHOTOGRAPHS)
 
 test: $(READY)  ## all tests, doctests included; warnings are errors
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope
@@ -19,6 +20,9 @@ check: $(READY)  ## style and types
 
 docs: $(READY)  ## the documentation as a site, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release:  ## build the wheel, install it in an empty environment and try it
+	.ci/release
 
 bench: $(READY)  ## every benchmark that runs on this machine
 	set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

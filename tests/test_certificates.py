@@ -20,7 +20,7 @@ from holdfast.features import Patches, Pixels, Tokens, Windows
 from holdfast.types import Batch
 
 N = 14
-SST = Path("/work/shared/data/text/stsa.binary.train")
+SST = Path(__file__).resolve().parents[2] / "shared" / "data" / "text" / "stsa.binary.train"
 
 
 def linear(rows: int = 512) -> Model:
