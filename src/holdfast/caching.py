@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from holdfast import building, manifest
-from holdfast.models import Model
 from holdfast.plan import Plan
-from holdfast.run import as_data, check_device, describe, make_plan
-from holdfast.zoo import load_model
+from holdfast.run import datasets_of, describe, make_plan, models_of
 
 
 def plan_of(
@@ -27,16 +25,7 @@ def plan_of(
     device: str | None = None,
 ) -> Plan:
     """The plan that `holdfast.evaluate` would carry out for the same arguments."""
-    models: dict[str, Model] = {}
-    for name, item in (model if isinstance(model, Mapping) else {None: model}).items():
-        wrapped = item if isinstance(item, Model) else load_model(item)
-        if device is not None:
-            wrapped.to(check_device(device))
-        models[str(name or wrapped.name)] = wrapped
-    sets = {}
-    for name, item in (data if isinstance(data, Mapping) else {None: data}).items():
-        source = as_data(item)
-        sets[str(name or source.name)] = source if limit is None else source.limit(limit)
+    models, sets = models_of(model, device), datasets_of(data, limit)
     methods, axes = building.explainers(explainers), building.evaluations(evaluations)
     return make_plan(models, sets, methods, axes, seed, batch_size=batch_size)
 

@@ -154,8 +154,8 @@ def evaluate(
     """
     methods = building.explainers(explainers)
     axes = building.evaluations(evaluations)
-    sets = {name: source if limit is None else source.limit(limit) for name, source in _datasets(data).items()}
-    models = _models(model, device)
+    sets = datasets_of(data, limit)
+    models = models_of(model, device)
     if precision is not None or compile:
         for wrapped in models.values():
             wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
@@ -311,7 +311,8 @@ def describe(plan: Plan) -> dict[str, Any]:
     return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed)
 
 
-def _models(model: Any, device: str | None) -> dict[str, Model]:
+def models_of(model: Any, device: str | None) -> dict[str, Model]:
+    """Models by name, from what `evaluate` takes."""
     given = model if isinstance(model, Mapping) else {None: model}
     found: dict[str, Model] = {}
     for name, item in given.items():
@@ -322,12 +323,13 @@ def _models(model: Any, device: str | None) -> dict[str, Model]:
     return found
 
 
-def _datasets(data: Any) -> dict[str, Data]:
+def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
+    """Data by name, from what `evaluate` takes; of each the first `limit` samples."""
     given = data if isinstance(data, Mapping) else {None: data}
     found: dict[str, Data] = {}
     for name, item in given.items():
         source = as_data(item)
-        found[str(name or source.name)] = source
+        found[str(name or source.name)] = source if limit is None else source.limit(limit)
     return found
 
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import synthetic
 from chromium import BROWSER, Chromium
 from holdfast.report import build, build_report
+from holdfast.report import sections as report_sections
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")
 SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("translation", 20.0), ("jpeg", 40.0))
@@ -61,7 +62,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "MOST_INLINE", 0)  # as on a large page, tables are written when they are opened
-        page.write_text(build_report(table, samples, exhibits, synthetic.manifest(), [Advised()]), "utf-8")
+        patch.setattr(report_sections, "place_advice", lambda *given: [Advised()])
+        page.write_text(build_report(table, samples, exhibits, synthetic.manifest()), "utf-8")
     return page
 
 

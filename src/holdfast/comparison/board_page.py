@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.comparison.matching import short
 from holdfast.comparison.measures import measure_title
-from holdfast.comparison.page import environment, look
+from holdfast.comparison.page import PACKAGE, look
 from holdfast.comparison.settings import ABSENT, brief, call, plain, presets, told_apart
 from holdfast.comparison.standings import boards_of, leaderboard
 from holdfast.perturbations import title as condition_words
+from holdfast.report.pages import page
 from holdfast.report.phrases import number, with_interval
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     runs = {run["run"]: run for run in data["runs"]}
     shown = [_board(board, title, runs) for board, title in zip(boards, _titles(boards), strict=True)]
     context = {"boards": shown, "runs": [_made(run) for run in runs.values()], **look("leaderboard.js")}
-    return environment().get_template("leaderboard.html").render(context)
+    return page(PACKAGE, "leaderboard.html").render(context)
 
 
 def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:

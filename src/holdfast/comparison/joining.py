@@ -8,8 +8,6 @@ the bootstrap nor the test over samples would see that.
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -18,14 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from holdfast.comparison.matching import Common, Evaluated, Names, Side, shown
 from holdfast.comparison.measures import direction, headlines
 from holdfast.cubes import Array, Cube, arrange
 from holdfast.evaluations.symmetry import SYMMETRISED
 from holdfast.resampling import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
-from holdfast.statistics import IDENTITY, holm, is_control
+from holdfast.statistics import IDENTITY, holm, is_control, signed_rank
 
 OVERALL = "overall"
 FAMILIES = (OVERALL, "conditions", "measures", "controls")
@@ -249,19 +246,3 @@ def _tested(rows: list[Row], level: float, resamples: int, seed: int) -> pd.Data
     for name, code in fates.items():
         frame[name] = [int((row.fate == code).sum()) for row in rows]
     return frame
-
-
-def signed_rank(differences: Array) -> float:
-    """The p-value of Wilcoxon's signed-rank test; 1 where nothing differs, NaN without a pair.
-
-    >>> round(signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])), 5), signed_rank(np.zeros(3))
-    (0.03125, 1.0)
-    """
-    if not len(differences):
-        return math.nan
-    moved = differences[differences != 0]
-    if not len(moved):
-        return 1.0
-    with warnings.catch_warnings():  # older SciPy warns about small samples; how many were joined is beside p
-        warnings.simplefilter("ignore", UserWarning)
-        return float(stats.wilcoxon(moved).pvalue)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
-from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -20,6 +17,7 @@ from holdfast.comparison.matching import Side, short
 from holdfast.comparison.measures import measure_title
 from holdfast.comparison.words import cautions, condition_title, legend, outcome
 from holdfast.report.build import embed
+from holdfast.report.pages import page, template
 from holdfast.report.phrases import number, p_value, records, with_interval
 from holdfast.report.tidy import to_csv
 
@@ -27,6 +25,8 @@ COLUMNS = ["Explainer", "Condition", "Measure", "Pair", "Earlier", "Later", "Dif
 COLUMNS += ["Joined", "Flipped", "Undefined", "Absent", "Unreadable"]
 MOST_ROWS = 400
 WHOLE = SimpleNamespace(condition=OVERALL, level=0.0)
+
+PACKAGE = "holdfast.comparison"
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -52,25 +52,13 @@ def comparison_page(comparison: Comparison) -> str:
         "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if charts else "",
         **look("comparison.js"),
     }
-    return environment().get_template("comparison.html").render(context)
+    return page(PACKAGE, "comparison.html").render(context)
 
 
 def look(script: str) -> dict[str, Markup]:
     """The report's style with what these pages add, and the script of one of them."""
-    style = files("holdfast.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
-    return {"style": Markup(style + template("comparison.css")), "script": Markup(template(script))}
-
-
-def template(name: str) -> str:
-    """The text of one of this package's templates."""
-    return files("holdfast.comparison").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def environment() -> Environment:
-    """Where pages are made; everything that is not marked safe is escaped."""
-    loader = DictLoader({name: template(name) for name in ("comparison.html", "leaderboard.html")})
-    return Environment(autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    style = template("holdfast.report", "style.css")
+    return {"style": Markup(style + template(PACKAGE, "comparison.css")), "script": Markup(template(PACKAGE, script))}
 
 
 def _tables(differences: pd.DataFrame) -> list[dict[str, Any]]:

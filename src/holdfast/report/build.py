@@ -6,12 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import pandas as pd
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -21,13 +18,14 @@ from holdfast.perturbations import title
 from holdfast.report import verdict as words
 from holdfast.report.axes import across_models
 from holdfast.report.charts import Chart
-from holdfast.report.parts import Finding
+from holdfast.report.pages import page, template
 from holdfast.report.provenance import audit_text, made
 from holdfast.report.rows import NUMBER_COLUMNS, Row, number_rows
 from holdfast.report.sections import Material, Section, sections_of
 from holdfast.report.tidy import to_csv
 from holdfast.table import KEY, Shown
 
+PACKAGE = "holdfast.report"
 FINGERPRINT = 12
 MOST_INLINE = 400  # rows of numbers that are part of the page itself; more are written when they are asked for
 
@@ -37,14 +35,13 @@ def build_report(
     samples: pd.DataFrame,
     exhibits: Iterable[Shown],
     manifest: Mapping[str, Any],
-    advice: Iterable[Finding] = (),
 ) -> str:
     """One HTML page that needs no network: verdict, limits, charts, gallery, numbers and how they were made.
 
     `table` has one row per attempted pair and measure, `samples` one per dataset, model and sample, `exhibits` the
     pictures of some samples, and `manifest` the study with versions and fingerprints; see `holdfast.table`. Whatever
     the manifest lacks is left out. The cubes of `holdfast.cubes.arrange` will do for a table where stability is all
-    that was tested. `advice` says what to do about the findings.
+    that was tested.
 
     >>> none = pd.DataFrame(columns=["dataset", "model", "sample", "error", "explainer", "evaluation", "measure"])
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
@@ -54,7 +51,7 @@ def build_report(
     cubes = arrange(table)
     rows = table if isinstance(table, pd.DataFrame) else pd.DataFrame(columns=[*KEY, "value", "status", "reason"])
     found = words.findings(cubes)
-    sections = sections_of(found, Material(cubes, rows, samples, list(exhibits), about, list(advice)))
+    sections = sections_of(found, Material(cubes, rows, samples, list(exhibits), about))
     across = across_models(axis for section in sections for axis in section.axes)
     drawn = _drawn(sections, across)
     numbers = _numbers(sections)
@@ -82,10 +79,10 @@ def build_report(
         "across": across,
         "payload": embed(payload),
         "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if drawn else "",
-        "style": Markup(_template("style.css")),
-        "script": Markup(_template("report.js")),
+        "style": Markup(template(PACKAGE, "style.css")),
+        "script": Markup(template(PACKAGE, "report.js")),
     }
-    return _environment().get_template("report.html").render(context)
+    return page(PACKAGE, "report.html").render(context)
 
 
 def embed(data: Any) -> Markup:
@@ -108,16 +105,6 @@ def _date(text: Any) -> str:
         return str(text or "")
     zone = " UTC" if moment.utcoffset() == timedelta(0) else ""
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
-
-
-def _template(name: str) -> str:
-    return files("holdfast.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    loader = DictLoader({"report.html": _template("report.html")})
-    return Environment(autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _facts(

@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from holdfast.cubes import Cube
 from holdfast.table import Shown
-
-
-class Finding(Protocol):
-    """A piece of advice: what was seen, what it means and what to do; without dataset or model it concerns all."""
-
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def severity(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def seen(self) -> str: ...
-    @property
-    def means(self) -> str: ...
-    @property
-    def do(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import pandas as pd
 from holdfast.cubes import Cube
 from holdfast.perturbations import title
 from holdfast.report import verdict as words
-from holdfast.report.advice import place_advice
+from holdfast.report.advice import Advice, place_advice
 from holdfast.report.axes import AxisSection, axis_sections, base_model, related_rows
 from holdfast.report.charts import Chart
 from holdfast.report.gallery import Gallery, gallery
-from holdfast.report.parts import Finding
 from holdfast.report.rows import Row, disagreement, floor_rows, number_rows, pair_rows, ranking_rows
 from holdfast.report.severity import severity_charts
 from holdfast.report.stability import charts
@@ -35,7 +34,6 @@ class Material:
     samples: pd.DataFrame
     exhibits: list[Shown]
     manifest: Mapping[str, Any]
-    advice: list[Finding] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Section:
     unreadable: int
     verdict: list[str]
     cautions: list[words.Caution]
-    advice: list[Finding] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     ranking: list[Row] = field(default_factory=list)
     tests: list[Row] = field(default_factory=list)
@@ -92,7 +90,6 @@ def _stability_section(key: str, found: words.Findings, given: Material) -> Sect
         unreadable=len(words.unreadable(samples, *place)),
         verdict=words.verdict(found),
         cautions=words.cautions(found, samples, given.manifest, related_rows(table, *place)),
-        advice=_advice(given.advice, place),
         charts=charts(found) + severity_charts(found),
         ranking=ranking_rows(found),
         tests=tests[:MOST_TESTS],
@@ -126,7 +123,6 @@ def _other_sections(sections: list[Section], others: list[Cube], given: Material
                 unreadable=len(unread),
                 verdict=[UNTESTED if judged else "Nothing can be concluded: no pair was attempted."],
                 cautions=words.other_cautions(dataset, model, samples, given.manifest, related),
-                advice=_advice(given.advice, (dataset, model)),
             )
         )
     return silent
@@ -139,10 +135,5 @@ def _with_axes(section: Section, cubes: list[Cube], given: Material, held: list[
     said = [f"{axis.title}: {axis.lead[0]}" for axis in axes if axis.lead]
     verdict = [*said, *section.verdict] if said and section.verdict == [UNTESTED] else [*section.verdict, *said]
     own = [found for found in held if (found.dataset, found.model) == place]
-    todo = section.advice or place_advice(*place, own, [axis.axis for axis in axes], given.manifest)
-    return replace(section, axes=axes, verdict=verdict, advice=list(todo))
-
-
-def _advice(listed: Iterable[Finding], place: tuple[str, str]) -> list[Finding]:
-    """What concerns a dataset and model, or the run as a whole."""
-    return [a for a in listed if a.dataset in ("", place[0]) and a.model in ("", place[1])]
+    todo = place_advice(*place, own, [axis.axis for axis in axes], given.manifest)
+    return replace(section, axes=axes, verdict=verdict, advice=todo)

@@ -15,7 +15,7 @@ from holdfast.cubes import arrange
 from holdfast.similarity import COMPONENTS
 from holdfast.statistics.forms import CONTROLS, IDENTITY, Form, is_control
 from holdfast.statistics.means import FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
-from holdfast.statistics.pairs import component_disagreement, holm, paired_tests
+from holdfast.statistics.pairs import component_disagreement, holm, paired_tests, signed_rank
 from holdfast.statistics.ranks import ranking
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "paired_tests",
     "ranking",
     "retention",
+    "signed_rank",
     "summary",
     "wilson",
 ]

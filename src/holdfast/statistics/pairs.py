@@ -53,7 +53,7 @@ def paired_tests(
         low, high = percentiles(resampled_means(stacked, counts), level)
         few = frame["n"].to_numpy() < 2
         frame["low"], frame["high"] = np.where(few, np.nan, low), np.where(few, np.nan, high)
-        frame["p"] = [_wilcoxon(row[np.isfinite(row)]) for row in stacked]
+        frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
         frame["p_holm"] = holm(frame["p"].to_numpy(dtype=np.float64))
         frame["significant"] = frame["p_holm"] < 1 - level
         blocks.append(frame)
@@ -117,7 +117,12 @@ def _signed_ranks_of_few(moved: Array) -> float:
     return float(min(1.0, 2 * min((null >= seen - 1e-9).mean(), (null <= seen + 1e-9).mean())))
 
 
-def _wilcoxon(differences: Array) -> float:
+def signed_rank(differences: Array) -> float:
+    """The p-value of Wilcoxon's signed-rank test (two-sided); 1 where nothing differs, NaN without a pair.
+
+    >>> round(signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])), 5), signed_rank(np.zeros(3))
+    (0.03125, 1.0)
+    """
     if len(differences) < 1:
         return math.nan
     moved = differences[differences != 0]
