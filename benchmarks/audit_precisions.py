@@ -11,11 +11,10 @@ import argparse
 
 import torch
 
-from holdfast import Stability, load_model
+from holdfast import Stability, load_model, open_data
 from holdfast.audit import audit
 from holdfast.building import explainers
 from holdfast.run import make_plan
-from holdfast.zoo import open_source
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 
@@ -30,7 +29,7 @@ def main() -> None:
     given = ask.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_model(given.model, device=device, allow_code=True, mean=given.mean, std=given.std)
-    data = open_source(given.images, name="photographs", size=224)
+    data = open_data(given.images, name="photographs", size=224)
     plan = make_plan({"model": model}, {"photographs": data}, explainers(METHODS), {"stability": Stability()})
     found = audit(plan, ["float32", "tf32", "float16", "bfloat16"], given.samples)
     print(found.text())

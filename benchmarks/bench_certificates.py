@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast import Batch, Model
+from holdfast import Batch, Model, open_data
 from holdfast.bounds import sample_size
 from holdfast.certificates import certify
 from holdfast.certificates.sequential import decide_rule, estimate_rule, expected_draws
 from holdfast.features import Patches, Pixels
 from holdfast.masks import select
-from holdfast.zoo import open_source
 
 EPSILON = DELTA = 0.1
 PAPER = sample_size(EPSILON, DELTA, "hoeffding")
@@ -120,7 +119,7 @@ def real(photographs: int, threads: int) -> None:
     """Passes per certificate on real explanations."""
     torch.set_num_threads(threads)
     model = holdfast.load_model("bundled:efficientnet-lite0")
-    data = open_source("bundled:photographs")
+    data = open_data("bundled:photographs")
     batch = data.load(range(photographs)).batch
     features = Patches(32)
     with torch.no_grad():

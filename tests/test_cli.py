@@ -100,6 +100,10 @@ LISTED = {
     "perturbations": ["rotation", "translation", "brightness", "gaussian_noise", "jpeg", "elastic", "geometric"],
     "measures": ["ssim", "spearman", "jaccard", "fass", "_chance", "_aligned"],
     "presets": ["fass-paper", "fass-mild", "rotation 15°", "JPEG quality 85"],
+    "evaluations": ["fractions=[0.1, 0.2", "features=pixels"],
+    "groups": ["dihedral", "permutation"],
+    "features": ["patches", "superpixels", "tokens"],
+    "imputers": ["noisy_linear", "reference_mean", "hidden"],
 }
 
 
@@ -110,14 +114,14 @@ def test_ls_names_everything_with_a_line_each(main, what):
     for word in LISTED[what]:
         assert word in text, word
     registry = {"explainers": holdfast.explainers.EXPLAINERS, "perturbations": holdfast.perturbations.PERTURBATIONS}
-    registry["presets"] = holdfast.perturbations.PRESETS
+    registry |= {"presets": holdfast.perturbations.PRESETS, "evaluations": holdfast.evaluations.EVALUATIONS}
     names = [line.split()[0] for line in text.splitlines()]
     assert len(names) == len(set(names))
     if what in registry:
         assert names == list(registry[what])
 
 
-def test_ls_of_something_else_names_the_four_listings():
+def test_ls_of_something_else_names_the_listings():
     done = CliRunner().invoke(cli.app, ["ls", "colours"])
     assert done.exit_code == 2
     for what in LISTED:

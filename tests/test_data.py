@@ -334,6 +334,11 @@ def test_modes_survive_files(tmp_path: Path, what: str) -> None:
     mode, kind = what.split("/")
     path = tmp_path / f"picture.{kind.lower()}"
     path.write_bytes(encoded(in_mode(mode), kind))
+    try:
+        with Image.open(path) as written:
+            written.load()
+    except OSError as error:
+        pytest.skip(f"this Pillow cannot read back its own {what}: {error}")
     x = only(path, size=None)
     torch.testing.assert_close(x, torch.full_like(x, MODES[mode]), atol=4 / 255, rtol=0)
 

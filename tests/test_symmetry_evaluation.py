@@ -303,9 +303,25 @@ def test_sets_and_texts_are_judged_too():
 def test_each_input_is_explained_once():
     model, batch = series(4)
     run(Symmetry(group=Cyclic(), elements=12), {"saliency": Saliency()}, batch, model)
-    predictions = 4 + 4 + 4 + 4 * 11  # references, samples, samples with all their probabilities, moved samples
+    predictions = 4 + 4 + 4 * 11  # references, samples, moved samples
     explanations = 4 + 4 * 11  # the references, which are all samples, and moved samples; the identity is known
     assert model.passes == predictions + explanations
+
+
+def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
+    batch = images(4)
+    symmetry = Symmetry(group=Dihedral(1))
+    stability = holdfast.Stability(perturbations="identity", k=20)
+
+    def passes(*axes: Any) -> int:
+        model = standard()
+        holdfast.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
+        return model.passes
+
+    predictions = 4 + 4 + 4  # references, samples, mirrored samples
+    explanations = 2 * (4 + 4 + 4)  # the references, which are all samples, their second draw, mirrored samples
+    assert passes(symmetry) == predictions + explanations
+    assert passes(symmetry, stability) - passes(symmetry) == 4 + 2 * 4  # what is perturbed, and nothing twice
 
 
 def test_groups_by_name_and_what_cannot_work():

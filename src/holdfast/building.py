@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -86,6 +87,8 @@ def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, A
             raise error.inside(place) from error
         if hasattr(item, "conditions") != (what == "evaluation"):
             raise BadParameter(f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(registry))}", (place,))
+        if what == "explainer":
+            _check_call(item, place)
         if label is None:
             label = name_of(item) if what == "evaluation" else label_of(item)
         if str(label) in found:
@@ -96,6 +99,15 @@ def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, A
     if not found:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registry))}")
     return found
+
+
+def _check_call(item: Any, place: Any) -> None:
+    """An explainer of one's own takes four arguments; better now than at the first map."""
+    try:
+        inspect.signature(item).bind(None, None, None, 0)
+    except TypeError as error:
+        why = f"{name_of(item)} cannot be called as an explainer, (model, batch, target, seed): {error}"
+        raise BadParameter(why, (place,)) from error
 
 
 def _only_entry(what: str, spec: Mapping[str, Any]) -> tuple[str, Any]:

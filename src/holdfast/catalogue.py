@@ -7,9 +7,21 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from holdfast import perturbations
+from holdfast.evaluations import EVALUATIONS
 from holdfast.evaluations.stability import MEASURES
 from holdfast.explainers import EXPLAINERS
+from holdfast.features import GROUPINGS
+from holdfast.groups import GROUPS
+from holdfast.removal import CONTEXTUAL, IMPUTERS
 from holdfast.types import label_of
+
+REGISTRIES: dict[str, dict[str, Any]] = {
+    "explainers": EXPLAINERS,
+    "evaluations": EVALUATIONS,
+    "groups": GROUPS,
+    "features": GROUPINGS,
+    "imputers": {**IMPUTERS, **CONTEXTUAL},
+}
 
 MEASURE_TEXT = {
     "ssim": "structural similarity of the maps, each scaled to [0, 1]; 11 × 11 windows",
@@ -51,13 +63,13 @@ SUFFIX_TEXT = {
 
 
 def catalogue(what: str) -> list[tuple[str, str]]:
-    """(name, description) pairs of the explainers, perturbations, measures or presets.
+    """(name, description) pairs of the explainers, evaluations, perturbations, presets, measures and so on.
 
     >>> dict(catalogue("presets"))["fass-mild"]
     'rotation 5°, ...'
     """
-    if what == "explainers":
-        return [(name, _summary(kind)) for name, kind in EXPLAINERS.items()]
+    if what in REGISTRIES:
+        return [(name, _summary(kind)) for name, kind in REGISTRIES[what].items()]
     if what == "perturbations":
         return [(name, f"{kind.family}; {_summary(kind)}") for name, kind in perturbations.PERTURBATIONS.items()]
     if what == "presets":
@@ -78,5 +90,12 @@ def _summary(kind: Any) -> str:
             shown.append(f.name)  # one that must be given
             continue
         value = f.default if f.default_factory is MISSING else f.default_factory()
-        shown.append(f"{f.name}={label_of(value) if hasattr(value, '__dataclass_fields__') else value}")
+        shown.append(f"{f.name}={_written(value)}")
     return f"{first} ({', '.join(shown)})" if shown else first
+
+
+def _written(value: Any) -> str:
+    """A default as a study would name it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)

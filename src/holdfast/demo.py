@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast import building
+from holdfast.data import open_data
 from holdfast.plan import Plan
 from holdfast.run import make_plan
-from holdfast.zoo import load_model, open_source
+from holdfast.zoo import load_model
 
 EXPLAINERS = [
     {"integrated_gradients": {"steps": 8}},
@@ -25,7 +26,7 @@ PHOTOGRAPHS = 14
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
     """Five explainers on four axes: FASS' five perturbations, certificates, mirrored photographs, and ROAD."""
-    photographs = open_source("bundled:photographs")
+    photographs = open_data("bundled:photographs")
     model = load_model("bundled:efficientnet-lite0")
     return make_plan(
         {model.name: model},

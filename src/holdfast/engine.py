@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -134,7 +135,7 @@ def _run_shard(
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
-                empty = score_rows(dataset, model_name, evaluation, (), ())
+                empty = partial(score_rows, dataset, model_name, evaluation, (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
@@ -155,6 +156,7 @@ def _run_shard(
         shared,
         showcase,
         keeps_extremes(number, len(plan.shards(dataset))),
+        logits=logits,
     )
     for evaluation, names in pending.items():
         shard.explainers = {name: plan.explainers[name] for name in names}
@@ -165,8 +167,9 @@ def _run_shard(
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write(target_path, exhibit_rows(dataset, model_name, evaluation, exhibits))
-            rows = score_rows(dataset, model_name, evaluation, batch.ids, [r for r in kept if isinstance(r, Scores)])
+                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits))
+            scores = [r for r in kept if isinstance(r, Scores)]
+            rows = partial(score_rows, dataset, model_name, evaluation, batch.ids, scores)
             write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 

@@ -21,7 +21,7 @@ from holdfast.images import Resize
 from holdfast.models import Model
 from holdfast.parameters import only_known
 from holdfast.types import Batch
-from holdfast.zoo import check_data_name, open_source
+from holdfast.zoo import check_data_name
 
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
@@ -157,25 +157,21 @@ def open_examples(
     """Examples from a data name or path, or from anything that `open_data` takes.
 
     `limit` takes that many, chosen by a hash of their ids, for training files are often sorted by class. A relative
-    path is relative to `folder` where given; the other parameters are those of `open_source`.
+    path is relative to `folder` where given; the other parameters are those of `open_data`.
 
     >>> open_examples((torch.zeros(20, 3), torch.arange(20)), limit=4, name="few").batch.ids
     ('0006', '0010', '0017', '0018')
     """
-    if isinstance(source, str):
-        checked = check_data_name(source, folder)
-        data = open_source(
-            checked,
-            size=size,
-            resize=resize,
-            shape=shape,
-            name=name,
-            split=split,
-            label=label,
-            allow_code=allow_code,
-        )
-    else:
-        data = open_data(source, size=size, resize=resize, shape=shape, name=name, split=split, label=label)
+    data = open_data(
+        check_data_name(source, folder) if isinstance(source, str) else source,
+        size=size,
+        resize=resize,
+        shape=shape,
+        name=name,
+        split=split,
+        label=label,
+        allow_code=allow_code,
+    )
     if limit is not None and limit < 1:
         raise UserError(f"limit must be at least 1, got {limit}")
     chosen = rand.keys(0, data.ids, "examples").argsort()[:limit].sort().values.tolist()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.features import count, pool
-from holdfast.sweeps import Imputer, Predict, predict_kept
+from holdfast.sweeps import Predict, predict_kept
 from holdfast.types import Batch
 
 RESOLUTION = 1e-6
@@ -57,15 +58,17 @@ def fill_bank(
     clean: Tensor,
     segments: Tensor,
     maps: Tensor,
-    imputer: Imputer,
+    imputer: Any,
     masks: int = 64,
     subsets: Sequence[float] = (0.1, 0.5),
     seed: int = 0,
+    counts: Tensor | None = None,
 ) -> Bank:
     """Remove `masks` random sets of features from each sample, as many of each size in `subsets` as possible.
 
     `segments` (B, H, W) labels the features, `maps` (E, B, H, W) are E explanations summed over channels, `clean`
-    (B, classes) the logits of the whole samples. A set holds ⌊f·n + ½⌋ features, at least one and at most n − 1.
+    (B, classes) the logits of the whole samples. With `counts` (B,) only that many features of each sample are ever
+    removed, the first ones. A set holds ⌊f·n + ½⌋ features, at least one and at most n − 1.
     The draws are keyed by seed and sample, so they are the same for every explainer and in every batch.
 
     >>> def black(x, keep, ids, seed):
@@ -81,8 +84,8 @@ def fill_bank(
     if masks < 2 * len(subsets):
         raise UserError(f"{len(subsets)} sizes of subsets need at least {2 * len(subsets)} masks, got {masks}")
     device = segments.device
-    counts = count(segments)
-    n = int(counts.max())
+    counts = count(segments) if counts is None else counts
+    n = int(segments.max()) + 1
     level = torch.tensor([subsets[m % len(subsets)] for m in range(masks)], dtype=torch.float64)
     wanted = (level.to(device) * counts[:, None].double() + 0.5).floor().long()
     sizes = torch.maximum(torch.minimum(wanted, counts[:, None] - 1), torch.ones_like(wanted))

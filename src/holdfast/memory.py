@@ -55,15 +55,25 @@ class Workbench:
             moved = part.to(self.model.device)
             return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
 
-        with torch.no_grad():
-            return self.map(logits, batch, torch.zeros(len(batch)))
+        try:
+            with torch.no_grad():
+                return self.map(logits, batch, torch.zeros(len(batch)))
+        except RuntimeError as error:
+            shape = tuple(batch.x.shape[1:])
+            raise UserError(f"{self.model.name} cannot predict samples of shape {shape}: {error}") from error
 
     def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps on the model's device, in float32; of tokens, one value each."""
 
         def maps(part: Batch, classes: Tensor) -> Tensor:
             moved = part.to(self.model.device)
-            found = explainer(self.model, moved, classes.to(self.model.device), seed).detach()
+            found = explainer(self.model, moved, classes.to(self.model.device), seed)
+            if not isinstance(found, Tensor):
+                given = type(found).__name__
+                raise UserError(
+                    f"explainer {name!r} returned {given}; a torch tensor in the shape of the inputs was expected"
+                )
+            found = found.detach()
             if getattr(explainer, "kind", "feature") != "feature":
                 return found
             if not part.x.is_floating_point() and found.shape[:-1] == part.x.shape:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from inspect import signature
+from itertools import chain
 from typing import Any
 
 import torch
@@ -147,7 +148,7 @@ class Model:
     @property
     def device(self) -> torch.device:
         """Where the network's weights are."""
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
+        for tensor in chain(self.module.parameters(), self.module.buffers()):
             return tensor.device
         return torch.device("cpu")
 
@@ -188,7 +189,18 @@ class Model:
                 f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
                 f"a classifier must return ({len(inputs)}, classes)"
             )
-        return out if out.shape[1] > 1 else torch.cat([torch.zeros_like(out), out], 1)
+        if out.shape[1] > 1:
+            return out
+        if isinstance(self._layers[-1], nn.Sigmoid) and bool(((out >= 0) & (out <= 1)).all()):
+            raise UserError(
+                f"{self.name} ends in a sigmoid, but its single output is read as the log-odds of the second class, so "
+                "that no prediction would ever change; leave the sigmoid off"
+            )
+        return torch.cat([torch.zeros_like(out), out], 1)
+
+    @cached_property
+    def _layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.module.modules())
 
     def _call(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Any:
         vectors = self.embedding is not None and inputs.is_floating_point()
@@ -206,7 +218,7 @@ class Model:
         """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
         if torch._C._len_torch_function_stack():
             return True
-        return any(m._forward_hooks or m._forward_pre_hooks for m in self.module.modules())
+        return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
 
     def _weight_type(self) -> torch.dtype | None:
         """What the network computes in; its inputs and class scores keep the caller's precision."""

@@ -6,8 +6,8 @@ share every line of the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -37,7 +37,8 @@ class Estimate:
     of every element of `elements` (n, B, …). `reason` says why a value is NaN, and is empty where it is not. `floor`
     (B,), for stochastic explainers, is the score at the identity with fresh random draws; `chance` (B,), where other
     samples' explanations are given, that of the moved input's explanation against theirs, moved alike, with 1 at the
-    identity where that takes part: what unrelated explanations score.
+    identity where that takes part: what unrelated explanations score. `worst` holds the explanation at the first
+    element with the lowest score, or without a score, for the samples that it was asked for.
     """
 
     value: Tensor
@@ -49,6 +50,7 @@ class Estimate:
     reason: tuple[str, ...]
     floor: Tensor | None = None
     chance: Tensor | None = None
+    worst: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class ModelInvariance(NamedTuple):
@@ -141,14 +143,17 @@ def explanation_scores(
     moves: bool,
     delta: float,
     others: Batch | None = None,
+    shown: Sequence[int] = (),
 ) -> Estimate:
     """The score of explanations that `explain` gives, beside `clean` ones of the samples as they are.
 
     `moves` says whether the explanation should move with the input (equivariance) or stay (invariance). `others` are
-    explanations (R, …) of other samples, as `x` beside their ids, for the chance level.
+    explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the numbers of the
+    samples whose worst explanation is kept.
     """
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
+    worst: dict[int, tuple[float, Tensor]] = {}
     for piece, maps in explained(around, explain, clean, target):
         rows = (piece.sample, piece.element)
 
@@ -157,18 +162,30 @@ def explanation_scores(
 
         each[rows] = compare(similarity, maps, placed(clean[piece.sample.to(clean.device)]))
         flaw[rows] = flaws(similarity, maps)
+        _keep_worst(worst, shown, piece.sample, each[rows], maps)
         if others is not None and chance is not None:
             against = [compare(similarity, maps, placed(other.expand_as(maps))) for other in others.x.to(maps.device)]
             own = [[piece.batch.ids[i] == name for name in others.ids] for i in range(len(piece.batch))]
             chance[rows] = torch.stack(against, 1).masked_fill(torch.tensor(own), torch.nan).nanmean(1)
     why = _reasons(similarity, flaws(similarity, clean), flaw, each)
     found = _estimate(around, each, why, _LOWEST.get(similarity, -1.0), delta)
+    found = replace(found, worst={i: explanation for i, (_, explanation) in worst.items()})
     if chance is None:
         return found
     if around.exact:
         chance[:, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
         chance[chance[:, 1:].isnan().all(1)] = torch.nan
     return replace(found, chance=chance.nanmean(1))
+
+
+def _keep_worst(
+    worst: dict[int, tuple[float, Tensor]], shown: Sequence[int], sample: Tensor, score: Tensor, maps: Tensor
+) -> None:
+    """Remember the explanations of `shown` samples that score lower than those before; the worst is no score at all."""
+    ordered = score.nan_to_num(nan=-torch.inf).tolist()
+    for row, i in enumerate(sample.tolist() if shown else ()):
+        if i in shown and (i not in worst or ordered[row] < worst[i][0]):
+            worst[i] = (ordered[row], maps[row].clone())
 
 
 def explained(around: Orbit, explain: Explain, clean: Tensor, target: Tensor) -> Iterator[tuple[Piece, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +21,7 @@ def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor)
 
 
 class Writer:
-    """Writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
+    """Makes and writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
 
     The first part that could not be written raises when the next is handed in, or at the end.
     """
@@ -33,10 +33,10 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __call__(self, path: Place, rows: Any) -> None:
-        """Write a part after those before it."""
+    def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
+        """Make the rows of a part and write it after those before it."""
         self._wait()
-        self._last = self._thread.submit(write_part, path, rows)
+        self._last = self._thread.submit(lambda: write_part(path, rows()))
 
     def __exit__(self, *exception: object) -> None:
         self._thread.shutdown(wait=True)

@@ -84,7 +84,7 @@ def scale_gradient(value: Tensor, factor: float) -> Tensor:
     >>> x.grad.item()
     8.0
     """
-    if not (torch.is_grad_enabled() and value.requires_grad):
+    if factor == 1 or not (torch.is_grad_enabled() and value.requires_grad):
         return value
     scaled: Tensor = _Backward.apply(value, factor)  # type: ignore[no-untyped-call]
     return scaled

@@ -26,7 +26,7 @@ from holdfast.precision import Precision, arithmetic, check_precision
 from holdfast.progress import progress
 from holdfast.storage import Place, place
 from holdfast.types import Batch, name_of, parameters
-from holdfast.zoo import load_model, open_source
+from holdfast.zoo import load_model
 
 if TYPE_CHECKING:
     from holdfast.executors import Executor
@@ -72,11 +72,13 @@ class Run:
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
+        from holdfast.merging import missing
         from holdfast.report import build_report
 
+        facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
-        html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), self.manifest)
+        html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), facts)
         write_atomically(target, html.encode())
         return target
 
@@ -195,6 +197,7 @@ def make_plan(
     for source in data.values():
         first = first_sample(source)
         shape = tuple(first.x.shape[1:])
+        evaluations = _suited(evaluations, models, first)
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
@@ -209,6 +212,16 @@ def make_plan(
                     item.check(model, shape)
     _check_something_to_judge(evaluations, explainers)
     return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
+
+
+def _suited(evaluations: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
+    """The axes with what they leave open chosen for data such as this sample."""
+    found = dict(evaluations)
+    for model in models.values():
+        for name, item in found.items():
+            if hasattr(item, "suited"):
+                found[name] = item.suited(model, first)
+    return found
 
 
 def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
@@ -335,7 +348,7 @@ def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
 
 def as_data(item: Any) -> Data:
     """Data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself."""
-    return item if isinstance(item, Data) else open_source(item) if isinstance(item, str) else open_data(item)
+    return item if isinstance(item, Data) else open_data(item)
 
 
 def check_device(device: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,8 +36,12 @@ def quickshift(images: Tensor, kernel_size: float = 4.0, max_dist: float = 200.0
     [0, 0, 0, 0, 1, 1, 1, 1]
     """
     colours = ratio * lab(images)
-    together = 1 if images.device.type == "cpu" else _IMAGES_AT_ONCE  # one image stays in the processor's cache
-    return torch.cat([_segments(some, kernel_size, max_dist) for some in torch.split(colours, together)])
+    if images.device.type != "cpu":
+        return torch.cat([_segments(some, kernel_size, max_dist) for some in torch.split(colours, _IMAGES_AT_ONCE)])
+    # One image stays in a core's cache, and its many short operations run on one core each: so one image per core.
+    alone = partial(_segments, kernel_size=kernel_size, max_dist=max_dist)
+    with ThreadPoolExecutor(max(1, min(len(colours), torch.get_num_threads()))) as cores:
+        return torch.cat(list(cores.map(alone, torch.split(colours, 1))))
 
 
 def lab(images: Tensor) -> Tensor:

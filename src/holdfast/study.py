@@ -12,13 +12,14 @@ import yaml
 from holdfast import building
 from holdfast.aliases import check_unfolded
 from holdfast.concepts import concepts
+from holdfast.data import open_data
 from holdfast.errors import UserError, nearest
 from holdfast.examples import open_examples
 from holdfast.parameters import BadParameter, only_known
 from holdfast.plan import Plan
 from holdfast.precision import AUTO, Precision, check_precision
 from holdfast.run import check_device, make_plan
-from holdfast.zoo import check_data_name, check_model_name, hub_name, load_model, load_object, open_source, short_name
+from holdfast.zoo import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
 
 KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
 KEYS += ("precision", "compile", "batch_size", "shard_size")
@@ -52,7 +53,7 @@ class Study:
         for name, options in self.data.items():
             own = dict(options)
             limit = self.limit or own.pop("limit", None)
-            source = open_source(own.pop("source"), name=name, allow_code=allow_code, **own)
+            source = open_data(own.pop("source"), name=name, allow_code=allow_code, **own)
             data[name] = source.limit(limit) if limit else source
         models = {}
         for name, options in self.models.items():
@@ -93,11 +94,14 @@ def read_study(
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         check_unfolded(root, str(file))
+        _check_keys_once(root, str(file))
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{file}{line}: this is not YAML: {getattr(error, 'problem', error)}") from error
+        problem = str(getattr(error, "problem", error))
+        hint = "; indent with spaces, not with tabs" if "'\\t'" in problem else ""
+        raise UserError(f"{file}{line}: this is not YAML: {problem}{hint}") from error
     try:
         return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
     except BadParameter as error:
@@ -235,6 +239,21 @@ def _truth(content: Mapping[str, Any], key: str) -> bool:
     if not isinstance(value, bool):
         raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
     return value
+
+
+def _check_keys_once(node: Any, file: str) -> None:
+    """YAML takes the last of two equal keys in silence, and half of a study would be lost."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise UserError(f"{file}, line {key.start_mark.line + 1}: {key.value!r} is given twice")
+                seen.add(key.value)
+            _check_keys_once(value, file)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _check_keys_once(item, file)
 
 
 def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:

@@ -1,5 +1,8 @@
 """Removal sweeps: in which order features go, how many at each step, and what the model says then.
 
+Positions are the pixels (H, W) of images, the steps (T,) of series, the columns (F,) of tables and the tokens (L,) of
+texts; where a shape says (B, H, W), the others take the place of (H, W).
+
 A feature's importance is the mean over its positions of the map summed over channels. Features go from the most
 important (`morf`), from the least important (`lerf`, the same order backwards) or in a random order. Equal values are
 ordered by one draw per sample, the same for every explainer. At fraction f exactly ⌊f·n + ½⌋ of n features are gone,
@@ -37,8 +40,8 @@ class Imputer(Protocol):
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str], seed: int) -> Tensor: ...
 
 
-def resolve_imputer(value: Any) -> Any:
-    """An imputer from its name or from `{name: {parameters}}`; a callable stays itself.
+def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
+    """An imputer from its name or from `{name: {parameters}}`; an object stays itself.
 
     >>> resolve_imputer("noisy-linear")
     Traceback (most recent call last):
@@ -50,45 +53,58 @@ def resolve_imputer(value: Any) -> Any:
         name, given = next(iter(value.items()))
     elif isinstance(value, str):
         name, given = value, {}
-    elif callable(value) and not isinstance(value, type):
+    elif (callable(value) or isinstance(value, tuple(known.values()))) and not isinstance(value, type):
         return value
     else:
         raise BadParameter(f"imputers are given by name or as objects, got {value!r}")
-    if name not in IMPUTERS:
-        raise BadParameter(str(unknown("imputer", name, IMPUTERS)))
-    return make(IMPUTERS[name], name, given or {})
+    if name not in known:
+        raise BadParameter(str(unknown("imputer", name, known)))
+    return make(known[name], name, given or {})
 
 
-def resolve_imputers(value: Any) -> tuple[Any, ...]:
+def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:
     """One imputer or a list of them, all different."""
     given = value if isinstance(value, list | tuple) else [value]
-    found = tuple(resolve_imputer(item) for item in given)
+    found = tuple(resolve_imputer(item, known) for item in given)
     names = [label_of(item) for item in found]
     if not names or len(set(names)) != len(names):
         raise BadParameter(f"imputers must be different and at least one, got {', '.join(names) or 'none'}")
     return found
 
 
+def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
+    """The imputer with the reference samples (R, …) and the features that it needs to know; most need neither.
+
+    >>> from holdfast.removal.contextual import ReferenceMean
+    >>> bound(ReferenceMean(), torch.tensor([[1.0], [2.0]]), None).fill.tolist()
+    [1.5]
+    """
+    return imputer.bound(reference, features) if hasattr(imputer, "bound") else imputer
+
+
 def try_imputer(imputer: Any, shape: Sequence[int], kept: int = 1) -> None:
-    """Call an imputer on a tiny image of the sample shape's channels, the first `kept` pixels kept.
+    """Call an imputer on a tiny sample with the channels or columns of this shape, the first `kept` positions kept.
 
     >>> from holdfast.removal import IMPUTERS
     >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
     Traceback (most recent call last):
     holdfast.errors.UserError: dataset_mean.mean has 2 numbers but x has 3 channels; give 3
     """
-    size = [min(2, length) for length in shape[-2:]]
+    size = list(shape) if len(shape) == 1 else [min(2, length) for length in shape[1:]]
     keep = torch.arange(math.prod(size)).reshape(1, *size) < kept
-    imputer(torch.zeros(1, shape[0], *size), keep, ("",), 0)
+    x = torch.zeros(1, *size) if len(shape) == 1 else torch.zeros(1, shape[0], *size)
+    bound(imputer, x, None)(x, keep, ("",), 0)
 
 
 def needs_kept(imputer: Any, shape: Sequence[int]) -> bool:
-    """Whether an imputer refuses an image of which nothing is kept, as those that fill in from neighbours do.
+    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours do.
 
     >>> from holdfast.removal import IMPUTERS
     >>> needs_kept(IMPUTERS["noisy_linear"](), (3, 8, 8)), needs_kept(IMPUTERS["zero"](), (3, 8, 8))
     (True, False)
     """
+    if hasattr(imputer, "needs_kept"):
+        return bool(imputer.needs_kept)
     try:
         try_imputer(imputer, shape, kept=0)
     except UserError:
@@ -96,14 +112,18 @@ def needs_kept(imputer: Any, shape: Sequence[int]) -> bool:
     return False
 
 
-def importance(maps: Tensor, absolute: bool = False) -> Tensor:
+def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Tensor:
     """The map summed over channels, (B, C, H, W) to (B, H, W) in float64; of absolute values if asked.
+
+    Of series (B, C, T) to (B, T); rows of a table (B, F) have no channels, and those of `tokens` come last, (B, L, D).
 
     >>> importance(torch.tensor([[[[1.0, 2.0]], [[-3.0, 2.0]]]])).tolist()
     [[[-2.0, 4.0]]]
     """
-    values = maps.double()
-    return (values.abs() if absolute else values).sum(1)
+    values = maps.double().abs() if absolute else maps.double()
+    if values.ndim == 2:
+        return values
+    return values.sum(2) if tokens else values.sum(1)
 
 
 def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
@@ -180,11 +200,12 @@ def removal_sizes(fractions: Sequence[float], counts: Tensor) -> Tensor:
 
 
 def predict_kept(
-    predict: Predict, batch: Batch, index: Tensor, keep: Callable[[slice], Tensor], imputer: Imputer, seed: int
+    predict: Predict, batch: Batch, index: Tensor, keep: Callable[[slice], Tensor], imputer: Any, seed: int
 ) -> Tensor:
     """Logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
 
-    `keep(rows)` gives the masks (r, H, W) of a slice of the rows; imputed images exist only a few at a time.
+    `keep(rows)` gives the masks (r, H, W) of a slice of the rows; imputed images exist only a few at a time. An imputer
+    with a method `hide(batch, keep)` gives the batch with some positions hidden, any other is called.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -198,12 +219,15 @@ def predict_kept(
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
         part = batch[index[rows].cpu()]
-        found.append(predict(part.with_x(imputer(part.x, keep(rows), part.ids, seed))))
+        if hasattr(imputer, "hide"):
+            found.append(predict(imputer.hide(part, keep(rows))))
+        else:
+            found.append(predict(part.with_x(imputer(part.x, keep(rows), part.ids, seed))))
     return torch.cat(found) if found else torch.empty(0)
 
 
 def sweep(
-    predict: Predict, batch: Batch, ranks: Tensor, sizes: Tensor, imputer: Imputer, seed: int, clean: Tensor
+    predict: Predict, batch: Batch, ranks: Tensor, sizes: Tensor, imputer: Any, seed: int, clean: Tensor
 ) -> Tensor:
     """Logits (B, S, classes) after the first sizes[b, s] features of `ranks` (B, H, W) are replaced.
 
@@ -227,7 +251,7 @@ def sweep(
     index, size = index[some], size[some]
 
     def keep(rows: slice) -> Tensor:
-        return ranks[index[rows]] >= size[rows, None, None]
+        return ranks[index[rows]] >= size[rows].reshape(-1, *[1] * (ranks.ndim - 1))
 
     if len(some):
         logits[some.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
@@ -243,14 +267,14 @@ def removal(
     counts: Tensor,
     fractions: Sequence[float],
     order: Order,
-    imputer: Imputer,
+    imputer: Any,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
     """Remove features in an order and predict: logits (B, S, classes), and for each pixel when it goes, (B, H, W).
 
     `values` (B, H, W) is the importance of pixels, needless in a random order; `segments` (B, H, W) labels the
-    features, of which sample b has counts[b]. Where nothing would be kept and the imputer needs something, logits are
-    NaN.
+    features, of which sample b has counts[b]; what has a label beyond is never removed. Where nothing would be kept and
+    the imputer needs something, logits are NaN.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -262,7 +286,7 @@ def removal(
     >>> logits.flatten().tolist(), ranks.tolist()
     ([3.0, 0.0], [[[1, 0]]])
     """
-    n = int(counts.max()) if len(counts) else 0
+    n = max(int(counts.max()), int(segments.max()) + 1) if len(counts) else 0
     none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
     means = none if values is None else feature_means(values, segments, n)
     ranks = removal_ranks(means, counts, batch.ids, order, seed).gather(1, segments.flatten(1)).reshape(segments.shape)

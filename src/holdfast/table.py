@@ -210,7 +210,8 @@ def _read(folder: Place, schema: pa.Schema) -> pa.Table:
     """The rows of all parts, with every column of text as one dictionary and indices into it."""
     texts = [field.name for field in schema if field.type == pa.string()]
     wanted = _coded(schema)
-    tables = [_read_part(content, texts, wanted) for content in contents(files(folder, ".parquet"))]
+    paths = files(folder, ".parquet")
+    tables = [_read_part(path, content, texts, wanted) for path, content in zip(paths, contents(paths), strict=True)]
     if not tables:
         return wanted.empty_table()
     rows = pa.concat_tables(tables)
@@ -218,8 +219,13 @@ def _read(folder: Place, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
-def _read_part(content: bytes, texts: list[str], wanted: pa.Schema) -> pa.Table:
-    known = pq.read_metadata(pa.BufferReader(content))
+def _read_part(path: Place, content: bytes, texts: list[str], wanted: pa.Schema) -> pa.Table:
+    try:
+        known = pq.read_metadata(pa.BufferReader(content))
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"{path} is damaged; remove it and run the study again, which computes it anew: {error}"
+        ) from error
     there = [name for name in wanted.names if name in known.schema.names]
     coded = [name for name in texts if name in there]
     part = pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)

@@ -161,7 +161,8 @@ class Evaluation(Protocol):
 
     An optional class variable `kinds` names the kinds of explainers it judges, {"feature"} where it is absent; the plan
     leaves the others out and says so. An optional class variable `reexplains`, True where it is absent, says whether it
-    needs maps of changed inputs. An optional method `check(shape)` refuses samples of a shape it cannot use.
+    needs maps of changed inputs. An optional method `check(shape)` refuses samples of a shape it cannot use. An
+    optional method `suited(model, batch)` gives the axis with what was left open chosen for such data.
     """
 
     name: ClassVar[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,22 +21,34 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo,
-    "run": run,
-    "merge": merge,
-    "report": report,
-    "show": show,
-    "check": check,
-    "compare": compare,
-    "leaderboard": leaderboard,
-    "figures": figures,
-    "export": export,
-    "push": push,
-    "ls": list_names,
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Make a run": {"demo": demo, "run": run, "merge": merge},
+    "Read a run": {"report": report, "show": show, "ls": list_names},
+    "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard},
+    "Take a run elsewhere": {"figures": figures, "export": export, "push": push},
 }
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What comes before every command."""
+
+
+app.callback()(start)
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
 
 
 def _with_ray_address(arguments: list[str]) -> list[str]:
@@ -55,8 +67,18 @@ def _with_ray_address(arguments: list[str]) -> list[str]:
     return given
 
 
+def _shown(path: object) -> str:
+    """A path that a user knows: of a hidden temporary file, its directory.
+
+    >>> _shown("runs/a/.report.html.host-17.tmp")
+    'runs/a'
+    """
+    folder, _, name = str(path).rpartition("/")
+    return folder or "." if name.startswith(".") and len(name) > 2 else str(path)
+
+
 def main() -> Any:
-    """The entry point: a user's mistake is one message, not a traceback."""
+    """The entry point: a user's mistake, or a file that cannot be read or written, is one message, not a traceback."""
     try:
         return app(args=_with_ray_address(sys.argv[1:]))
     except ValueError as error:
@@ -64,5 +86,10 @@ def main() -> Any:
 
         if not isinstance(error, UserError):
             raise
-        print(f"holdfast: {error}", file=sys.stderr)
-        return sys.exit(2)
+        message = str(error)
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        message = f"cannot read or write {_shown(error.filename2 or error.filename)!r}: {error.strerror}"
+    print(f"holdfast: {message}", file=sys.stderr)
+    return sys.exit(2)

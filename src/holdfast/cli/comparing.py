@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
-Runs = Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)]
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
+]
 
 
 def compare(
     runs: Runs,
-    out: Annotated[Path | None, typer.Option(help="Write the comparison page, one HTML file, here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the comparison page, one HTML file, here.")
+    ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print everything, also with --out.")] = False,
-    evaluation: Annotated[list[str] | None, typer.Option(help="Only this evaluation; may be repeated.")] = None,
+    evaluation: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this evaluation; may be repeated.")
+    ] = None,
     only_shared: Annotated[
         bool, typer.Option("--only-shared", help="Leave out what differs where the rest does not depend on it.")
     ] = False,
@@ -22,7 +28,13 @@ def compare(
         bool, typer.Option("--across-seeds", help="Compare runs of different seeds, by raw scores.")
     ] = False,
 ) -> None:
-    """Compare runs on the same samples: which explanations hold better, and is the difference real?"""
+    """Compare runs on the same samples, pair by pair.
+
+    Which explanations hold better, and is the difference real? What was measured differently is refused.
+    """
+    from holdfast.cli.reading import check_file
+
+    check_file("--out", out, "comparison.html")
     from holdfast.comparison import compare as compare_runs
 
     found = compare_runs(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
@@ -38,9 +50,14 @@ def compare(
 
 def leaderboard(
     runs: Runs,
-    out: Annotated[Path, typer.Option(help="The directory for leaderboard.json and leaderboard.html.")] = Path("."),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory for leaderboard.json and leaderboard.html.")
+    ] = Path("."),
 ) -> None:
-    """Rank the explainers of many runs, one board for what was measured in the same way."""
+    """Rank the explainers of many runs on one page.
+
+    One board for what was measured in the same way: data, evaluation, seed and measure.
+    """
     from holdfast.comparison import write_leaderboard
 
     for path in write_leaderboard(runs, out):

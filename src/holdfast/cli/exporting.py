@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.reading import say_gaps
+
 
 class Format(str, Enum):
     """What `holdfast export` can write."""
@@ -25,6 +27,7 @@ class Tracker(str, Enum):
     wandb = "wandb"
 
 
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="A run directory, a zip, or an address in a store.")]
 NEXT = {
     "csv": "read them with any spreadsheet, pandas or R; study.json says what was measured",
     "arrow": "read them with pandas.read_feather, polars.read_ipc or R's arrow; study.json says what was measured",
@@ -34,11 +37,11 @@ NEXT = {
 
 
 def export(
-    directory: Annotated[str, typer.Argument(help="A run directory, or its address in a store.")],
+    directory: Directory,
     to: Annotated[Format, typer.Option(help="csv, arrow (Feather), hf (Hugging Face data set) or zip (all of it).")],
-    out: Annotated[Path | None, typer.Option(help="Where it goes; by default beside the run.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")] = None,
 ) -> None:
-    """Write a run for other tools: tables as CSV, Arrow or a Hugging Face data set, or the run as one zip."""
+    """Write CSV, Arrow, a Hugging Face data set, or one zip."""
     from holdfast.exporting import export as write
 
     done = write(directory, to.value, out)
@@ -49,12 +52,12 @@ def export(
         typer.echo(f"  {name:<{wide}}  {rows:>9,} rows")
     if to is Format.zip:
         typer.echo(f"  {len(done.files)} files, {done.path.stat().st_size:,} bytes")
-    _say_unfinished(done.missing)
+    say_gaps(done.missing)
     typer.echo(NEXT[to.value])
 
 
 def push(
-    directory: Annotated[str, typer.Argument(help="A run directory, or its address in a store.")],
+    directory: Directory,
     to: Annotated[Tracker, typer.Option(help="mlflow or wandb.")],
     project: Annotated[
         str | None, typer.Option("--project", "--experiment", help="The project or experiment; by default holdfast.")
@@ -63,19 +66,16 @@ def push(
         str | None, typer.Option(help="The tracking server; by default the one in the tracker's own settings.")
     ] = None,
 ) -> None:
-    """Send scores, study, report and tables to MLflow or Weights & Biases; again brings them up to date."""
+    """Send a run to MLflow or Weights & Biases, or update it there.
+
+    Scores with their intervals, the study, the report and the tables.
+    """
     from holdfast.trackers import push as send
 
     done = send(directory, to.value, project, uri)
     typer.echo(f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters")
     typer.echo(f"  files  {', '.join(done.files)}")
     typer.echo(f"  where  {done.where}")
-    _say_unfinished(done.missing)
+    say_gaps(done.missing)
     if to is Tracker.wandb and Path(done.where).is_dir():
         typer.echo(f"W&B is offline; send it later with: wandb sync {done.where}")
-
-
-def _say_unfinished(gaps: list[str]) -> None:
-    if gaps:
-        parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        typer.echo(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def figures(
-    directory: Annotated[Path, typer.Argument(help="A run directory.")],
-    out: Annotated[Path | None, typer.Option(help="Where they go; by default DIRECTORY/figures.")] = None,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where they go; by default DIR/figures.")] = None,
     formats: Annotated[
         str, typer.Option("--format", metavar="LIST", help="Formats of figures, of pdf, png and svg; tables are tex.")
     ] = "pdf,png",
@@ -22,7 +22,10 @@ def figures(
     ] = None,
     width: Annotated[str, typer.Option(help="column (3.25 in), text (6.75 in) or inches.")] = "text",
 ) -> None:
-    """Write the papers' figures and LaTeX tables for a run: whatever it has the rows for."""
+    """Write the papers' figures and LaTeX tables.
+
+    Whatever the run has the rows for; what is left out is said, with the reason.
+    """
     from holdfast.figures import write_all
 
     names = _listed(only) if only else None

@@ -18,7 +18,7 @@ class Form(str, Enum):
 
 
 def check(
-    directory: Annotated[Path, typer.Argument(help="A run directory.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")],
     require: Annotated[
         list[str] | None, typer.Option(help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated.")
     ] = None,
@@ -31,7 +31,7 @@ def check(
     min_retention: Annotated[float, typer.Option(help="A smaller share of retained pairs is a failure.")] = 0.1,
     max_undefined: Annotated[float, typer.Option(help="A larger share of undefined maps is a failure.")] = 0.1,
 ) -> None:
-    """Fail unless the confidence bounds of a run, not its means, keep what is required.
+    """Hold a run's confidence bounds against requirements, for CI.
 
     Exit status: 0 all passed, 1 one fell short, 2 a mistake, such as a requirement about nothing in the run.
     """

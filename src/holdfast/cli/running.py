@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,25 +20,29 @@ LOCAL_RAY = "auto"
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
-    limit: Annotated[int, typer.Option(min=1, max=28, help="How many photographs to use.")] = 14,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")] = 14,
 ) -> None:
-    """Judge five explainers of EfficientNet-Lite0 on real photographs, and write a report."""
+    """Judge five explainers on real photographs; write a report."""
+    _check_count("--limit", limit, most=28)
     from holdfast.demo import demo_plan
 
-    plan = demo_plan(limit)
-    sizes = ", ".join(f"{len(data.ids)} {name}" for name, data in plan.data.items())
-    typer.echo(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
-    _carry_out(plan, out)
+    _carry_out(demo_plan(limit), out)
 
 
 def run(
-    study: Annotated[Path, typer.Argument(help="A study file.")],
-    out: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<name of the study>.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N samples of each data set.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Replace the study's seed.")] = None,
-    allow_code: Annotated[bool, typer.Option(help="Let the study load models and data from Python code.")] = False,
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the run goes; by default runs/<name of the study>.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
+    ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Share the work among N processes, one per GPU or group of cores.")
+        int | None, typer.Option(metavar="N", help="Share the work among N processes, one per GPU or group of cores.")
     ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array.")
@@ -47,12 +52,18 @@ def run(
         typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
     ] = None,
 ) -> None:
-    """Run a study, or finish one that was interrupted, and write its report."""
+    """Run a study, or finish it; write its report.
+
+    The same command again goes on where it was interrupted. A study with more explainers, models or data computes
+    only what is new.
+    """
+    share = _share(shard)
+    _check_count("--limit", limit)
+    _check_count("--workers", workers)
     from dataclasses import replace
 
     from holdfast.study import read_study
 
-    share = _share(shard)
     settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
     target = out or Path("runs") / study.stem
     audit, chosen = None, None
@@ -76,13 +87,15 @@ def run(
 
 
 def merge(
-    out: Annotated[Path, typer.Argument(help="Where the joined run goes: a new directory, or one of the runs.")],
-    directories: Annotated[list[Path], typer.Argument(help="The directories to join.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs.")
+    ],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")],
     mixed_versions: Annotated[
-        bool, typer.Option(help="Join runs made with different versions of torch and the like.")
+        bool, typer.Option("--mixed-versions", help="Join runs made with different versions of torch and the like.")
     ] = False,
 ) -> None:
-    """Join directories that hold shares of one study, say what is missing, and write the report."""
+    """Join directories that hold shares of one study."""
     from holdfast.merging import merge as join
     from holdfast.merging import missing
 
@@ -122,6 +135,7 @@ def _carry_out(
     from holdfast.storage import place
 
     where = place(out)
+    _announce(plan)
     keep_freed_memory()
     try:
         done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
@@ -139,11 +153,31 @@ def _carry_out(
     _present(done)
 
 
+def _announce(plan: Plan) -> None:
+    """What is about to be done, and what is not."""
+    sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
+    typer.echo(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
+    for evaluation in plan.evaluations:
+        for reason in plan.left_out(evaluation).values():
+            typer.echo(f"left out: {reason}")
+
+
 def _present(done: Run) -> None:
+    from holdfast.cli.reading import print_summary
+
     typer.echo("")
-    typer.echo(done.text())
+    print_summary(done)
     typer.echo("")
+    typer.echo(f"look closer: holdfast show {shlex.quote(str(done.path))}")
     typer.echo(f"report: {done.report().resolve()}")
+
+
+def _check_count(option: str, value: int | None, most: int | None = None) -> None:
+    from holdfast.errors import UserError
+
+    if value is not None and (value < 1 or (most is not None and value > most)):
+        expected = "at least 1" if most is None else f"from 1 to {most}"
+        raise UserError(f"{option} must be {expected}, got {value}")
 
 
 def _share(text: str | None) -> tuple[int, int]:

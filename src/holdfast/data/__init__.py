@@ -1,7 +1,8 @@
 """Data sets as holdfast sees them: stable ids first, samples decoded when they are asked for.
 
 `open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset; folders of pictures, ImageNet, COCO, CIFAR, idx,
-`.npz`, Parquet, Arrow, tar shards, Hugging Face's data sets; sets of points, graphs, series and text. See docs/data.md.
+`.npz`, Parquet, Arrow, tar shards, Hugging Face's data sets; sets of points, graphs, series and text; and every name
+that a study file takes. See docs/data.md.
 A sample that cannot be read is recorded with its error; it never stops the run and never leaves a gap.
 """
 
@@ -47,8 +48,12 @@ def open_data(
     vocabulary: Tokeniser | None = None,
     split: str | None = None,
     label: str | None = None,
+    allow_code: bool = False,
 ) -> Data:
-    """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, or a path, without reading much yet.
+    """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, a path, or a name, without reading much yet.
+
+    Names: `bundled:photographs`; `hf:owner/name@split` of the Hugging Face hub, or `hf:folder`; `python:module:factory`
+    and `python:path/to/file.py:factory`, which run code and so need `allow_code`.
 
     `size` squashes pictures to size × size, or with `resize="crop"` scales the short side to size / 0.875 and takes
     the central square; None keeps them as they are; "auto" is 224 for pictures in files, bytes or Pillow objects and
@@ -58,10 +63,10 @@ def open_data(
     Sets are a list of (n_i, F) tensors, graphs PyG's objects or files, texts a list of strings or a file; samples may
     be (sample, label) pairs. All samples are padded to `length` elements, nodes or tokens, by default those of the
     largest in the whole set; longer texts are cut, longer sets and graphs recorded as errors. A `vocabulary`, its
-    path, or a function from text to token ids makes the source text.
+    path, a function from text to token ids, or `hf:owner/name`, the tokeniser of a model, makes the source text.
 
     Of a path that holds several splits, `split` chooses one, such as "test". Where a sample has several labels, `label`
-    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out. `hf:owner/name@split` is the hub's.
+    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out.
 
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
@@ -71,8 +76,13 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
+    from holdfast.zoo import sources  # which opens data too, so it cannot be loaded first
+
+    if isinstance(source, str):
+        source, size, name = sources.named(source, size, resize, name, allow_code)
     images.check_size(None if size == "auto" else size, resize)
     how = how_to(size, resize, None if shape is None else tuple(shape))
+    vocabulary = sources.vocabulary_of(vocabulary, length)
     data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
     if data is None:
         data = _dispatch(source, size, how)

@@ -65,8 +65,8 @@ class Data:
     >>> data = open_data(torch.rand(5, 3, 8, 8), name="noise")
     >>> data.ids, data.shape, data.kind
     (('0000', '0001', '0002', '0003', '0004'), (3, 8, 8), 'image')
-    >>> data.load([4, 0]).batch.ids, len(data.limit(2))
-    (('0004', '0000'), 2)
+    >>> data.load([4, 0]).batch.ids, data.limit(2)
+    (('0004', '0000'), Data(noise, 2 samples of shape (3, 8, 8)))
     """
 
     name: str
@@ -91,8 +91,14 @@ class Data:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        shape = "unknown shape" if self.shape is None else f"shape {self.shape}"
+        return f"Data({self.name}, {len(self)} samples of {shape})"
+
     def limit(self, n: int) -> Data:
         """The first n samples, or all when there are fewer."""
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise UserError(f"limit must be a whole number, got {n!r}")
         if n < 1:
             raise UserError(f"limit must be at least 1, got {n}")
         return replace(self, ids=self.ids[:n], labels=None if self.labels is None else self.labels[:n])

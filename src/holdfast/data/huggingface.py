@@ -1,4 +1,7 @@
-"""Data sets of Hugging Face: folders that `save_to_disk` wrote, which need no further package, and the hub by name."""
+"""Data sets of Hugging Face: folders that `save_to_disk` wrote, which need no further package, and the hub by name.
+
+`hf:` names either; a folder that is there comes first, as with models.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,23 @@ def _json(path: Path) -> Mapping[str, Any]:
     return found
 
 
+def local_copy(spec: str, folder: str | Path | None = None) -> tuple[Path, str | None] | None:
+    """The folder, made absolute, and the split of `hf:path/to/folder` and `hf:path/to/folder@split`.
+
+    None where there is no such folder. A relative path is relative to `folder` where given.
+
+    >>> local_copy("hf:.@test") == (Path.cwd(), "test"), local_copy("hf:owner/name")
+    (True, None)
+    """
+    rest = spec.removeprefix(HUB)
+    name, _, split = rest.rpartition("@")
+    for place, part in ((rest, None), (name, split)):
+        path = Path(folder or Path.cwd()) / Path(place).expanduser()
+        if place and path.is_dir():
+            return path.resolve(), part
+    return None
+
+
 def check_hub_name(spec: str) -> str:
     """A name such as `hf:owner/name`, `hf:owner/name@split` or `hf:owner/name:configuration@split`, checked.
 
@@ -69,7 +89,8 @@ def check_hub_name(spec: str) -> str:
     """
     if _NAME.fullmatch(spec.removeprefix(HUB)) is None:
         raise UserError(
-            f"the data {spec!r} is not hf:owner/name, hf:owner/name@split or hf:owner/name:configuration@split"
+            f"the data {spec!r} is not hf:owner/name, hf:owner/name@split or hf:owner/name:configuration@split, "
+            "nor hf:folder or hf:folder@split with a folder that is there"
         )
     if importlib.util.find_spec("datasets") is None:
         raise UserError(
@@ -77,6 +98,13 @@ def check_hub_name(spec: str) -> str:
             "folder that its save_to_disk wrote, or of Parquet files"
         )
     return spec
+
+
+def split_of(spec: str, named: str | None, given: str | None) -> str | None:
+    """The split that a name carries or that was given; two different ones are refused."""
+    if given is not None and named not in (None, given):
+        raise UserError(f"the data {spec!r} names the split {named!r}, but split={given!r} was given")
+    return named or given
 
 
 def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
@@ -87,9 +115,7 @@ def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
     match = _NAME.fullmatch(check_hub_name(spec).removeprefix(HUB))
     assert match is not None
     name, part = match["name"], match["part"]
-    if split is not None and match["split"] not in (None, split):
-        raise UserError(f"the data {spec!r} names the split {match['split']!r}, but split={split!r} was given")
-    wanted = match["split"] or split
+    wanted = split_of(spec, match["split"], split)
     datasets = importlib.import_module("datasets")
     if int(datasets.__version__.split(".")[0]) < _FIRST_WITHOUT_SCRIPTS:
         raise UserError(
@@ -106,7 +132,8 @@ def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         call = ", ".join(map(repr, (name, part) if part else (name,)))
         hint = (
-            f"; without a network, run datasets.load_dataset({call}).save_to_disk('folder') elsewhere, give the folder"
+            f"\n  without a network, run datasets.load_dataset({call}).save_to_disk('folder') where there is one, "
+            f"copy the folder here and name it: hf:path/to/folder@{wanted or 'split'}"
         )
         raise UserError(f"cannot open {spec!r}: {error}{hint if isinstance(error, OSError) else ''}") from error
     files = [Path(entry["filename"]) for entry in table.cache_files]

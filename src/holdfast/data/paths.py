@@ -17,7 +17,7 @@ from holdfast.data.coco import coco_annotations, open_coco
 from holdfast.data.dataset import Data, How, not_pictures, unpacked
 from holdfast.data.files import existing, open_folder, open_npz, open_pictures
 from holdfast.data.graphs import holds_tu_files, open_dgcnn, open_tu
-from holdfast.data.huggingface import HUB, hub_files, saved_files
+from holdfast.data.huggingface import HUB, hub_files, local_copy, saved_files, split_of
 from holdfast.data.sequences import Lines, Tokeniser, open_lines, open_text_file
 from holdfast.data.series import open_series
 from holdfast.data.tables import ARROW, PARQUET, open_table, read_table_texts
@@ -38,8 +38,7 @@ class Texts(NamedTuple):
 def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     """Data from a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
     if source.startswith(HUB):
-        name, files = hub_files(source, choice.split)
-        return _open_tables(name, files, how, texts, choice.label)
+        return _open_hub(source, how, texts, choice)
     path = Path(source).expanduser()
     folder = existing(path).is_dir()
     if folder:
@@ -61,6 +60,14 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
         return open_dgcnn(path, length=texts.length) if suffix == ".txt" else open_tu(path, length=texts.length)
     _no_length(path, texts)
     return _open_file(path, several, suffix, how, choice)
+
+
+def _open_hub(source: str, how: How, texts: Texts, choice: Choice) -> Data:
+    copy = local_copy(source)
+    if copy is not None:
+        folder, split = copy
+        return _open_folder(folder, how, texts, choice._replace(split=split_of(source, split, choice.split)))
+    return _open_tables(*hub_files(source, choice.split), how, texts, choice.label)
 
 
 def _no_length(path: Path, texts: Texts) -> None:

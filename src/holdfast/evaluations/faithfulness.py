@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
-from torch import Tensor
 
-from holdfast import curves, maskbank, sweeps
+from holdfast import sweeps
 from holdfast.curves import Readout
 from holdfast.errors import UserError, unknown
-from holdfast.evaluations.removals import Column, Labelled, Shared, strip
-from holdfast.evaluations.stability import NOT_FINITE, reasons
-from holdfast.features import GroupingField, Pixels, Superpixels, count
+from holdfast.evaluations.removing import BANKED, judge
+from holdfast.features import GroupingField, Pixels, Tokens
+from holdfast.modalities import modality
+from holdfast.models import Model
+from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
+from holdfast.removal.kinds import INSTEAD, KINDS, checked_kind, kind_of, usual
 from holdfast.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
-from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, label_of
+from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
 
 Metric = Literal[
     "road",
@@ -43,12 +47,12 @@ NEEDS: dict[Metric, tuple[Order, ...]] = {
 }
 """Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
 SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
-BANKED = ("infidelity", "sensitivity_n", "faithfulness_correlation")
-STRIP = 5
-"""How many steps of a removal the gallery shows, beside the untouched image."""
 
-NO_LABEL, NOTHING_LEFT, ONE_SEGMENT = "the sample has no label", "nothing would be kept", "the image is one segment"
-UNVARIED = "the map or the output does not vary over the masks"
+USUAL: Any = "usual"
+"""What a field holds until it is known which kind of data it is for."""
+FITTED = ("imputers", "segments", "baseline")
+"""The fields that depend on it."""
+KNOWN = {**IMPUTERS, **CONTEXTUAL}
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -56,6 +60,9 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 @dataclass(frozen=True, config=STRICT)
 class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
+
+    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. What `imputers`,
+    `segments` and `baseline` are unless given depends on the kind of data, see `holdfast.removal.kinds.usual`.
 
     For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
     image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
@@ -71,7 +78,7 @@ class Faithfulness:
     name: ClassVar[str] = "faithfulness"
     reexplains: ClassVar[bool] = False
 
-    imputers: Annotated[Any, BeforeValidator(resolve_imputers), Field(validate_default=True)] = ("noisy_linear",)
+    imputers: Annotated[Any, BeforeValidator(partial(resolve_imputers, known=KNOWN))] = USUAL
     fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
@@ -79,8 +86,8 @@ class Faithfulness:
     against: Literal["prediction", "label"] = "prediction"
     readout: Readout = "probability"
     metrics: Literal["all"] | tuple[Metric, ...] = "all"
-    segments: GroupingField = Superpixels(kernel_size=1.0, max_dist=10.0)
-    baseline: Annotated[Any, BeforeValidator(resolve_imputer), Field(validate_default=True)] = "zero"
+    segments: GroupingField = USUAL
+    baseline: Annotated[Any, BeforeValidator(partial(resolve_imputer, known=KNOWN))] = USUAL
     subsets: tuple[Share, ...] = (0.1, 0.5)
     masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
 
@@ -125,6 +132,26 @@ class Faithfulness:
             raise ValueError(f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}")
         return value
 
+    def __post_init__(self) -> None:
+        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
+        left_open = tuple(name for name in FITTED if isinstance(getattr(self, name), str))
+        object.__setattr__(self, "left_open", left_open)
+        for name, value in usual("image", (3, 2, 2), None).items():
+            if name in left_open:
+                object.__setattr__(self, name, value)
+
+    def suited(self, model: Model, batch: Batch) -> Faithfulness:
+        """The axis with what was left open chosen for data such as this batch; data to remove nothing of is refused."""
+        kind = checked_kind(modality(model, batch), self.features)
+        return self._for(kind, tuple(batch.x.shape[1:]))
+
+    def _for(self, kind: str, shape: Sequence[int]) -> Faithfulness:
+        left_open: tuple[str, ...] = getattr(self, "left_open", ())
+        if kind == "image" or not left_open:
+            return self
+        found = usual(kind, shape, self.features)
+        return replace(self, **{name: found[name] for name in left_open})
+
     @property
     def wanted(self) -> tuple[Metric, ...]:
         """The metrics asked for: of "all", those that the orders allow."""
@@ -145,15 +172,26 @@ class Faithfulness:
         return list(dict.fromkeys(found))
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse data that is not images, features that do not fit, and removing all where something must be left."""
-        if len(shape) != 3:
-            raise UserError(f"faithfulness removes pixels of images (C, H, W); this data has samples of {tuple(shape)}")
+        """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
+        all where something must be left."""
+        kind = kind_of(shape, self.features)
+        self._for(kind, shape)._check(kind, shape)
+
+    def _check(self, kind: str, shape: Sequence[int]) -> None:
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
             self.segments.check((1, *shape))
-        total = self.features.total((1, *shape))
         for imputer in (*self.imputers, self.baseline):
-            sweeps.try_imputer(imputer, shape)
+            if isinstance(imputer, Hidden) != (kind == "text"):
+                what = KINDS[kind].parts
+                raise UserError(f"{label_of(imputer)} cannot take the place of {what}; {INSTEAD[kind]}")
+            if kind != "text":
+                sweeps.try_imputer(imputer, shape)
+        if kind == "text":
+            if not isinstance(self.segments, Tokens):
+                raise UserError(f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out")
+            return
+        total = self.features.total((1, *shape))
         for imputer in self.imputers:
             most = None if total is None else int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
             if self.orders and most is not None and most == total and needs_kept(imputer, shape):
@@ -164,143 +202,4 @@ class Faithfulness:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Curves, summaries and pictures, explainer by explainer."""
-        shared = self._share(subject)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(shared.clean).all(1).tolist()]
-        for number, explainer in enumerate(subject.explainers):
-            values = sweeps.importance(subject.clean(explainer), self.absolute)
-            why = tuple(a or b for a, b in zip(lost, reasons(values, "the map"), strict=True))
-            status = torch.tensor([UNDEFINED if reason else OK for reason in why], dtype=torch.int64)
-            column = Column(explainer, (status == OK).nonzero().flatten(), status, why)
-            yield from self._curves(subject, shared, column, values)
-            if "irof" in self.wanted:
-                yield from self._irof(subject, shared, column, values)
-            if set(BANKED) & set(self.wanted):
-                yield from self._banked(shared, column, number)
-
-    def _share(self, subject: Subject) -> Shared:
-        batch = subject.batch
-        clean = subject.predict(batch)
-        label = torch.full_like(subject.target, -1) if batch.label is None else batch.label.to(subject.target)
-        truth = label if self.against == "label" else subject.target
-        start = {name: value[:, 0] for name, value in curves.readouts(clean[:, None], subject.target, truth).items()}
-        pixels, segments = _labelled(self.features, batch), None
-        drawn, drawn_irof, bank = {}, None, None
-        everyone = torch.arange(len(batch))
-        if "random" in self.orders:
-            for imputer in self.imputers:
-                drawn[label_of(imputer)] = self._sweep(subject, clean, everyone, None, pixels, "random", imputer)[0]
-        if {"irof", *BANKED} & set(self.wanted):
-            segments = _labelled(self.segments, batch)
-            if "irof" in self.wanted and "random" in self.orders:
-                drawn_irof = self._sweep(subject, clean, everyone, None, segments, "random", self.baseline)[0]
-            if set(BANKED) & set(self.wanted):
-                bank = self._fill_bank(subject, clean, *segments)
-        return Shared(clean, start, truth, pixels, segments, drawn, drawn_irof, bank)
-
-    def _fill_bank(
-        self, subject: Subject, clean: Tensor, segments: Tensor, counts: Tensor
-    ) -> tuple[Tensor, maskbank.Bank] | None:
-        """The samples with more than one segment and their bank; None if there are none."""
-        place = (counts > 1).nonzero().flatten()
-        if not len(place):
-            return None
-        rows = place.cpu()
-        maps = torch.stack([sweeps.importance(subject.clean(e)[place]) for e in subject.explainers])
-        some = (subject.batch[rows], subject.target[rows], clean[rows], segments[place], maps.nan_to_num(0, 0, 0))
-        sizes = (self.masks, self.subsets, subject.seed)
-        return rows, maskbank.fill_bank(subject.predict, *some, self.baseline, *sizes)
-
-    def _sweep(
-        self,
-        subject: Subject,
-        clean: Tensor,
-        rows: Tensor,
-        values: Tensor | None,
-        labelled: Labelled,
-        order: Order,
-        imputer: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """`sweeps.removal` of some samples of the shard."""
-        place = rows.to(labelled[0].device)
-        return sweeps.removal(
-            subject.predict,
-            subject.batch[rows],
-            clean[rows],
-            None if values is None else values[place],
-            labelled[0][place],
-            labelled[1][place],
-            self.fractions,
-            order,
-            imputer,
-            subject.seed,
-        )
-
-    def _curves(self, subject: Subject, shared: Shared, column: Column, values: Tensor) -> Iterator[Scores | Exhibit]:
-        rows = column.rows
-        target, truth = subject.target[rows], shared.truth[rows]
-        start = {name: value[rows] for name, value in shared.start.items()}
-        for imputer in self.imputers:
-            label, found = label_of(imputer), dict[str, dict[Readout, Tensor]]()
-            usual = self._missing(shared.pixels, rows, imputer, subject.batch.x.shape[1])
-            missing = dict.fromkeys(shared.start, usual)
-            missing["accuracy"] = [NO_LABEL if t < 0 else why for t, why in zip(truth.tolist(), usual, strict=True)]
-            for order in self.orders:
-                if order == "random":
-                    logits = shared.random[label][rows]
-                else:
-                    logits, ranks = self._sweep(subject, shared.clean, rows, values, shared.pixels, order, imputer)
-                found[order] = curves.readouts(logits, target, truth)
-                for name, curve in found[order].items():
-                    for s, fraction in enumerate(self.fractions):
-                        yield column(name, f"{label} {order}", fraction, curve[:, s], missing[name])
-                if order == "morf" and imputer is self.imputers[0]:
-                    of_class = (start["probability"], found[order]["probability"])
-                    yield from strip(subject, column, imputer, self.fractions, ranks, *of_class, STRIP)
-            for measure, value in curves.summaries(found, self.fractions, start, self.readout).items():
-                if measure.removesuffix("_random") in self.wanted:
-                    kind: Readout = self.readout if measure.startswith(("road", "aopc")) else "probability"
-                    yield column(measure, label, 0.0, value, missing[kind])
-
-    def _missing(self, labelled: Labelled, rows: Tensor, imputer: Any, channels: int) -> list[str]:
-        """Why a number of each row would be missing."""
-        counts = labelled[1].cpu()[rows]
-        gone = sweeps.removal_sizes(self.fractions, counts)[:, -1] >= counts
-        empty = gone & needs_kept(imputer, (channels, 2, 2))
-        return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
-
-    def _irof(self, subject: Subject, shared: Shared, column: Column, values: Tensor) -> Iterator[Scores]:
-        assert shared.segments is not None  # as irof is wanted
-        rows = column.rows
-        sweep = self._sweep(subject, shared.clean, rows, values, shared.segments, "morf", self.baseline)
-        found = {"irof": sweep[0]}
-        if shared.random_irof is not None:
-            found["irof_random"] = shared.random_irof[rows]
-        alone = shared.segments[1].cpu()[rows] < 2
-        usual = self._missing(shared.segments, rows, self.baseline, subject.batch.x.shape[1])
-        missing = [ONE_SEGMENT if one else why for one, why in zip(alone.tolist(), usual, strict=True)]
-        for name, logits in found.items():
-            curve = curves.readouts(logits, subject.target[rows])["probability"]
-            value = curves.irof(self.fractions, curve, shared.start["probability"][rows])
-            yield column(name, label_of(self.baseline), 0.0, value.masked_fill(alone, torch.nan), missing)
-
-    def _banked(self, shared: Shared, column: Column, number: int) -> Iterator[Scores]:
-        names = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
-        names += [("sensitivity_n", size) for size in self.subsets]
-        missing, found = [ONE_SEGMENT] * len(shared.clean), dict[tuple[str, float], Tensor]()
-        if shared.bank is not None:
-            rows, bank = shared.bank
-            for i, finite in zip(rows.tolist(), torch.isfinite(bank.drop).all(1).tolist(), strict=True):
-                missing[i] = UNVARIED if finite else NOT_FINITE
-            for key, value in maskbank.scores(bank, number, shared.clean[rows].abs().amax(1).double()).items():
-                found[key] = torch.full((len(missing),), torch.nan, dtype=torch.float64).index_copy(0, rows, value)
-        nothing = torch.full((len(missing),), torch.nan, dtype=torch.float64)
-        reasons_here = [missing[i] for i in column.rows.tolist()]
-        for name, level in names:
-            if name.removesuffix("_scaled") in self.wanted:
-                value = found.get((name, level), nothing)[column.rows]
-                yield column(name, label_of(self.baseline), level, value, reasons_here)
-
-
-def _labelled(features: Any, batch: Batch) -> Labelled:
-    segments = features.segments(batch).to(batch.x.device)
-    return segments, count(segments)
+        yield from judge(self.suited(subject.model, subject.batch), subject)

@@ -13,10 +13,27 @@ from torch import Tensor
 from holdfast import maskbank, sweeps
 from holdfast.curves import Readout
 from holdfast.evaluations.stability import NOT_FINITE
-from holdfast.types import UNDEFINED, Exhibit, Scores, Subject, label_of
+from holdfast.features import count
+from holdfast.types import UNDEFINED, Batch, Exhibit, Scores, Subject, label_of
 
 Labelled = tuple[Tensor, Tensor]
-"""Labels (B, H, W) of features and how many each sample has, (B,)."""
+"""Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
+
+
+def labelled(features: Any, batch: Batch) -> Labelled:
+    """The features of a batch that may be removed: those that a grouping keeps, as special tokens, come last.
+
+    >>> from holdfast.features import Tokens
+    >>> labels, counts = labelled(Tokens(special=(1,), mask_token=3), Batch(("a",), torch.tensor([[1, 7, 8]])))
+    >>> labels.tolist(), counts.tolist()
+    ([[2, 0, 1]], [2])
+    """
+    segments = features.segments(batch).to(batch.x.device)
+    if not hasattr(features, "fixed"):
+        return segments, count(segments)
+    fixed = features.fixed(batch)
+    counts = (~fixed).sum(1)
+    return torch.where(fixed, segments.shape[1] - 1, (~fixed).cumsum(1) - 1), counts
 
 
 @dataclass(frozen=True)
@@ -66,11 +83,14 @@ def strip(
     curve: Tensor,
     shown: int,
 ) -> Iterator[Exhibit]:
-    """The showcase's images as their most important pixels go, and the probability of their class.
+    """The showcase's images as their most important pixels go, and the probability of their class; of images only.
 
     `ranks` (R, H, W), the `clean` probability (R,) and its `curve` (R, fractions) belong to the column's rows; at most
     `shown` of the fractions are pictured, beside the untouched image.
     """
+    if subject.batch.x.ndim != 4:
+        return
+    ready = sweeps.bound(imputer, subject.references.x, None)
     last = len(fractions) - 1
     steps = sorted({int(last * i / (shown - 1) + 0.5) for i in range(shown)})
     for at, i in enumerate(column.rows.tolist()):
@@ -84,5 +104,5 @@ def strip(
             if fraction == 0 or not math.isfinite(p):
                 continue
             size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
-            picture = imputer(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
+            picture = ready(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
             yield Exhibit(column.explainer, place, fraction, sample, picture, None, f"{name} {p:.2f}")

@@ -17,7 +17,7 @@ from holdfast.errors import UserError
 from holdfast.extremes import extremes, note, pair_scores
 from holdfast.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
 from holdfast.ties import Ties
-from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
+from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
 
 MEASURES = (*COMPONENTS, "fass")
 NOT_FINITE = "the prediction is not finite"
@@ -105,7 +105,14 @@ class Stability:
             yield from self._judge(subject, explainer, pairs)
 
     def _attempt(self, subject: Subject, perturbation: Any) -> Pairs:
-        batch = subject.batch.with_x(perturbation(subject.batch, subject.seed))
+        changed = perturbation(subject.batch, subject.seed)
+        if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
+            given = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+            wanted = tuple(subject.batch.x.shape)
+            raise UserError(
+                f"perturbation {name_of(perturbation)!r} gave {given} for inputs of shape {wanted}; they must agree"
+            )
+        batch = subject.batch.with_x(changed)
         logits = subject.predict(batch)
         drop = (subject.probability - logits.softmax(1).gather(1, subject.target[:, None])[:, 0]).tolist()
         finite = (torch.isfinite(logits).all(1) & torch.isfinite(subject.probability)).tolist()

@@ -124,7 +124,9 @@ class Symmetry:
         theirs = subject.reference(explainer)
         others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
         explain = partial(subject.explain, explainer)
-        found = explanation_scores(around, explain, clean, subject.target, alike, moves, self.delta, others)
+        pictures = moves and clean.ndim == 4 and clean.shape[1] in (1, 3)
+        shown = [i for i, sample in enumerate(subject.batch.ids) if pictures and sample in subject.showcase]
+        found = explanation_scores(around, explain, clean, subject.target, alike, moves, self.delta, others, shown)
         yield _estimated(explainer, measure, where, found)
         if found.chance is not None:
             missing = "no other sample to compare with"
@@ -136,8 +138,8 @@ class Symmetry:
             yield self._sensitivity(subject, explainer, clean)
         for n in self.repair:
             yield self._repaired(subject, explainer, around, moves, n)
-        if moves and clean.ndim == 4 and clean.shape[1] in (1, 3):
-            yield from _gallery(subject, explainer, around, where, clean, found)
+        if shown:
+            yield from _gallery(subject, explainer, around, where, clean, found, shown)
 
     def _similarity(self, explainer: Any) -> str:
         if self.similarity != "auto":
@@ -197,22 +199,24 @@ def _floor(explainer: str, measure: str, alike: str, again: Tensor, clean: Tenso
 
 
 def _gallery(
-    subject: Subject, explainer: str, around: Orbit, where: tuple[str, float], clean: Tensor, found: Estimate
+    subject: Subject,
+    explainer: str,
+    around: Orbit,
+    where: tuple[str, float],
+    clean: Tensor,
+    found: Estimate,
+    shown: Sequence[int],
 ) -> Iterator[Exhibit]:
     """The input and its map, and the element at which the score is lowest."""
-    shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
-    if not shown:
-        return
     rows = torch.tensor(shown)
     worst = found.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
     place = around.elements.device
     moved = around.group.act(around.elements[worst.to(place), rows.to(place)], subject.batch[rows])
-    maps = subject.explain(explainer, moved, subject.target[rows])
     for row, i in enumerate(shown):
         sample = subject.batch.ids[i]
         yield Exhibit(explainer, "clean", 0.0, sample, subject.batch.x[i], clean[i])
         note = found.reason[i] or f"equivariance {float(found.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
-        yield Exhibit(explainer, *where, sample, moved.x[row], maps[row], note)
+        yield Exhibit(explainer, *where, sample, moved.x[row], found.worst[i], note)
 
 
 def _estimated(explainer: str, measure: str, where: tuple[str, float], found: Estimate) -> Scores:

@@ -63,7 +63,7 @@ def inert(texts: pd.Series) -> pd.Series:
     >>> inert(pd.Series(["=1+1", "ig", None])).tolist()[:2]
     ["'=1+1", 'ig']
     """
-    return texts.mask(texts.str.startswith(FORMULA).fillna(False).astype(bool), "'" + texts)
+    return texts.mask(texts.str.startswith(FORMULA, na=False).astype(bool), "'" + texts)
 
 
 def _write_csv(rows: pa.Table, path: Path) -> None:

@@ -18,6 +18,7 @@ from holdfast.report.axes import base_model, related_rows
 from holdfast.report.charts import CONTROL
 from holdfast.report.faithfulness import scores
 from holdfast.report.faithfulness.curves import random_curve, untouched
+from holdfast.report.faithfulness.nouns import IMAGE, Nouns, nouns
 from holdfast.report.faithfulness.scores import METRICS, RANDOM
 from holdfast.report.parts import Axis
 
@@ -51,16 +52,18 @@ def removal_curves(material: Material, width: float) -> Iterator[Piece]:
                 if cells["mean"].isna().all():
                     yield Skipped(subject, f"{imputer}, {readout}: no number")
                     continue
-                figures = removal_figures(cells, imputer, material.looks, readout, width, control, start)
+                words = nouns(axis)
+                figures = removal_figures(cells, imputer, material.looks, readout, width, control, start, words)
                 told = [subject, imputer if len(found) > 1 else "", readout]
                 caption = f"Removal without retraining, filled in by {imputer}: {about(axis.cube)}. "
-                yield from pages(", ".join(filter(None, told)), caption + _caption(readout, len(control) > 0), figures)
+                caption += _caption(readout, words, len(control) > 0)
+                yield from pages(", ".join(filter(None, told)), caption, figures)
 
 
-def _caption(readout: str, control: bool) -> str:
-    text = f"{readout.capitalize()} as pixels go, the most (MoRF) or the least (LeRF) relevant first. In MoRF lower is "
-    text += "better, in LeRF higher. Bands are 95 % bootstrap intervals over samples."
-    return text + (" Dashed: pixels go in a random order." if control else "")
+def _caption(readout: str, words: Nouns, control: bool) -> str:
+    text = f"{readout.capitalize()} as {words.parts} go, the most (MoRF) or the least (LeRF) relevant first. In MoRF "
+    text += "lower is better, in LeRF higher. Bands are 95 % bootstrap intervals over samples."
+    return text + (f" Dashed: {words.parts} go in a random order." if control else "")
 
 
 def _cells(cube: Cube, readout: str, imputer: str) -> pd.DataFrame:
@@ -76,8 +79,10 @@ def removal_figures(
     width: float,
     control: pd.DataFrame,
     start: float | None = None,
+    words: Nouns = IMAGE,
 ) -> list[Figure]:
     """MoRF beside LeRF; `cells` are rows of `statistics.summary`, `control` those of `random_curve`."""
+    whole = f"whole {words.sample}"
     shown = [order for order in ORDERS if (cells["condition"] == f"{imputer} {order}").any()]
     scored = set(cells.loc[cells["mean"].notna(), "explainer"])
     drawn = {e: look for e, look in looks.items() if e in scored}
@@ -91,14 +96,14 @@ def removal_figures(
             dashed = {"color": CONTROL, "linestyle": (0, (4, 2)), "linewidth": 0.9, "marker": ""}
             curve(axes, control, dashed, RANDOM, bars=False)
         if start is not None:
-            axes.plot([0], [start], marker="_", markersize=6, color="#333333", linestyle="", label="whole image")
+            axes.plot([0], [start], marker="_", markersize=6, color="#333333", linestyle="", label=whole)
         ticks_at(axes, [0.0, *cells["level"]], 0.09)
-        axes.set_xlabel("share of pixels removed")
+        axes.set_xlabel(f"share of {words.parts} removed")
         axes.set_ylabel(readout if first else "")
         if readout in BOUNDED:
             axes.set_ylim(-0.03, 1.05)
 
-    extra = [*([RANDOM] if len(control) else []), *(["whole image"] if start is not None else [])]
+    extra = [*([RANDOM] if len(control) else []), *([whole] if start is not None else [])]
     return curve_panels(drawn, [ORDERS[order] for order in shown], width, draw, finish, extra)
 
 
@@ -114,7 +119,8 @@ def retrained_curves(material: Material, width: float) -> Iterator[Piece]:
             figures = removal_figures(cells, imputer, material.looks, "accuracy", width, control)
             told = [subject, imputer if len(found) > 1 else ""]
             caption = f"Removal with retraining, filled in by {imputer}: {about(cube)}. "
-            yield from pages(", ".join(filter(None, told)), caption + _caption("accuracy", len(control) > 0), figures)
+            caption += _caption("accuracy", IMAGE, len(control) > 0)
+            yield from pages(", ".join(filter(None, told)), caption, figures)
 
 
 def _agreements(material: Material, kind: str) -> pd.DataFrame:

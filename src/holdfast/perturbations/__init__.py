@@ -89,10 +89,12 @@ def title(condition: str, level: float) -> str:
 
     >>> title("rotation", 15.0), title("brightness", 1.5), title("jpeg", 40.0)
     ('rotation 15°', 'brightness ×1.5', 'jpeg quality 40')
+    >>> title("my_own", 0.0)
+    'my own'
     """
     unit = getattr(PERTURBATIONS.get(condition.split("(", maxsplit=1)[0]), "unit", None)
     name, size = condition.replace("_", " "), f"{level:g}"
-    if unit == "":
+    if unit == "" or (unit is None and level == 0):
         return name
     if unit in ("×", "σ", "quality"):
         return f"{name} {unit}{'' if unit == '×' else ' '}{size}"

@@ -1,7 +1,8 @@
 """Taking features away: what replaces removed pixels.
 
 `noisy_linear` is the imputation of ROAD, solved in batch on the device of its input; the others are the usual fills.
-`IMPUTERS` holds the parameter object of each by name; every one is called as `imputer(x, keep, ids, seed)`.
+`IMPUTERS` holds the parameter object of each by name; every one is called as `imputer(x, keep, ids, seed)`. Those in
+`CONTEXTUAL` need more than the sample; `holdfast.removal.kinds` says what removal means on each kind of data.
 
 >>> sorted(IMPUTERS)
 ['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
@@ -9,6 +10,7 @@
 
 from __future__ import annotations
 
+from holdfast.removal.contextual import CONTEXTUAL, Hidden, ReferenceMean
 from holdfast.removal.imputers import (
     IMPUTERS,
     Blur,
@@ -28,11 +30,14 @@ from holdfast.removal.imputers import (
 )
 
 __all__ = [
+    "CONTEXTUAL",
     "IMPUTERS",
     "Blur",
     "DatasetMean",
+    "Hidden",
     "ImageMean",
     "NoisyLinear",
+    "ReferenceMean",
     "UniformNoise",
     "Value",
     "Zero",

@@ -1,10 +1,11 @@
 """What takes the place of removed pixels: parameter objects, and a function for each.
 
 An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
-stays, or a series x (B, C, T) with `keep` (B, T). It works on the data's own units, pixels in [0, 1] before
-normalisation, and gives kept pixels back exactly as they were. One mask serves all channels. Random ones draw as a
-function of (seed, id) for every pixel, removed or not, so that nested masks of one image share their draws; ids default
-to "0", "1", ….
+stays, a series x (B, C, T) with `keep` (B, T), or rows of a table x (B, F) with `keep` (B, F). It works on the data's
+own units, pixels in [0, 1] before normalisation, and gives kept pixels back exactly as they were. One mask serves all
+channels. Random ones draw as a function of (seed, id) for every pixel, removed or not, so that nested masks of one
+image share their draws; ids default to "0", "1", …. Those that fill in from other positions refuse rows of a table,
+whose columns have units of their own.
 
 `reads_removed` says that an imputer's result depends on the values it removes, as the mean and the blur of the whole
 image do: information about them is left by construction.
@@ -70,7 +71,7 @@ class Value:
 
 @dataclass(frozen=True, config=STRICT)
 class DatasetMean:
-    """Removed pixels become the data set's `mean`: one number per channel, or one for all.
+    """Removed pixels become the data set's `mean`: one number per channel, of a table per column, or one for all.
 
     >>> x, keep = torch.ones(1, 2, 1, 2), torch.tensor([[[True, False]]])
     >>> DatasetMean(mean=(0.5, 0.25))(x, keep)[0, :, 0].tolist()
@@ -86,8 +87,9 @@ class DatasetMean:
         _checked(x, keep, ids)
         channels = x.shape[1]
         if len(self.mean) not in (1, channels):
+            what = "columns" if x.ndim == 2 else "channels"
             raise UserError(
-                f"dataset_mean.mean has {len(self.mean)} numbers but x has {channels} channels; give {channels}"
+                f"dataset_mean.mean has {len(self.mean)} numbers but x has {channels} {what}; give {channels}"
             )
         return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
 
@@ -106,6 +108,7 @@ class ImageMean:
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         _checked(x, keep, ids)
+        _has_neighbours(self.name, x)
         return _combined(x, keep, x.mean(tuple(range(2, x.ndim)), keepdim=True))
 
 
@@ -127,6 +130,7 @@ class Blur:
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         _checked(x, keep, ids)
+        _has_neighbours(self.name, x)
         smooth = x
         for axis in range(2, x.ndim):
             smooth = _smoothed(smooth, self.sigma, axis)
@@ -180,6 +184,7 @@ class NoisyLinear:
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         names = _checked(x, keep, ids)
+        _has_neighbours(self.name, x)
         kept = keep.flatten(1).any(1)
         if not bool(kept.all()):
             empty = [name for name, some in zip(names, kept.tolist(), strict=True) if not some]
@@ -262,15 +267,17 @@ def noisy_linear(
 
 def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
     """Refuse what no imputer can use; gives the ids."""
-    if x.ndim not in (3, 4) or not x.is_floating_point():
+    row = x.ndim == 2 and tuple(keep.shape) == tuple(x.shape)
+    if not (row or x.ndim in (3, 4)) or not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")
         raise UserError(
-            f"x must hold floats, images (B, C, H, W) or series (B, C, T); got {kind} of shape {tuple(x.shape)}"
+            "x must hold floats, images (B, C, H, W) or series (B, C, T), or rows (B, F) with keep (B, F); "
+            f"got {kind} of shape {tuple(x.shape)}"
         )
     if keep.dtype != torch.bool:
         kind = str(keep.dtype).removeprefix("torch.")
         raise UserError(f"keep must be boolean, True where a pixel stays; got {kind}: use keep.bool() or a comparison")
-    expected = (len(x), *x.shape[2:])
+    expected = tuple(x.shape) if x.ndim == 2 else (len(x), *x.shape[2:])
     if tuple(keep.shape) != expected:
         raise UserError(f"keep has shape {tuple(keep.shape)} but x {tuple(x.shape)} needs {expected}: no channels")
     if keep.device != x.device:
@@ -285,8 +292,17 @@ def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, .
     return names
 
 
+def _has_neighbours(name: str, x: Tensor) -> None:
+    """Refuse rows of a table: a column has no neighbours, and a mean over columns mixes their units."""
+    if x.ndim == 2:
+        raise UserError(
+            f"{name} fills in from other positions, and the columns of a table have no neighbours and units of their "
+            "own; use reference_mean, dataset_mean, zero or value"
+        )
+
+
 def _combined(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
-    return torch.where(keep[:, None], x, fill)
+    return torch.where(keep if x.ndim == 2 else keep[:, None], x, fill)
 
 
 def _smoothed(x: Tensor, sigma: float, axis: int) -> Tensor:

@@ -37,7 +37,8 @@ def cautions(
 
     `related` has the rows of its other evaluations, as `axes.related_rows` gives them, for what those cannot say.
     """
-    listed = [*_untrained(found.model, manifest), *_few(len(found.cube.samples)), *_low_retention(found)]
+    listed = [*_unfinished(manifest), *_untrained(found.model, manifest)]
+    listed += [*_few(len(found.cube.samples)), *_low_retention(found)]
     listed += [*_at_chance(found), *_undefined(found.cube.reasons)]
     partial = found.ranking[found.ranking["conditions"] < found.ranking["conditions_total"]]
     if len(partial):
@@ -64,7 +65,7 @@ def other_cautions(
     []
     """
     n = int(related["sample"].nunique())
-    found = [*_untrained(model, manifest), *(_few(n) if n else [])]
+    found = [*_unfinished(manifest), *_untrained(model, manifest), *(_few(n) if n else [])]
     return [*found, *_leaks(related), *_undefined_elsewhere(related), *_unread(samples, dataset, model)]
 
 
@@ -199,9 +200,15 @@ def _leaks(rows: pd.DataFrame) -> list[Caution]:
     filled = [name for name in names if one_colour(name)]
     if not filled:
         return []
-    text = f"{listing(filled)} put{'s' if len(filled) == 1 else ''} one colour in place of what is removed, so its "
+    text = f"{listing(filled)} put{'s' if len(filled) == 1 else ''} one value in place of what is removed, so its "
     text += "outline stays visible and may give the class away. Whether it does was not measured in this run."
     return [Caution("Imputers that may leak", text)]
+
+
+def _unfinished(manifest: Mapping[str, Any]) -> list[Caution]:
+    gaps = [str(gap) for gap in manifest.get("missing") or []]
+    text = f"{len(gaps)} part{'s' if len(gaps) != 1 else ''} of the study are not computed yet; run the command again."
+    return [Caution("Unfinished run", text, gaps)] if gaps else []
 
 
 def _unread(samples: pd.DataFrame, dataset: str, model: str) -> list[Caution]:

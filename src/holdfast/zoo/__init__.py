@@ -7,7 +7,7 @@ from holdfast.zoo.code import load_object
 from holdfast.zoo.named import BUNDLED_MODELS, LOADERS, Loader, check_model_name, load_model, short_name
 from holdfast.zoo.onnx import OnnxNetwork
 from holdfast.zoo.parts import Channels, Parts
-from holdfast.zoo.sources import BUNDLED_DATA, check_data_name, open_source
+from holdfast.zoo.sources import BUNDLED_DATA, check_data_name
 from holdfast.zoo.text import hub_name, tokeniser
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "hub_name",
     "load_model",
     "load_object",
-    "open_source",
     "short_name",
     "tokeniser",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.data import existing
 from holdfast.errors import UserError, nearest
+from holdfast.types import name_of
 from holdfast.zoo.parts import beside
 
 
@@ -63,7 +64,13 @@ def _needs_arguments(function: Callable[..., Any]) -> bool:
 
 def _called(found: Any) -> Any:
     """What a function or class makes without arguments; anything else is itself."""
-    return found() if inspect.isroutine(found) or isinstance(found, type | functools.partial) else found
+    if not (inspect.isroutine(found) or isinstance(found, type | functools.partial)):
+        return found
+    if _needs_arguments(found):
+        raise UserError(
+            f"{name_of(found)} needs arguments; name a function without required parameters that makes the model"
+        )
+    return found()
 
 
 def _found_at(rest: str) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast import bundled
-from holdfast.data import Data, Size, check_hub_name, existing, open_data
+from holdfast.data import Data, Size, check_hub_name, existing
+from holdfast.data.huggingface import local_copy
 from holdfast.errors import unknown
 from holdfast.images import Resize
 from holdfast.zoo.code import absolute, check_allowed, made_by
@@ -33,56 +34,39 @@ def check_data_name(spec: str, folder: str | Path | None = None) -> str:
     if scheme == "python":
         return absolute(spec, folder)
     if scheme == "hf":
-        return check_hub_name(spec)
+        copy = local_copy(spec, folder)
+        return check_hub_name(spec) if copy is None else f"hf:{copy[0]}" + (f"@{copy[1]}" if copy[1] else "")
     path = beside(spec, folder)
     if re.match(r"[a-z]{2,}:", spec) and not path.exists():
         raise unknown("kind of data", scheme, ("bundled", "hf", "python"))
     return str(existing(path))
 
 
-def open_source(
-    spec: str,
-    *,
-    size: Size = "auto",
-    resize: Resize = "squash",
-    shape: Sequence[int] | None = None,
-    name: str | None = None,
-    labels: Sequence[int] | Mapping[str, int] | None = None,
-    limit: int | None = None,
-    length: int | None = None,
-    vocabulary: Any = None,
-    split: str | None = None,
-    label: str | None = None,
-    allow_code: bool = False,
-) -> Data:
-    """Data from a name: `bundled:photographs`, `hf:owner/name@split`, `python:module:factory`, or a path.
+def named(spec: str, size: Size, resize: Resize, name: str | None, allow_code: bool) -> tuple[Any, Size, str | None]:
+    """What a name stands for, the size that its pictures still need, and what the data is called where `name` is None.
 
-    The other parameters are those of `open_data`; a vocabulary may also be `hf:owner/name` or `hf:folder`, the
-    tokeniser of a Hugging Face model.
+    `bundled:…` is opened, a `python:` function is called; a path and a name of the hub stay what they are.
 
-    >>> open_source("no/such/folder")
+    >>> named("python:math:pi", "auto", "squash", None, allow_code=True)
+    (3.14..., 'auto', 'pi')
+    >>> named("no/such/folder", "auto", "squash", None, allow_code=False)
     Traceback (most recent call last):
     holdfast.errors.UserError: there is no file or folder ...
     """
-    scheme, _, rest = check_data_name(spec).partition(":")
-    source: Any = spec
+    checked = check_data_name(spec)
+    scheme, _, rest = checked.partition(":")
     if scheme == "bundled":
-        source, size = BUNDLED_DATA[rest](size=size, resize=resize), "auto"
-    elif scheme == "python":
+        return BUNDLED_DATA[rest](size=size, resize=resize), "auto", name
+    if scheme == "python":
         check_allowed(spec, allow_code)
-        source, name = made_by(rest), name or rest.rpartition(":")[2]
-    if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
-        vocabulary = tokeniser(vocabulary, length)
-    return open_data(
-        source,
-        size=size,
-        resize=resize,
-        shape=shape,
-        name=name,
-        labels=labels,
-        limit=limit,
-        length=length,
-        vocabulary=vocabulary,
-        split=split,
-        label=label,
-    )
+        return made_by(rest), size, name or rest.rpartition(":")[2]
+    return (checked if scheme == "hf" else spec), size, name
+
+
+def vocabulary_of(given: Any, length: int | None) -> Any:
+    """The tokeniser that `hf:owner/name` or `hf:folder` names, cutting texts to `length`; anything else is itself.
+
+    >>> vocabulary_of("words.txt", None)
+    'words.txt'
+    """
+    return tokeniser(given, length) if isinstance(given, str) and given.startswith(PREFIX) else given

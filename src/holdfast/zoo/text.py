@@ -80,7 +80,7 @@ class TextTokeniser:
 
 
 def tokeniser(spec: str, length: int | None = None) -> TextTokeniser:
-    """The tokeniser of a model, for `open_source(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens.
+    """The tokeniser of a model, for `open_data(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens.
 
     >>> tokeniser("hf:../no/such/folder")
     Traceback (most recent call last):

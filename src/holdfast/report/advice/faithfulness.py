@@ -11,6 +11,7 @@ from holdfast.report.advice.contract import Advice, each, plural
 from holdfast.report.cautions import one_colour
 from holdfast.report.faithfulness import scores
 from holdfast.report.faithfulness.checks import leakage_rows
+from holdfast.report.faithfulness.nouns import IMAGE, SERIES, nouns
 from holdfast.report.faithfulness.scores import RETRAINING, Line, Metric
 from holdfast.report.parts import Axis
 from holdfast.report.phrases import above, difference, listing, number, records, some, with_interval
@@ -68,7 +69,7 @@ def _leaks(axis: Axis) -> Iterator[Advice]:
         )
         return
     filled = [i for i in used if one_colour(i)]
-    if filled:
+    if filled and nouns(axis) is IMAGE:
         other = [i for i in used if i not in filled]
         verb = plural(filled, "fills", "fill")
         yield Advice(
@@ -88,18 +89,22 @@ def _rankings(axis: Axis) -> Iterator[Advice]:
     rows = axis.rows[axis.rows["evaluation"] != RETRAINING]
     pairs = consistency(rows, str(axis.settings.get("readout") or "probability"))
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
+    words = nouns(axis)
+    if words in (IMAGE, SERIES):
+        either, rank = "or rank by noisy_linear, which makes the two agree more in the ROAD paper", "noisy_linear"
+    else:
+        either, rank = "and give both", words.imputer
     for kind, means, do in (
         (
             "order",
-            "Removing the most relevant pixels first and removing the least relevant first put the methods in "
+            f"Removing the most relevant {words.parts} first and removing the least relevant first put the methods in "
             "different orders. Which method is the most faithful then depends on the question that is asked.",
-            "Do not publish one ranking. Say which order you care about, or rank by noisy_linear, which makes the two "
-            "agree more in the ROAD paper; more samples narrow the interval.",
+            f"Do not publish one ranking. Say which order you care about, {either}; more samples narrow the interval.",
         ),
         (
             "imputer",
-            "The ranking of the methods depends on what takes the place of removed pixels.",
-            "Rank by noisy_linear, the filling that is the hardest to see, and give the other ranking beside it.",
+            f"The ranking of the methods depends on what takes the place of removed {words.parts}.",
+            f"Rank by {rank}, the filling that is the hardest to see, and give the other ranking beside it.",
         ),
     ):
         own = pairs[pairs["kind"] == kind]
@@ -122,10 +127,11 @@ def _against_random(axis: Axis, metric: Metric, line: Line) -> Iterator[Advice]:
         return
     known = gaps[gaps["low"].notna() & ~gaps["explainer"].map(is_control).astype(bool)]
     worse, level = known[known["high"] < 0], known[(known["low"] <= 0) & (known["high"] >= 0)]
+    parts = nouns(axis).parts
     chance = "0" if metric.chance == "zero" else "the score of that order"
     for rows, severity, title in (
-        (worse, "act", "Worse than removing pixels at random"),
-        (level, "mind", "Not shown to beat a random order of pixels"),
+        (worse, "act", f"Worse than removing {parts} at random"),
+        (level, "mind", f"Not shown to beat a random order of {parts}"),
     ):
         if rows.empty:
             continue
@@ -136,8 +142,8 @@ def _against_random(axis: Axis, metric: Metric, line: Line) -> Iterator[Advice]:
             "act" if severity == "act" else "mind",
             title,
             f"{metric.title} with {line.name} less {chance}, turned so that more is better: {said}.",
-            "What these maps call important matters less to the model than pixels picked at random. Often the sign is "
-            "the reason: strongly negative values are removed last."
+            f"What these maps call important matters less to the model than {parts} picked at random. Often the sign "
+            "is the reason: strongly negative values are removed last."
             if severity == "act"
             else "The data do not show that the order of these maps means anything to the model.",
             "Try absolute: true in the faithfulness evaluation; if that does not turn it, do not use the maps."

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from holdfast.consistency import FEWEST, consistency
 from holdfast.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from holdfast.report.charts import PALETTE, Chart, blank_figure, label, rounded
+from holdfast.report.faithfulness.nouns import IMAGE, nouns
 from holdfast.report.faithfulness.scores import LEAKAGE, RETRAINING, primary_first
 from holdfast.report.parts import Axis, Panel
 from holdfast.report.verdict import LISTED, listing, number, records, with_interval
@@ -22,6 +23,10 @@ MOST_NUMBERS = 24
 NOT_MEASURED = "Leakage was not measured in this run (holdfast.retrain with leakage=True measures it). Fills with one "
 NOT_MEASURED += "value, such as zero, are known to leak: the ROAD paper shows that the mere shape of the removed part "
 NOT_MEASURED += "can give the class away, so such scores may reward a map for its outline."
+NOT_MEASURABLE = (
+    "Leakage was not measured: the probes that measure it are made for images. That something is gone, and "
+)
+NOT_MEASURABLE += "where, may itself tell the class, the more so the less the filling looks like real data."
 
 
 def consistency_chart(axis: Axis) -> Chart | Panel | None:
@@ -141,7 +146,8 @@ def leakage_charts(axis: Axis) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
     found = leakage_rows(axis)
     if found.empty:
-        return [Panel("leakage", "Leakage", NOT_MEASURED, Markup(""))]
+        text = NOT_MEASURED if nouns(axis) is IMAGE else NOT_MEASURABLE
+        return [Panel("leakage", "Leakage", text, Markup(""))]
     views = [
         ("Bits in the mask", leakage_figure(found, "mask_bits", "guaranteed bits about the class in the mask")),
         ("Visible masks", leakage_figure(found, "pixels", "share of pixels recognised as removed or kept")),

@@ -12,6 +12,7 @@ from holdfast import statistics
 from holdfast.cubes import Cube
 from holdfast.report.charts import CONTROL, Chart, blank_figure, curve_styles, label, rounded
 from holdfast.report.faithfulness import scores
+from holdfast.report.faithfulness.nouns import nouns
 from holdfast.report.faithfulness.scores import RANDOM, faint
 from holdfast.report.parts import Axis
 from holdfast.report.verdict import number, records, with_interval
@@ -33,12 +34,18 @@ def curve_chart(axis: Axis, imputer: str, order: list[str]) -> Chart | None:
     if not views:
         return None
     fractions = len({x for c, x in cube.conditions if c.rsplit(" ", 1)[0] == imputer and x > 0})
-    against = "the label" if axis.settings.get("against") == "label" else "the class predicted for the whole image"
-    caption = f"Pixels are removed in the order of a map and filled in by {imputer}. A faithful map loses the class "
-    caption += "early when its most relevant pixels go first (MoRF), and keeps it when the least relevant do (LeRF). "
+    words = nouns(axis)
+    whole = f"the class predicted for the whole {words.sample}"
+    against = "the label" if axis.settings.get("against") == "label" else whole
+    filled = imputer if words.parts == "tokens" else f"filled in by {imputer}"
+    caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
+    caption += (
+        f"class early when its most relevant {words.parts} go first (MoRF), and keeps it when the least relevant "
+    )
+    caption += "do (LeRF). "
     caption += "Lines are means over samples, bands 95 % bootstrap intervals. "
     if any(c == f"{imputer} random" for c, _ in cube.conditions):
-        caption += "The dashed grey line removes pixels in a random order: only the distance to it counts. "
+        caption += f"The dashed grey line removes {words.parts} in a random order: only the distance to it counts. "
     caption += f"Accuracy is against {against}; the other readouts are of the predicted class."
     alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {imputer}."
     title = "Removal curves" if len(scores.imputers(cube)) == 1 else f"Removal curves: {imputer}"
@@ -55,7 +62,7 @@ def curve_figure(axis: Axis, imputer: str, readout: str, order: list[str]) -> go
     cells = cells[(cells["measure"] == readout) & cells["mean"].notna()]
     if cells[cells["condition"] != f"{imputer} random"].empty:
         return None
-    figure = blank_figure()
+    figure, words = blank_figure(), nouns(axis)
     axes = dict(zip(shown, ("y", "y2"), strict=False))
     control = random_curve(own, imputer, readout)
     start = untouched(axis, readout)
@@ -71,14 +78,14 @@ def curve_figure(axis: Axis, imputer: str, readout: str, order: list[str]) -> go
                 x=[0],
                 y=rounded([start]),
                 yaxis=name,
-                name="whole image",
+                name=f"whole {words.sample}",
                 showlegend=name == "y",
                 mode="markers",
                 marker={"symbol": "diamond", "size": 9, "color": CONTROL},
-                hovertext=f"whole image: {number(start)}",
+                hovertext=f"whole {words.sample}: {number(start)}",
                 hoverinfo="text",
             )
-    lay_out(figure, [PANELS[place] for place in shown], readout, sorted(set(cells["level"])))
+    lay_out(figure, [PANELS[place] for place in shown], readout, sorted(set(cells["level"])), words.parts)
     return figure
 
 
@@ -147,7 +154,7 @@ def untouched(axis: Axis, readout: str) -> float | None:
     return 1.0 if readout == "accuracy" and axis.settings.get("against", "prediction") == "prediction" else None
 
 
-def lay_out(figure: go.Figure, titles: list[str], readout: str, fractions: list[float]) -> None:
+def lay_out(figure: go.Figure, titles: list[str], readout: str, fractions: list[float], parts: str = "pixels") -> None:
     """One or two panels above each other, each with its title, on one axis of fractions."""
     domains = [[0, 0.94]] if len(titles) == 1 else [[0.54, 0.96], [0, 0.42]]
     spread = {"range": [0, 1.05]} if readout in ("probability", "accuracy") else {}
@@ -167,7 +174,7 @@ def lay_out(figure: go.Figure, titles: list[str], readout: str, fractions: list[
     last = max([*fractions, 0.1])
     ticks = {"tickvals": [0, *fractions]} if len(fractions) <= 10 else {}
     figure.update_xaxes(
-        title="fraction of the pixels removed",
+        title=f"fraction of the {parts} removed",
         anchor="y" if len(titles) == 1 else "y2",
         range=[-0.02 * last, 1.02 * last],
         **ticks,

@@ -15,6 +15,7 @@ from holdfast.report.faithfulness import scores
 from holdfast.report.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.report.faithfulness.curves import curve_chart
 from holdfast.report.faithfulness.frontier import frontier_chart
+from holdfast.report.faithfulness.nouns import IMAGE, Nouns, nouns
 from holdfast.report.faithfulness.retraining import cost_panel, retrained_cubes, retraining_chart
 from holdfast.report.faithfulness.scores import BY_MEASURE, LEAKAGE, RANDOM, RETRAINING, Metric
 from holdfast.report.faithfulness.strip import strip
@@ -36,7 +37,7 @@ def parts(axis: Axis) -> list[Chart | Panel]:
     if kind not in (RETRAINING, LEAKAGE):
         order = scores.explainer_order(axis.cube)
         drawn += [curve_chart(axis, imputer, order) for imputer in scores.imputers(axis.cube)]
-        drawn += [ranking_chart(axis), other_metrics_chart(axis.cube), strip(axis.exhibits, order)]
+        drawn += [ranking_chart(axis), other_metrics_chart(axis.cube, nouns(axis)), strip(axis.exhibits, order)]
     drawn += [consistency_chart(axis), *leakage_charts(axis), retraining_chart(axis), cost_panel(axis)]
     drawn += [frontier_chart(stability, axis.cube) for stability in stability_cubes(axis)]
     return [part for part in drawn if part is not None]
@@ -72,16 +73,16 @@ def ranking_chart(axis: Axis) -> Chart | None:
     )
 
 
-def other_metrics_chart(cube: Cube) -> Chart | None:
+def other_metrics_chart(cube: Cube, words: Nouns = IMAGE) -> Chart | None:
     """IROF and what the bank of random masks says."""
     measures = ("irof", "faithfulness_correlation", "sensitivity_n", "infidelity_scaled", "infidelity")
     views = metric_views(cube, [BY_MEASURE[m] for m in measures])[:MOST_VIEWS]
     if not views:
         return None
     meanings = {
-        "IROF": "superpixels go, the most relevant first; the area over the curve, higher is better",
-        "Correlation": "of what a map gives to random sets of superpixels with what removing them does to the logit, "
-        "higher is better, 0 is chance",
+        "IROF": f"{words.segments} go, the most relevant first; the area over the curve, higher is better",
+        "Correlation": f"of what a map gives to random sets of {words.segments} with what removing them does to the "
+        "logit, higher is better, 0 is chance",
         "Sens.-n": "the same over sets of one size, higher is better",
         "Infidelity": "the mean squared gap between the two after the best scaling, lower is better",
         "Unscaled": "infidelity, the mean squared gap between what a map gives to random sets and what removing them "
@@ -91,7 +92,8 @@ def other_metrics_chart(cube: Cube) -> Chart | None:
     if "infidelity" in cube.values and "Unscaled" not in dict(views):
         said += " Infidelity without scaling, which only says something of maps in the unit of the logit, is among all "
         said += "numbers."
-    return _metric_chart("masks", "Superpixels and random masks", f"{said} {_READ_DOTS}", views, cube)
+    title = f"{words.segments.capitalize()} and random masks"
+    return _metric_chart("masks", title, f"{said} {_READ_DOTS}", views, cube)
 
 
 _READ_DOTS = "Dots are means with 95 % bootstrap intervals over samples, vertical lines the same for a random order, "
