@@ -15,7 +15,8 @@ import time
 import zipfile
 from pathlib import Path
 
-NEEDED = ("holdfast/py.typed", "holdfast/report/templates/report.html", "holdfast/comparison/templates/comparison.html")
+PAGES = ("report/templates/head.html", "report/templates/report.html", "comparison/templates/comparison.html")
+NEEDED = ("holdfast/py.typed", *(f"holdfast/{page}" for page in PAGES))
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "plotly", "pydantic"}
 LONGEST = 20
 USER = '''"""A user's script: what an editor and a type checker see of the package."""
