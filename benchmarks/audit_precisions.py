@@ -14,7 +14,7 @@ import torch
 from holdfast import Stability, load_model, open_data
 from holdfast.audit import audit
 from holdfast.building import explainers
-from holdfast.run import make_plan
+from holdfast.plan import make_plan
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 

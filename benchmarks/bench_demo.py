@@ -59,7 +59,7 @@ from holdfast import Batch, Model, rand
 from holdfast.bounds import sample_size
 from holdfast.demo import demo_plan
 from holdfast.explainers import RandomMap
-from holdfast.explainers.cam import find_layer
+from holdfast.explainers.feature_maps import find_layer
 from holdfast.features import count, keep
 from holdfast.masks import select
 from holdfast.perturbations import condition, level

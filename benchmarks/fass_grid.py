@@ -35,8 +35,8 @@ from holdfast.audit import audit
 from holdfast.building import explainers
 from holdfast.data import Data
 from holdfast.engine import keeps_extremes
-from holdfast.plan import Plan
-from holdfast.run import execute, make_plan
+from holdfast.plan import Plan, make_plan
+from holdfast.run import execute
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -113,8 +113,8 @@ def test_ls_names_everything_with_a_line_each(main, what):
     assert code == 0 and error == ""
     for word in LISTED[what]:
         assert word in text, word
-    registry = {"explainers": holdfast.explainers.EXPLAINERS, "perturbations": holdfast.perturbations.PERTURBATIONS}
-    registry |= {"presets": holdfast.perturbations.PRESETS, "evaluations": holdfast.evaluations.EVALUATIONS}
+    registry = {"explainers": holdfast.explainers.EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
+    registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.evaluations.EVALUATIONS}
     names = [line.split()[0] for line in text.splitlines()]
     assert len(names) == len(set(names))
     if what in registry:

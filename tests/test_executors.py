@@ -21,7 +21,8 @@ import holdfast
 from holdfast import Model, Stability, UserError, atomic, manifest, table
 from holdfast.executors import Processes, WorkerError, pickled
 from holdfast.merging import merge, missing
-from holdfast.run import describe, execute, make_plan
+from holdfast.plan import describe, make_plan
+from holdfast.run import execute
 from holdfast.study import read_study
 from small import pictures
 

@@ -12,20 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast import Batch, Model, UserError
-from holdfast.explainers import cam
-from holdfast.explainers.cam import GradCAM, find_layer, token_grid
+from holdfast.explainers import feature_maps
+from holdfast.explainers.cam import GradCAM
+from holdfast.explainers.feature_maps import find_layer, token_grid
 from vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
 TARGET = torch.tensor([0, 1, 2])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other cost more than these small networks do."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def seeded(net: nn.Module) -> nn.Module:
@@ -329,10 +321,10 @@ def test_the_layer_is_sought_once_and_forgotten_with_the_model():
     for _ in range(3):
         GradCAM()(model, IMAGES, TARGET, 0)
     assert passes == [1, 3, 3, 3]
-    held = len(cam._FOUND)
+    held = len(feature_maps._FOUND)
     del model
     gc.collect()
-    assert len(cam._FOUND) < held
+    assert len(feature_maps._FOUND) < held
 
 
 def test_token_grids():

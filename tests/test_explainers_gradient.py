@@ -16,16 +16,6 @@ from holdfast.explainers.gradient import GradientShap, InputXGradient, Integrate
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.smoothing import SmoothGrad, SmoothGradSquared, VarGrad
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other cost more than these small networks do."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 captum_warns = pytest.mark.filterwarnings("ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,14 +20,6 @@ from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep,
 from holdfast.fills import kept_only
 from holdfast.models import Model
 from holdfast.types import Batch, label_of
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # thousands of tiny passes: threads would only wait for each other
-    yield
-    torch.set_num_threads(threads)
 
 
 class Curved(nn.Module):

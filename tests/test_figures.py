@@ -174,6 +174,7 @@ def test_figures_have_the_width_that_was_asked_for(run: Run, tmp_path: Path) -> 
 
     for width, inches in (("column", 3.25), (6.0, 6.0)):
         paths = write(run, tmp_path / str(width), ("png",), ["symmetry-symmetrised"], width)
+        assert len(paths) > 1
         for path in paths[:-1]:
             with Image.open(path) as picture:
                 assert picture.width == round(300 * inches)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Concept, Examples, Model, UserError, load_model
 from holdfast.explainers import EXPLAINERS
-from holdfast.explainers.cam import find_layer
+from holdfast.explainers.feature_maps import find_layer
 from holdfast.explainers.gradient import Saliency
 from holdfast.features import Patches, Pixels
 from holdfast.groups import dihedral

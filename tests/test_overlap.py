@@ -19,7 +19,8 @@ import holdfast
 from holdfast import Batch, Model, Saliency, Stability, UserError, engine, throughput
 from holdfast.data import Data, open_data
 from holdfast.data.dataset import Sample
-from holdfast.run import execute, make_plan
+from holdfast.plan import make_plan
+from holdfast.run import execute
 from holdfast.table import part_path
 from small import model, pictures
 

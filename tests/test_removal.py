@@ -16,8 +16,9 @@ from holdfast.errors import UserError
 from holdfast.parameters import BadParameter, make
 from holdfast.rand import keys, normal
 from holdfast.removal import IMPUTERS, grids
+from holdfast.removal.hierarchy import hierarchy
 from holdfast.removal.linear import banded, interpolated
-from holdfast.removal.multigrid import fill, hierarchy
+from holdfast.removal.multigrid import fill
 from holdfast.removal.relaxation import colours, relaxed
 
 EVERY = {

@@ -314,7 +314,7 @@ MISTAKES = {
     "not a number": ({"data": torch.full((2, 3, 32, 32), torch.nan)}, "finite"),
     "no samples": ({"data": torch.zeros(0, 3, 32, 32)}, "empty"),
     "one channel": ({"data": pictures(2)[0][:, :1]}, "3 channels, but samples of data have shape"),
-    "not images": ({"data": torch.rand(4, 20)}, "stability perturbs images"),
+    "not images": ({"data": torch.rand(4, 20)}, "jpeg needs images"),
     "no path": ({"data": "no/such/folder"}, "there is no file or folder 'no'"),
     "no data": ({"data": {}}, "no data is given"),
 }

@@ -105,7 +105,7 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
         ("[saliency]", CERTIFICATE, "saliency: it reads gradients, and this model gives none; use lime"),
         ("[smoothgrad: {samples: 2}]", CERTIFICATE, "it reads gradients"),
         ("[cav: {layer: a, concepts: {c: {positive: rows.npz, negative: rows.npz}}}]", CERTIFICATE, "at least 10"),
-        ("[random]", "evaluations: [stability]\n", "stability perturbs images"),
+        ("[random]", "evaluations: [stability: {perturbations: jpeg}]\n", "for tables there are column_noise"),
         ("[grad_cam]", CERTIFICATE, "grad_cam: it reads a map of a convolutional network"),
     ):
         with pytest.raises(UserError, match=why):

@@ -1,4 +1,4 @@
-"""From a name and parameters, as a study file or a call gives them, to an explainer or an evaluation."""
+"""From what a study file or a call gives, a name and parameters, to models, data, explainers and evaluations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.errors import unknown
+import torch
+
+from holdfast.data import Data, open_data
+from holdfast.errors import UserError, unknown
 from holdfast.evaluations import EVALUATIONS
 from holdfast.explainers import EXPLAINERS
 from holdfast.features import GROUPINGS
+from holdfast.models import Model
 from holdfast.parameters import BadParameter, make
 from holdfast.types import label_of, name_of
+from holdfast.zoo import load_model
 
 _NESTED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "of": ("explainer", EXPLAINERS),
@@ -69,6 +74,44 @@ def evaluations(specs: Any) -> dict[str, Any]:
     ['stability']
     """
     return _labelled("evaluation", EVALUATIONS, specs)
+
+
+def models_of(model: Any, device: str | None) -> dict[str, Model]:
+    """Models by name, from what `evaluate` takes."""
+    given = model if isinstance(model, Mapping) else {None: model}
+    found: dict[str, Model] = {}
+    for name, item in given.items():
+        wrapped = item if isinstance(item, Model) else load_model(item)
+        if device is not None:
+            wrapped.to(check_device(device))
+        found[str(name or wrapped.name)] = wrapped
+    return found
+
+
+def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
+    """Data by name, from what `evaluate` takes; of each the first `limit` samples."""
+    given = data if isinstance(data, Mapping) else {None: data}
+    found: dict[str, Data] = {}
+    for name, item in given.items():
+        source = as_data(item)
+        found[str(name or source.name)] = source if limit is None else source.limit(limit)
+    return found
+
+
+def as_data(item: Any) -> Data:
+    """Data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself."""
+    return item if isinstance(item, Data) else open_data(item)
+
+
+def check_device(device: str) -> str:
+    """A device that exists here, or an error that names those that do."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"unknown device {device!r}; use cpu, cuda or cuda:0") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {device!r} was asked for, but torch sees no GPU here; use cpu")
+    return device
 
 
 def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, Any]:

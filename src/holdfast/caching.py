@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import building, manifest
-from holdfast.plan import Plan
-from holdfast.run import datasets_of, describe, make_plan, models_of
+from holdfast.plan import Plan, describe, make_plan
 
 
 def plan_of(
@@ -25,7 +24,7 @@ def plan_of(
     device: str | None = None,
 ) -> Plan:
     """The plan that `holdfast.evaluate` would carry out for the same arguments."""
-    models, sets = models_of(model, device), datasets_of(data, limit)
+    models, sets = building.models_of(model, device), building.datasets_of(data, limit)
     methods, axes = building.explainers(explainers), building.evaluations(evaluations)
     return make_plan(models, sets, methods, axes, seed, batch_size=batch_size)
 

@@ -24,10 +24,10 @@ REGISTRIES: dict[str, dict[str, Any]] = {
 }
 
 MEASURE_TEXT = {
-    "ssim": "structural similarity of the maps, each scaled to [0, 1]; 11 × 11 windows",
+    "ssim": "structural similarity of the maps, each scaled to [0, 1]; 11 × 11 windows, of series 11 steps",
     "spearman": "rank correlation ρ of all values, as (ρ + 1) / 2",
     "jaccard": "overlap of the places with the k largest values",
-    "fass": "weighted mean of the three",
+    "fass": "weighted mean of the three; of tables, which have no ssim, of the other two",
 }
 AXIS_TEXT = {
     "rate": "certificate: share of the supersets within a radius on which the prediction stays, with bounds",
@@ -57,7 +57,7 @@ AXIS_TEXT = {
 }
 SUFFIX_TEXT = {
     "_chance": "the same against maps of other samples",
-    "_aligned": "for geometric perturbations: against the map moved with the image, on the pixels both have",
+    "_aligned": "for geometric perturbations: against the map moved with the input, on the places both have",
     "_aligned_chance": "the aligned score against maps of other samples",
 }
 
@@ -71,11 +71,18 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     if what in REGISTRIES:
         return [(name, _summary(kind)) for name, kind in REGISTRIES[what].items()]
     if what == "perturbations":
-        return [(name, f"{kind.family}; {_summary(kind)}") for name, kind in perturbations.PERTURBATIONS.items()]
+        made_for = {
+            **dict.fromkeys(perturbations.FOR_SERIES, "series, "),
+            **dict.fromkeys(perturbations.FOR_TABLES, "table, "),
+        }
+        return [
+            (name, f"{made_for.get(name, '')}{kind.family}; {_summary(kind)}")
+            for name, kind in perturbations.KNOWN.items()
+        ]
     if what == "presets":
         return [
             (name, ", ".join(perturbations.describe(p) for p in chosen))
-            for name, chosen in perturbations.PRESETS.items()
+            for name, chosen in perturbations.KNOWN_PRESETS.items()
         ]
     suffixes = [(f"*{suffix}", text) for suffix, text in SUFFIX_TEXT.items()]
     return [(name, MEASURE_TEXT[name]) for name in MEASURES] + suffixes + list(AXIS_TEXT.items())

@@ -45,6 +45,7 @@ class Strategy:
 
     @property
     def name(self) -> str:
+        """The imputer and the order, as a condition of the table is called."""
         return f"{self.imputer} {self.order}"
 
 

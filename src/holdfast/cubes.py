@@ -55,6 +55,7 @@ class Cube:
 
     @property
     def key(self) -> dict[str, str]:
+        """The columns that say what a row of statistics is about."""
         return {"dataset": self.dataset, "model": self.model}
 
 

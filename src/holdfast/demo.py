@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from holdfast import building
 from holdfast.data import open_data
-from holdfast.plan import Plan
-from holdfast.run import make_plan
+from holdfast.plan import Plan, make_plan
 from holdfast.zoo import load_model
 
 EXPLAINERS = [

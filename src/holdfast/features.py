@@ -217,11 +217,14 @@ GROUPINGS: dict[str, type[Any]] = {
 class Grouping(Protocol):
     """What a grouping can do; the classes of this module, or a user's own."""
 
-    def check(self, shape: Sequence[int]) -> None: ...
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
 
-    def total(self, shape: Sequence[int]) -> int | None: ...
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
 
-    def segments(self, batch: Batch) -> Tensor: ...
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
 
 
 def grouping(value: Any) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from inspect import signature
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from holdfast.errors import UserError, nearest
 from holdfast.precision import GRADIENT_SCALE, Precision, scale_gradient, weight_type
 from holdfast.types import Batch
+from holdfast.wrapping import embed_unless_vectors, frozen_copy, in_one_size, scores_in
 
 
 class Model:
@@ -73,13 +73,13 @@ class Model:
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
-        self.module = _detached_copy(module)
+        self.module = frozen_copy(module)
         self.precision: Precision = "float32"
         self._compiled: Any = None
         self.embedding = embedding
         if embedding is not None:
             table = self.layer(embedding)
-            table.forward = partial(_embed_unless_vectors, table.forward)
+            table.forward = partial(embed_unless_vectors, table.forward)
         if channels_last:
             self._lay_channels_last()
         if device is not None:
@@ -181,7 +181,7 @@ class Model:
         if inputs.is_floating_point():
             layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
             inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)
-        out = scale_gradient(_tensor_of(self._call(inputs, aux or {})).to(given), scale)
+        out = scale_gradient(scores_in(self._call(inputs, aux or {})).to(given), scale)
         if out.ndim == 1:
             out = out[:, None]
         if out.ndim != 2 or len(out) != len(inputs):
@@ -210,7 +210,7 @@ class Model:
             return self.module(inputs_embeds=inputs, **aux) if by_name else self.module(inputs, **aux)
 
         def compiled(x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-            return _tensor_of(self._compiled(inputs_embeds=x, **extra) if by_name else self._compiled(x, **extra))
+            return scores_in(self._compiled(inputs_embeds=x, **extra) if by_name else self._compiled(x, **extra))
 
         return in_one_size(compiled, inputs, aux, self.rows)
 
@@ -278,31 +278,6 @@ class Model:
         return f"Model({self.name}, {self.fingerprint[:12]})"
 
 
-def in_one_size(
-    network: Callable[[Tensor, Mapping[str, Tensor]], Tensor], inputs: Tensor, aux: Mapping[str, Tensor], rows: int
-) -> Tensor:
-    """The outputs of a network that is only ever called with exactly `rows` inputs.
-
-    A compiled network is compiled again for every new size, so fewer are filled up with copies of an input, whose
-    outputs are dropped.
-
-    >>> seen = []
-    >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
-    (7, [8])
-    """
-    whole = network(_filled_up(inputs, rows), {name: _filled_up(value, rows) for name, value in aux.items()})
-    return whole[: len(inputs)]
-
-
-def _filled_up(rows: Tensor, size: int) -> Tensor:
-    lacking = size - len(rows)
-    return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
-
-
-def _embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
-    return ids if ids.is_floating_point() else embed(ids)
-
-
 def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:
     if values is None:
         return None
@@ -315,48 +290,3 @@ def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor
     if not bool(torch.isfinite(tensor).all()):
         raise UserError(f"{what} must be finite, got {tensor.tolist()}")
     return tensor
-
-
-def _detached_copy(module: nn.Module) -> nn.Module:
-    """The same structure over the same storage, in eval mode, frozen, without in-place activations."""
-    memo: dict[int, Any] = {}
-    for part in module.modules():
-        for parameter in part.parameters(recurse=False):
-            memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-        for value in _tensors_in(vars(part)):
-            memo.setdefault(id(value), value.detach())
-    with torch.no_grad():  # a scripted module copies its weights by a differentiable operation
-        clone = copy.deepcopy(module, memo).eval()
-    for part in clone.modules():
-        if isinstance(part, torch.jit.ScriptModule):  # copied by its own rules, with constants that cannot be set
-            for parameter in part.parameters(recurse=False):
-                parameter.requires_grad_(False)
-        elif getattr(part, "inplace", None) is True:
-            part.inplace = False  # type: ignore[assignment]
-    return clone
-
-
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors in nested plain containers, such as activations that a module keeps in a list."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple | set):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_in(item)
-
-
-def _tensor_of(output: Any) -> Tensor:
-    """The logits inside whatever a network returned."""
-    if isinstance(output, Tensor):
-        return output
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    if isinstance(logits, Tensor):
-        return logits
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    for value in values:
-        if isinstance(value, Tensor):
-            return value
-    raise UserError(
-        f"cannot find the class scores in the model's output of type {type(output).__name__}; "
-        "return a tensor, a tuple or dict that begins with one, or an object with .logits"
-    )

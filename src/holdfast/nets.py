@@ -39,6 +39,7 @@ class Mean(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Means (B, D) over the positions of (B, D, …)."""
         return x.flatten(2).mean(2)
 
 
@@ -50,6 +51,7 @@ class MaskedMean(nn.Module):
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Means (B, D) of elements (B, N, D); mask (B, N) is True at real elements."""
         if mask is None:
             return x.mean(1)
         weight = mask.to(x.dtype)[..., None]
@@ -175,6 +177,7 @@ class Isomorphism(nn.Module):
         self.network = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        """Nodes (B, N, width) from nodes (B, N, features) and adjacency (B, N, N)."""
         out: Tensor = self.network((1 + self.own) * x + adjacency @ x)
         return out
 

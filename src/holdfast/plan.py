@@ -1,15 +1,19 @@
-"""A checked study: what is done, in which shards, and what of it is still to do."""
+"""A checked study: what is done, in which shards, and what of it is still to do; and the checks that make it one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from holdfast import manifest
 from holdfast.data import Data
+from holdfast.errors import UserError
+from holdfast.modalities import modality, why_not_explainable, why_undefined
 from holdfast.models import Model
 from holdfast.storage import Place, present
 from holdfast.table import part_path, samples_path
-from holdfast.types import Evaluation, Explainer
+from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
 
 FEATURE_MAPS = frozenset({"feature"})
 """The kinds of explanations that an evaluation judges unless it says otherwise."""
@@ -94,3 +98,106 @@ class Plan:
             for evaluation, missing in self.pending(root, dataset, model, number).items():
                 total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
         return total
+
+
+def make_plan(
+    models: Mapping[str, Model],
+    data: Mapping[str, Data],
+    explainers: Mapping[str, Any],
+    evaluations: Mapping[str, Any],
+    seed: int = 0,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+) -> Plan:
+    """Check everything that can be checked without a model pass."""
+    for what, given in (("model", models), ("data", data)):
+        if not given:
+            raise UserError(f"no {what} is given")
+    check_whole("seed", seed)
+    check_whole("shard_size", shard_size, 1)
+    if batch_size is not None:
+        check_whole("batch_size", batch_size, 1)
+    for source in data.values():
+        first = _first_sample(source)
+        shape = tuple(first.x.shape[1:])
+        evaluations = _suited(evaluations, models, first)
+        for item in evaluations.values():
+            if hasattr(item, "check"):
+                item.check(shape)
+        for item in explainers.values():
+            if hasattr(item, "check_ids"):
+                item.check_ids(source.ids, source.name)
+        for model in models.values():
+            _check_channels(model, source.name, shape)
+            _check_defined(explainers, model, source.name, first)
+            for item in explainers.values():
+                if hasattr(item, "check"):
+                    item.check(model, shape)
+    _check_something_to_judge(evaluations, explainers)
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
+
+
+def _suited(evaluations: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
+    """The axes with what they leave open chosen for data such as this sample."""
+    found = dict(evaluations)
+    for model in models.values():
+        for name, item in found.items():
+            if hasattr(item, "suited"):
+                found[name] = item.suited(model, first)
+    return found
+
+
+def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
+    for name, item in evaluations.items():
+        kinds = getattr(item, "kinds", FEATURE_MAPS)
+        if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
+            raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
+        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
+        if all(refusals):
+            raise UserError(f"{name} has nothing to judge: {refusals[0]}")
+
+
+def check_whole(what: str, value: Any, least: int | None = None) -> None:
+    """Raise `UserError` unless a parameter is a whole number, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{what} must be a whole number, got {value!r}")
+    if least is not None and value < least:
+        raise UserError(f"{what} must be at least {least}, got {value}")
+
+
+def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
+    for what, values in (("mean", model.mean), ("std", model.std)):
+        if values is not None and len(values) > 1 and len(values) != shape[0]:
+            channels = f"{len(values)} channels, but samples of {source} have shape {shape}"
+            raise UserError(f"the {what} of model {model.name} has {channels}")
+
+
+def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
+    kind = modality(model, first)
+    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in lost.items() if why]
+    if lines:
+        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
+    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in blind.items() if why]
+    if lines:
+        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
+
+
+def _first_sample(source: Data) -> Batch:
+    """The first sample that can be read, as a batch of one."""
+    for position in range(len(source.ids)):
+        loaded = source.load([position]).batch
+        if len(loaded):
+            return loaded
+    raise UserError(f"no sample of {source.name} could be read")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, for its manifest."""
+    evaluations = {}
+    for name, item in plan.evaluations.items():
+        conditions = [list(c) for c in item.conditions()]
+        left_out = plan.left_out(name)
+        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
+    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed)

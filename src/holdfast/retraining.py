@@ -26,7 +26,7 @@ from holdfast.memory import Workbench
 from holdfast.models import Model
 from holdfast.precision import arithmetic
 from holdfast.progress import progress
-from holdfast.run import Run, as_data
+from holdfast.run import Run
 from holdfast.storage import Place, place
 from holdfast.sweeps import Order, check_fractions, importance, removal_ranks, removal_sizes, resolve_imputers
 from holdfast.training import Trainer, scores
@@ -102,7 +102,7 @@ def retrain(
         raise UserError(f"repeats must be at least 1, got {repeats}")
     if not callable(trainer):
         raise UserError(f"trainer must be a function train(dataset, seed) -> module, got {type(trainer).__name__}")
-    sets = {"train": as_data(train), "test": as_data(test)}
+    sets = {"train": building.as_data(train), "test": building.as_data(test)}
     root, name = place(out), sets["test"].name
     cells = [
         Cell(e, order, imputer, float(f), repeat)
@@ -274,7 +274,7 @@ class Work:
             net = self.trainer(TensorDataset(train.x, train.label), own)
         except UserError:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a user's own code raises: the cell that it failed at is worth knowing
             raise UserError(f"the trainer failed at {where}: {type(error).__name__}: {error}") from error
         logits = self._outputs(net, test.x, where)
         hit = (logits.argmax(1) == test.label.cpu()).double()

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 
 from holdfast import building, manifest, table
 from holdfast.atomic import write_atomically
-from holdfast.data import Data, open_data
 from holdfast.engine import run_shards
-from holdfast.errors import UserError
-from holdfast.modalities import modality, why_not_explainable, why_undefined
-from holdfast.models import Model
-from holdfast.plan import FEATURE_MAPS, Plan, why_left_out
+from holdfast.plan import Plan, check_whole, describe, make_plan
 from holdfast.precision import Precision, arithmetic, check_precision
 from holdfast.progress import progress
 from holdfast.storage import Place, place
-from holdfast.types import Batch, name_of, parameters
-from holdfast.zoo import load_model
 
 if TYPE_CHECKING:
     from holdfast.executors import Executor
@@ -156,8 +149,8 @@ def evaluate(
     """
     methods = building.explainers(explainers)
     axes = building.evaluations(evaluations)
-    sets = datasets_of(data, limit)
-    models = models_of(model, device)
+    sets = building.datasets_of(data, limit)
+    models = building.models_of(model, device)
     if precision is not None or compile:
         for wrapped in models.values():
             wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
@@ -172,101 +165,9 @@ def evaluate(
         return execute(plan, out, COMMAND, show_progress, audit=audit)
     from holdfast.executors import Processes, pickled
 
-    _check_whole("workers", workers, 1)
+    check_whole("workers", workers, 1)
     with pickled(plan) as recipe:
         return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers), audit=audit)
-
-
-def make_plan(
-    models: Mapping[str, Model],
-    data: Mapping[str, Data],
-    explainers: Mapping[str, Any],
-    evaluations: Mapping[str, Any],
-    seed: int = 0,
-    shard_size: int = 32,
-    batch_size: int | None = None,
-) -> Plan:
-    """Check everything that can be checked without a model pass."""
-    for what, given in (("model", models), ("data", data)):
-        if not given:
-            raise UserError(f"no {what} is given")
-    _check_whole("seed", seed)
-    _check_whole("shard_size", shard_size, 1)
-    if batch_size is not None:
-        _check_whole("batch_size", batch_size, 1)
-    for source in data.values():
-        first = first_sample(source)
-        shape = tuple(first.x.shape[1:])
-        evaluations = _suited(evaluations, models, first)
-        for item in evaluations.values():
-            if hasattr(item, "check"):
-                item.check(shape)
-        for item in explainers.values():
-            if hasattr(item, "check_ids"):
-                item.check_ids(source.ids, source.name)
-        for model in models.values():
-            _check_channels(model, source.name, shape)
-            _check_defined(explainers, model, source.name, first)
-            for item in explainers.values():
-                if hasattr(item, "check"):
-                    item.check(model, shape)
-    _check_something_to_judge(evaluations, explainers)
-    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
-
-
-def _suited(evaluations: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
-    """The axes with what they leave open chosen for data such as this sample."""
-    found = dict(evaluations)
-    for model in models.values():
-        for name, item in found.items():
-            if hasattr(item, "suited"):
-                found[name] = item.suited(model, first)
-    return found
-
-
-def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
-    for name, item in evaluations.items():
-        kinds = getattr(item, "kinds", FEATURE_MAPS)
-        if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
-            raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
-        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
-        if all(refusals):
-            raise UserError(f"{name} has nothing to judge: {refusals[0]}")
-
-
-def _check_whole(what: str, value: Any, least: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UserError(f"{what} must be a whole number, got {value!r}")
-    if least is not None and value < least:
-        raise UserError(f"{what} must be at least {least}, got {value}")
-
-
-def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
-    for what, values in (("mean", model.mean), ("std", model.std)):
-        if values is not None and len(values) > 1 and len(values) != shape[0]:
-            channels = f"{len(values)} channels, but samples of {source} have shape {shape}"
-            raise UserError(f"the {what} of model {model.name} has {channels}")
-
-
-def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
-    kind = modality(model, first)
-    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
-    lines = [f"{name}: {why}" for name, why in lost.items() if why]
-    if lines:
-        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
-    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
-    lines = [f"{name}: {why}" for name, why in blind.items() if why]
-    if lines:
-        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
-
-
-def first_sample(source: Data) -> Batch:
-    """The first sample that can be read, as a batch of one."""
-    for position in range(len(source.ids)):
-        loaded = source.load([position]).batch
-        if len(loaded):
-            return loaded
-    raise UserError(f"no sample of {source.name} could be read")
 
 
 def execute(
@@ -312,51 +213,3 @@ def precisely(plan: Plan) -> AbstractContextManager[None]:
     They would make the device show in the table.
     """
     return arithmetic("tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32")
-
-
-def describe(plan: Plan) -> dict[str, Any]:
-    """The plan as plain data, for its manifest."""
-    evaluations = {}
-    for name, item in plan.evaluations.items():
-        conditions = [list(c) for c in item.conditions()]
-        left_out = plan.left_out(name)
-        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
-    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed)
-
-
-def models_of(model: Any, device: str | None) -> dict[str, Model]:
-    """Models by name, from what `evaluate` takes."""
-    given = model if isinstance(model, Mapping) else {None: model}
-    found: dict[str, Model] = {}
-    for name, item in given.items():
-        wrapped = item if isinstance(item, Model) else load_model(item)
-        if device is not None:
-            wrapped.to(check_device(device))
-        found[str(name or wrapped.name)] = wrapped
-    return found
-
-
-def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
-    """Data by name, from what `evaluate` takes; of each the first `limit` samples."""
-    given = data if isinstance(data, Mapping) else {None: data}
-    found: dict[str, Data] = {}
-    for name, item in given.items():
-        source = as_data(item)
-        found[str(name or source.name)] = source if limit is None else source.limit(limit)
-    return found
-
-
-def as_data(item: Any) -> Data:
-    """Data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself."""
-    return item if isinstance(item, Data) else open_data(item)
-
-
-def check_device(device: str) -> str:
-    """A device that exists here, or an error that names those that do."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise UserError(f"unknown device {device!r}; use cpu, cuda or cuda:0") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {device!r} was asked for, but torch sees no GPU here; use cpu")
-    return device

@@ -25,9 +25,9 @@ COMPONENTS = ("ssim", "spearman", "jaccard")
 
 @dataclass(frozen=True)
 class Profile:
-    """What the three measures need to know of B maps of n values each."""
+    """What the three measures need to know of B maps of n values each; without windows there is no SSIM."""
 
-    windows: Windows
+    windows: Windows | None
     rank: Tensor  # (B, n) centred on the valid places, zero elsewhere
     norm: Tensor  # (B,) Σ rank² in float64
     top: Top
@@ -38,13 +38,22 @@ class Profile:
 
     def __getitem__(self, index: slice | Tensor) -> Profile:
         """The profiles at some positions."""
-        return Profile(self.windows[index], self.rank[index], self.norm[index], self.top[index], self.defined[index])
+        windows = None if self.windows is None else self.windows[index]
+        return Profile(windows, self.rank[index], self.norm[index], self.top[index], self.defined[index])
 
 
 def profile(
-    maps: Tensor, k: int | float = 100, ties: Ties = "average", valid: Tensor | None = None, window: int = WINDOW
+    maps: Tensor,
+    k: int | float = 100,
+    ties: Ties = "average",
+    valid: Tensor | None = None,
+    window: int = WINDOW,
+    dims: int | None = None,
 ) -> Profile:
     """The profile of maps (B, …); `valid` is a boolean mask that broadcasts to them.
+
+    `dims` is over how many of the last dimensions SSIM's windows reach: 2 for images, 1 for series (B, C, T), and 0
+    leaves SSIM out, for rows of a table, whose columns have no neighbours. Unless told: 1 for (B, T) maps, else 2.
 
     >>> p = profile(torch.rand(2, 3, 16, 16), k=10)
     >>> {name: value.tolist() for name, value in compare(p, p).items()}
@@ -53,17 +62,19 @@ def profile(
     known = _known(maps, valid)
     order = ranking(known.flat)
     rank = centred_ranks(*order, known.counts, ties)
-    return Profile(known.windows(window), rank, _dot(rank, rank), _top(known, *order, k, ties), known.defined)
+    windows = None if dims == 0 else known.windows(window, dims=dims)
+    return Profile(windows, rank, _dot(rank, rank), _top(known, *order, k, ties), known.defined)
 
 
 def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
     """SSIM, (Spearman + 1) / 2 and Jaccard of two sets of profiles with the same mask, each (B,) in float64.
 
-    One of the two may have a single entry, which is then compared with every entry of the other.
+    One of the two may have a single entry, which is then compared with every entry of the other. Profiles without
+    windows have no SSIM.
     """
     either = a.defined & b.defined
-    scores = {
-        "ssim": mean_ssim(a.windows, b.windows, window),
+    scores = {} if a.windows is None or b.windows is None else {"ssim": mean_ssim(a.windows, b.windows, window)}
+    scores |= {
         "spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2,
         "jaccard": overlap(a.top, b.top),
     }
@@ -78,8 +89,10 @@ def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dic
     [1.0, 1.0]
     """
     either = references.defined[:, None] & maps.defined
-    scores = {
-        "ssim": ssim_of_all(references.windows, maps.windows, window),
+    scores = {}
+    if references.windows is not None and maps.windows is not None:
+        scores["ssim"] = ssim_of_all(references.windows, maps.windows, window)
+    scores |= {
         "spearman": (_dots(references.rank, maps.rank) / (references.norm[:, None] * maps.norm).sqrt() + 1) / 2,
         "jaccard": overlaps(references.top, maps.top),
     }
@@ -87,23 +100,35 @@ def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dic
 
 
 def composite(scores: Mapping[str, Tensor], weights: tuple[float, float, float] = (1.0, 1.0, 1.0)) -> Tensor:
-    """FASS: the weighted mean of the three components, unweighted unless told otherwise.
+    """FASS: the weighted mean of the components there are, unweighted unless told otherwise.
+
+    `weights` are those of SSIM, Spearman and Jaccard; without SSIM the other two share the whole.
 
     >>> one = torch.ones(1)
     >>> composite({"ssim": one, "spearman": one * 0.5, "jaccard": one * 0.0}).tolist()
     [0.5]
+    >>> composite({"spearman": one, "jaccard": one * 0.0}, (1.0, 3.0, 1.0)).tolist()
+    [0.75]
     """
-    total = sum(weights)
-    parts = [scores[name] * (weight / total) for name, weight in zip(COMPONENTS, weights, strict=True)]
-    exact = torch.stack([scores[name] for name in COMPONENTS]).eq(1).all(0)  # rounding must not spoil a perfect score
-    return torch.where(exact, torch.ones_like(parts[0]), parts[0] + parts[1] + parts[2])
+    shares = {name: weight for name, weight in zip(COMPONENTS, weights, strict=True) if name in scores}
+    total = sum(shares.values())
+    first, *others = [scores[name] * (weight / total) for name, weight in shares.items()]
+    exact = torch.stack([scores[name] for name in shares]).eq(1).all(0)  # rounding must not spoil a perfect score
+    return torch.where(exact, torch.ones_like(first), sum(others, first))
 
 
-def ssim(a: Tensor, b: Tensor, window: int = WINDOW, padding: Literal["zero", "valid"] = "zero") -> Tensor:
+def ssim(
+    a: Tensor,
+    b: Tensor,
+    window: int = WINDOW,
+    padding: Literal["zero", "valid"] = "zero",
+    dims: Literal[1, 2] | None = None,
+) -> Tensor:
     """Mean structural similarity of maps that are each scaled to [0, 1], as in the FASS paper.
 
     (2μ₁μ₂ + c₁)(2σ₁₂ + c₂) / ((μ₁² + μ₂² + c₁)(σ₁² + σ₂² + c₂)) over uniform windows with c₁ = 0.01², c₂ = 0.03².
-    Windows are square over the last two dimensions of (B, C, H, W) or (B, H, W) maps, linear over the last of (B, T).
+    Windows are square over the last two dimensions of (B, C, H, W) or (B, H, W) maps, linear over the last of (B, T),
+    and with `dims=1` of (B, C, T).
     `padding="zero"` pads by half a window (the paper); "valid" averages over whole windows only (scikit-image).
 
     >>> a = torch.rand(2, 3, 32, 32)
@@ -111,7 +136,7 @@ def ssim(a: Tensor, b: Tensor, window: int = WINDOW, padding: Literal["zero", "v
     [1.0, 1.0]
     """
     p, q = _known_pair(a, b)
-    x, y = p.windows(window, padding), q.windows(window, padding)
+    x, y = p.windows(window, padding, dims), q.windows(window, padding, dims)
     return mean_ssim(x, y, window).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
 
 
@@ -193,9 +218,9 @@ class _Known:
     def defined(self) -> Tensor:
         return torch.isfinite(self.low) & torch.isfinite(self.high) & (self.low < self.high)
 
-    def windows(self, window: int, padding: str = "zero") -> Windows:
+    def windows(self, window: int, padding: str = "zero", dims: int | None = None) -> Windows:
         """Statistics of their windows."""
-        return windows_of(self.maps, self.low, self.high, self.valid, window, padding)
+        return windows_of(self.maps, self.low, self.high, self.valid, window, padding, dims)
 
     @property
     def flat(self) -> Tensor:

@@ -60,20 +60,25 @@ class StorePath:
 
     @property
     def name(self) -> str:
+        """The last part of the address."""
         return str(self).rsplit("/", 1)[-1]
 
     @property
     def parent(self) -> StorePath:
+        """The place above, within the address."""
         return StorePath(self.base, self.inner.rpartition("/")[0])
 
     def resolve(self) -> StorePath:
+        """Itself: an address is absolute."""
         return self
 
     def is_file(self) -> bool:
+        """Whether there is an object."""
         files, path = self._there()
         return bool(files.isfile(path))
 
     def exists(self) -> bool:
+        """Whether there is an object, or something lies below."""
         files, path = self._there()
         return bool(files.exists(path))
 
@@ -83,14 +88,17 @@ class StorePath:
         return bool(files.isdir(path))
 
     def iterdir(self) -> Iterator[StorePath]:
+        """What lies directly below."""
         files, path = self._there()
         return iter([self / _last(name) for name in files.ls(path, detail=False) if _last(name) != _last(path)])
 
     def read_bytes(self) -> bytes:
+        """The content of the object."""
         files, path = self._there()
         return bytes(files.cat_file(path))
 
     def read_text(self, encoding: str = "utf-8") -> str:
+        """The content of the object as text."""
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, content: bytes) -> None:
@@ -112,6 +120,7 @@ class StorePath:
         return True
 
     def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object."""
         files, path = self._there()
         if not missing_ok or files.exists(path):
             files.rm_file(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,15 +10,14 @@ from typing import Any, Literal
 import yaml
 
 from holdfast import building
-from holdfast.aliases import check_unfolded
 from holdfast.concepts import concepts
 from holdfast.data import open_data
 from holdfast.errors import UserError, nearest
 from holdfast.examples import open_examples
 from holdfast.parameters import BadParameter, only_known
-from holdfast.plan import Plan
+from holdfast.plan import Plan, make_plan
 from holdfast.precision import AUTO, Precision, check_precision
-from holdfast.run import check_device, make_plan
+from holdfast.yaml_nodes import check_keys_once, check_unfolded, line_of
 from holdfast.zoo import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
 
 KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
@@ -94,7 +93,7 @@ def read_study(
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         check_unfolded(root, str(file))
-        _check_keys_once(root, str(file))
+        check_keys_once(root, str(file))
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -105,7 +104,7 @@ def read_study(
     try:
         return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
     except BadParameter as error:
-        raise UserError(f"{file}, line {_line(root, error.place)}: {error}") from error
+        raise UserError(f"{file}, line {line_of(root, error.place)}: {error}") from error
 
 
 def parse(
@@ -218,7 +217,7 @@ def _known_device(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        return check_device(str(value))
+        return building.check_device(str(value))
     except UserError as error:
         raise BadParameter(str(error), ("device",)) from error
 
@@ -239,21 +238,6 @@ def _truth(content: Mapping[str, Any], key: str) -> bool:
     if not isinstance(value, bool):
         raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
     return value
-
-
-def _check_keys_once(node: Any, file: str) -> None:
-    """YAML takes the last of two equal keys in silence, and half of a study would be lost."""
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
-                    raise UserError(f"{file}, line {key.start_mark.line + 1}: {key.value!r} is given twice")
-                seen.add(key.value)
-            _check_keys_once(value, file)
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _check_keys_once(item, file)
 
 
 def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
@@ -305,21 +289,3 @@ def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return work()
     except BadParameter as error:
         raise error.inside(section) from error
-
-
-def _line(node: Any, place: Iterable[str | int]) -> int:
-    """The line of the deepest node on the way to `place`."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for step in place:
-        if isinstance(node, yaml.MappingNode):
-            match = [(k, v) for k, v in node.value if k.value == str(step)]
-            if not match:
-                break
-            key, node = match[0]
-            line = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return int(line)

@@ -33,6 +33,7 @@ class References:
         self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
 
     def explain(self, name: str, explainer: Explainer) -> Tensor:
+        """The maps (R, …) of one explainer, computed once."""
         if name not in self.maps:
             self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
         return self.maps[name]
@@ -89,18 +90,22 @@ class Shard:
 
     @property
     def model(self) -> Model:
+        """The model under test."""
         return self.bench.model
 
     @property
     def references(self) -> Batch:
+        """Samples that are the same for every shard."""
         return self.shared.batch
 
     def predict(self, batch: Batch) -> Tensor:
+        """Class scores (B, classes); those of the shard as it is exist already."""
         if batch is self.batch and self.logits is not None:
             return self.logits
         return self.bench.predict(batch)
 
     def clean(self, explainer: str) -> Tensor:
+        """Maps (B, …) of the shard as it is, computed once."""
         if explainer not in self._clean:
             self._clean[explainer] = self._explain_unless_known(explainer)
         return self._clean[explainer]
@@ -115,6 +120,7 @@ class Shard:
         return torch.stack([place[s] if s in place else known[where[s]] for s in self.batch.ids])
 
     def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+        """Maps (B, …) of samples for the classes `target` (B,), with the run's seed unless another is given."""
         chosen = self.seed if seed is None else seed
         # Noise floors explain the samples as they are with other draws, on every axis with the same.
         is_redraw = batch is self.batch and target is self.target and chosen != self.seed
@@ -126,7 +132,9 @@ class Shard:
         return maps
 
     def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+        """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
 
     def reference(self, explainer: str) -> Tensor:
+        """The maps (R, …) of the references."""
         return self.shared.explain(explainer, self.all_explainers[explainer])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -32,12 +32,6 @@ VALUES = 2**22
 """How many values of imputed images exist at a time."""
 
 Predict = Callable[[Batch], Tensor]
-
-
-class Imputer(Protocol):
-    """What takes the place of removed pixels: x (B, C, H, W) and keep (B, H, W) boolean give (B, C, H, W)."""
-
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str], seed: int) -> Tensor: ...
 
 
 def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:

@@ -39,11 +39,20 @@ class Windows:
 
 
 def windows_of(
-    maps: Tensor, low: Tensor, high: Tensor, valid: Tensor | None, window: int, padding: str = "zero"
+    maps: Tensor,
+    low: Tensor,
+    high: Tensor,
+    valid: Tensor | None,
+    window: int,
+    padding: str = "zero",
+    dims: int | None = None,
 ) -> Windows:
-    """The windows of finite maps (B, …) whose least and greatest valid values are `low` and `high` (B,)."""
+    """The windows of finite maps (B, …) whose least and greatest valid values are `low` and `high` (B,).
+
+    Windows reach over the last two dimensions, or the last where `dims` is 1; unless told, so do those of (B, T) maps.
+    """
     shape = (-1, *[1] * (maps.ndim - 1))
-    margin, linear = window // 2, maps.ndim == 2
+    margin, linear = window // 2, dims == 1 or maps.ndim == 2
     area = window if linear else window**2
     least, span = low.view(shape), (high - low).view(shape)
     unit = (maps - least).div_(span.clamp_min(torch.finfo(maps.dtype).tiny))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from holdfast.adapters.foreign import Foreign, call_arguments, library, unwrapped
+from holdfast.adapters.foreign import Arguments, Foreign, Object, class_named, library, unwrapped
 from holdfast.adapters.isolation import check_network, foreign_maps
 from holdfast.errors import UserError, unknown
 from holdfast.models import Model
@@ -35,7 +35,6 @@ DRAWING = frozenset(
 """Methods of Captum and pytorch-grad-cam that draw random numbers."""
 ATTRIBUTORS = {"gradient": "Gradient", "smoothgrad": "SmoothGrad", "integrated_gradients": "IntegratedGradients"}
 
-Arguments = Annotated[Any, BeforeValidator(call_arguments)]
 Attributor = Literal["gradient", "smoothgrad", "integrated_gradients"]
 
 
@@ -43,9 +42,6 @@ def _callable(value: Foreign) -> Foreign:
     if not callable(value.value):
         raise ValueError(f"a function explain_func(model, inputs, targets) is needed, got {value.value!r}")
     return value
-
-
-Object = Annotated[Any, BeforeValidator(Foreign.of)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -94,7 +90,7 @@ class Captum:
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             return self._bind(network).attribute(inputs.requires_grad_(), target=classes, **arguments)
 
-        return _explained(self._label, compute, self.stochastic, model, batch, target, seed)
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
     @property
     def _label(self) -> str:
@@ -102,7 +98,7 @@ class Captum:
 
     def _found(self) -> Any:
         given = self.attribution.value
-        return _by_name("captum.attr", "captum", given) if isinstance(given, str) else given
+        return class_named("captum.attr", "captum", given) if isinstance(given, str) else given
 
     def _bind(self, network: nn.Module) -> Any:
         found = self._found()
@@ -153,7 +149,9 @@ class Quantus:
             arrays = inputs.cpu().numpy(), classes.cpu().numpy()
             return self.explain_func.value(model=network, inputs=arrays[0], targets=arrays[1], **arguments)
 
-        return _explained(f"quantus({self.explain_func})", compute, self.draws, model, batch, target, seed)
+        return foreign_maps(
+            f"quantus({self.explain_func})", compute, model, batch, target, seed, draws=self.draws, alone=False
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -202,7 +200,7 @@ class PytorchGradCam:
             targets = [chosen(c) for c in classes.tolist()]
             return cam(input_tensor=inputs.requires_grad_(), targets=targets, **arguments)
 
-        return _explained(self._label, compute, self.stochastic, model, batch, target, seed)
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
     @property
     def _label(self) -> str:
@@ -214,7 +212,7 @@ class PytorchGradCam:
 
     def _found(self) -> Any:
         given = self.method.value
-        return _by_name("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
+        return class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -259,7 +257,7 @@ class Zennit:
             with attributor(network, self._made(), **arguments) as attribute:
                 return attribute(inputs, at_target)[1]
 
-        return _explained(self._label, compute, self.stochastic, model, batch, target, seed)
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
     @property
     def _label(self) -> str:
@@ -280,18 +278,6 @@ class Zennit:
         return made
 
 
-def _explained(
-    name: str,
-    compute: Callable[[nn.Module, Tensor, Tensor], Any],
-    draws: bool,
-    model: Model,
-    batch: Batch,
-    target: Tensor,
-    seed: int,
-) -> Tensor:
-    return foreign_maps(name, compute, model, batch, target, seed, draws=draws, alone=False)
-
-
 def _draws(said: bool | None, method: Foreign, is_method: bool) -> bool:
     """Whether a method draws random numbers: what the user says, else by its name, else yes for functions."""
     if said is not None:
@@ -299,14 +285,6 @@ def _draws(said: bool | None, method: Foreign, is_method: bool) -> bool:
     if isinstance(method.value, str | type) or is_method:
         return method.name in DRAWING
     return True
-
-
-def _by_name(module: str, install: str, name: str) -> Any:
-    found = library(module, install)
-    choices = [key for key, value in vars(found).items() if isinstance(value, type) and not key.startswith("_")]
-    if name not in choices:
-        raise unknown(f"class of {module}", name, choices)
-    return getattr(found, name)
 
 
 def _rebound(method: Any, network: nn.Module, name: str) -> Any:

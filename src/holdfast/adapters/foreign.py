@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator
 from torch import Tensor, nn
 
-from holdfast.errors import UserError
+from holdfast.errors import UserError, unknown
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -70,6 +71,12 @@ def call_arguments(given: Any) -> dict[str, Any] | None:
     return {str(key): value if isinstance(value, PLAIN) else Foreign.of(value) for key, value in given.items()}
 
 
+Object = Annotated[Any, BeforeValidator(Foreign.of)]
+"""The type of a field that holds a class, function or object of another library."""
+Arguments = Annotated[Any, BeforeValidator(call_arguments)]
+"""The type of a field that holds the arguments of a foreign call."""
+
+
 def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     """The arguments as they were given.
 
@@ -93,6 +100,20 @@ def library(module: str, install: str) -> Any:
         if error.name != top:
             raise  # the library is there, but something that it needs is not
         raise UserError(f"{top} is not installed: pip install {install}") from error
+
+
+def class_named(module: str, install: str, name: str) -> Any:
+    """A class of a library's module by its name, or an error with the nearest names.
+
+    >>> class_named("captum.attr", "captum", "Salience")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: unknown class of captum.attr 'Salience'; did you mean 'Saliency'? ...
+    """
+    found = library(module, install)
+    choices = [key for key, value in vars(found).items() if isinstance(value, type) and not key.startswith("_")]
+    if name not in choices:
+        raise unknown(f"class of {module}", name, choices)
+    return getattr(found, name)
 
 
 def short_name(value: Any) -> str:

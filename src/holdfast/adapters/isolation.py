@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.memory import out_of_memory
-from holdfast.models import Model, _tensor_of
+from holdfast.models import Model
 from holdfast.precision import weight_type
 from holdfast.types import Batch
+from holdfast.wrapping import scores_in
 
 FOREIGN_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, ImportError)
 FOREIGN_ERRORS += (LookupError, NameError, OSError, RuntimeError, TypeError, ValueError)
@@ -92,7 +93,7 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
         return given, named
 
     def read(_: nn.Module, __: Any, output: Any) -> Tensor:
-        scores = _tensor_of(output)
+        scores = scores_in(output)
         model.passes += len(scores)
         model.gradient_passes += len(scores) if scores.requires_grad else 0
         scores = scores[:, None] if scores.ndim == 1 else scores

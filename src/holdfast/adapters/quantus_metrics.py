@@ -7,16 +7,15 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from holdfast.adapters.attributions import Arguments, Quantus
-from holdfast.adapters.foreign import Foreign, unwrapped
+from holdfast.adapters.attributions import Quantus
+from holdfast.adapters.foreign import Arguments, Object, unwrapped
 from holdfast.adapters.isolation import check_network, foreign_errors, library_seed, own_network, seeded
 from holdfast.adapters.maps import Precomputed
 from holdfast.errors import UserError, unknown
@@ -50,7 +49,7 @@ class QuantusMetric:
 
     name: ClassVar[str] = "quantus"
 
-    metric: Annotated[Any, BeforeValidator(Foreign.of)]
+    metric: Object
     arguments: Arguments = None
     reduce: Literal["mean"] | None = None
     reexplains: bool | None = None

@@ -11,8 +11,7 @@ from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from holdfast.adapters.attributions import Arguments
-from holdfast.adapters.foreign import Foreign, library, unwrapped
+from holdfast.adapters.foreign import Arguments, Foreign, library, unwrapped
 from holdfast.adapters.isolation import check_network, foreign_maps
 from holdfast.errors import UserError
 from holdfast.models import Model

@@ -93,7 +93,7 @@ def presets() -> dict[str, str]:
     from holdfast import perturbations
     from holdfast.types import name_of, parameters
 
-    chosen = perturbations.PRESETS.items()
+    chosen = perturbations.KNOWN_PRESETS.items()
     return {plain([{"name": name_of(p), **parameters(p)} for p in preset]): name for name, preset in chosen}
 
 

@@ -13,17 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast import images
-from holdfast.data.dataset import (
-    Data,
-    How,
-    Reader,
-    Sample,
-    attempt,
-    not_pictures,
-    numbered,
-    whole_label,
-    whole_labels,
-)
+from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered
+from holdfast.data.labels import whole_label, whole_labels
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
@@ -41,6 +32,7 @@ def open_arrays(
     class_names: Sequence[str] | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Data:
+    """Samples (N, …) that are in memory already: pictures, token ids beside an `attention_mask`, or numbers."""
     x = as_tensor(x)
     if how.shape is not None:
         x = reshaped(x, how.shape)
@@ -92,6 +84,7 @@ def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
 
 
 def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of the same numbers, writable and in the byte order of this machine; without a copy where it can be."""
     if isinstance(x, Tensor):
         return x
     if x.dtype.kind not in "biuf":
@@ -100,12 +93,14 @@ def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Samples (N, …) with each of them in another shape, (N, *shape)."""
     if x.ndim < 1 or math.prod(x.shape[1:]) != math.prod(shape):
         raise UserError(f"shape={list(shape)} does not fit samples of shape {tuple(x.shape[1:])}")
     return x.reshape(len(x), *shape)
 
 
 def checked_array(x: Tensor, name: str, how: How) -> Tensor:
+    """Samples that are no pictures, as float32; refuses whole numbers, NaN, and rows that look like flat pictures."""
     if how.arrays is not None:
         raise UserError(f"size={how.arrays} is for pictures, but {name!r} has samples of shape {tuple(x.shape[1:])}")
     picture = FLATTENED.get(x.shape[1]) if x.ndim == 2 and how.shape is None else None
@@ -138,6 +133,7 @@ def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> It
 
 
 def open_dataset(dataset: Any, how: How) -> Data:
+    """A map-style Dataset, whose items are read when they are asked for; its `ids` are taken over where it has them."""
     name, n = type(dataset).__name__, len(dataset)
     ids = getattr(dataset, "ids", None)
     if ids is not None and len(ids) != n:

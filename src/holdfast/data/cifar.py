@@ -17,14 +17,14 @@ import torch
 
 from holdfast import images
 from holdfast.data.choices import Choice, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, as_text, numbered, unpacked, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, as_text, numbered, unpacked
+from holdfast.data.labels import whole_labels
 from holdfast.errors import UserError, unknown
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 _SIDE = 32
 _BYTES = 3 * _SIDE * _SIDE
 _LARGEST = 2**30
-_COARSE = 20
 _TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 

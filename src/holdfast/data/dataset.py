@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import threading
 import warnings
 import zlib
@@ -15,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -202,6 +200,7 @@ def decoding() -> Iterator[None]:
 
 
 def attempt(reader: Reader) -> Sample | Exception:
+    """A sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
     try:
         return reader()
     except UserError:
@@ -220,92 +219,17 @@ class How(NamedTuple):
 
 
 def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None) -> How:
+    """How to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide."""
     return How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
 
 
 def numbered(n: int) -> tuple[str, ...]:
+    """Ids for samples that have none, in an order that sorting keeps.
+
+    >>> numbered(2)
+    ('0000', '0001')
+    """
     return tuple(str(i).zfill(max(_ID_DIGITS, len(str(n - 1)))) for i in range(n))
-
-
-def whole_label(value: Any, what: str) -> int:
-    """A label as an int; None, a missing one, is −1."""
-    if value is None:
-        return -1
-    single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
-    number = value.item() if single else value
-    if isinstance(number, list | tuple | Tensor | np.ndarray):
-        raise UserError(
-            f"{what} must be one whole number, got several: {str(value)[:60]}; of several labels choose the one "
-            "that is the target"
-        )
-    if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
-        raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
-    return int(number)
-
-
-def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | None:
-    return (
-        None if values is None else tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
-    )
-
-
-def open_items(
-    name: str,
-    items: Sequence[Any],
-    make: Callable[[Any], Sample],
-    *,
-    prepared: str,
-    shape: tuple[int, ...],
-    ids: Sequence[str] | None = None,
-    labels: Iterable[Any] | None = None,
-    class_names: Sequence[str] | None = None,
-) -> Data:
-    """Tuples of tensors that are made into samples when asked for; an item that is an exception is its error.
-
-    `prepared` says what `make` does, for the fingerprint.
-    """
-    return Data(
-        name=name,
-        ids=numbered(len(items)) if ids is None else tuple(ids),
-        readers=partial(_makers, items, make),
-        content=partial(_parts, items, prepared),
-        kind="array",
-        shape=shape,
-        class_names=None if class_names is None else tuple(class_names),
-        labels=whole_labels(labels, name),
-    )
-
-
-def _makers(items: Sequence[Any], make: Callable[[Any], Sample], positions: Sequence[int]) -> list[Reader]:
-    return [partial(_made, items[i], make) for i in positions]
-
-
-def _made(item: Any, make: Callable[[Any], Sample]) -> Sample:
-    if isinstance(item, Exception):
-        raise item
-    return make(item)
-
-
-def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
-    yield prepared.encode()
-    for item in items[:n]:
-        for part in (str(item),) if isinstance(item, Exception) else item:
-            if isinstance(part, Tensor):
-                yield f"{part.dtype}|{tuple(part.shape)}".encode()
-                yield part.contiguous().numpy().tobytes()
-            else:
-                yield repr(part).encode()
-
-
-def ranked(labels: Sequence[Any], among: Iterable[Any] | None = None) -> tuple[list[int], tuple[str, ...]]:
-    """Labels of any kind as 0 … K − 1 in their sorted order, and what each number stands for.
-
-    >>> ranked([-1, 1, 1])
-    ([0, 1, 1], ('-1', '1'))
-    """
-    distinct = sorted(set(labels if among is None else among))
-    number = {value: i for i, value in enumerate(distinct)}
-    return [number[value] for value in labels], tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)
 
 
 def unpacked(path: Path) -> bytes:

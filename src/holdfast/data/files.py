@@ -17,8 +17,9 @@ from torch import Tensor
 from holdfast import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, numbered, ranked, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, numbered
 from holdfast.data.imagenet import imagenet_classes
+from holdfast.data.labels import ranked, whole_labels
 from holdfast.errors import UserError, nearest, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, Sample, as_text, open_items, ranked, unpacked
+from holdfast.data.dataset import Data, Sample, as_text, unpacked
+from holdfast.data.items import open_items
+from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
@@ -14,7 +14,11 @@ from torch import Tensor
 
 from holdfast import perturbations as perturbing
 from holdfast.errors import UserError
-from holdfast.extremes import extremes, note, pair_scores
+from holdfast.evaluations.pairs import Candidate, Pairs, column, extreme_exhibits
+from holdfast.extremes import pair_scores
+from holdfast.modalities import modality
+from holdfast.models import Model
+from holdfast.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
 from holdfast.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
 from holdfast.ties import Ties
 from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
@@ -22,27 +26,9 @@ from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibi
 MEASURES = (*COMPONENTS, "fass")
 NOT_FINITE = "the prediction is not finite"
 IDENTITY = "identity"
+USUAL: Any = "usual"
+"""What a field holds until it is known which kind of data it is for."""
 Items = TypeVar("Items", Tensor, Profile)
-
-
-@plain_dataclass(frozen=True)
-class Pairs:
-    """The shard's samples after one perturbation, and which of them kept their prediction."""
-
-    perturbation: Any
-    batch: Batch
-    status: Tensor
-    reason: tuple[str, ...]
-
-
-@plain_dataclass(frozen=True)
-class Candidate:
-    """A retained pair that may be shown: its score, its row in the shard, its map (1, H, W), and its perturbation."""
-
-    score: float
-    row: int
-    map: Tensor
-    number: int
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -51,8 +37,12 @@ class Stability:
 
     For every pair: SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each the same against
     maps of other samples (`_chance`), and for geometric perturbations the map of the moved input against the moved map
-    on the pixels that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
+    on the places that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
     compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
+
+    For images (C, H, W), series (C, T) and tables (F,). SSIM has windows along time for series; a table has none, and
+    FASS is then the weighted mean of the other two. `perturbations` and `k` left open suit the kind of data: the
+    presets fass-paper, series-mild or table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
 
     >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
     [('rotation', 5.0), ('rotation', 10.0)]
@@ -60,8 +50,8 @@ class Stability:
 
     name: ClassVar[str] = "stability"
 
-    perturbations: Annotated[Any, Field(validate_default=True)] = "fass-paper"
-    k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = 100
+    perturbations: Any = USUAL
+    k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = USUAL
     ties: Ties = "average"
     weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
         1.0,
@@ -74,8 +64,8 @@ class Stability:
 
     @field_validator("perturbations")
     @classmethod
-    def _resolve(cls, value: Any) -> tuple[Any, ...]:
-        return perturbing.resolve(value)
+    def _resolve(cls, value: Any) -> Any:
+        return value if isinstance(value, str) and value in perturbing.OPEN else perturbing.resolve(value)
 
     @field_validator("weights")
     @classmethod
@@ -84,28 +74,58 @@ class Stability:
             raise ValueError("at least one weight must be positive")
         return value
 
+    def __post_init__(self) -> None:
+        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
+        left_open = {name: word for name in ("perturbations", "k") if isinstance(word := getattr(self, name), str)}
+        object.__setattr__(self, "left_open", left_open)
+        for name, value in self._chosen("image").items():
+            object.__setattr__(self, name, value)
+
+    def _chosen(self, kind: perturbing.Kind) -> dict[str, Any]:
+        """What was left open, for a kind of data."""
+        left_open: dict[str, str] = getattr(self, "left_open", {})
+        found: dict[str, Any] = {"k": USUAL_K[kind]} if "k" in left_open else {}
+        if "perturbations" in left_open:
+            preset = perturbing.OPEN[left_open["perturbations"]][kind]
+            found["perturbations"] = perturbing.KNOWN_PRESETS[preset]
+        return found
+
+    def suited(self, model: Model, batch: Batch) -> Stability:
+        """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
+        checked_kind(modality(model, batch))
+        return self._for(kind_of_samples(batch.x.shape[1:]))
+
+    def _for(self, kind: perturbing.Kind) -> Stability:
+        chosen = {} if kind == "image" else self._chosen(kind)
+        return replace(self, **chosen) if chosen else self
+
     def conditions(self) -> list[tuple[str, float]]:
         """(condition, level) of each perturbation."""
         return [(perturbing.condition(p), perturbing.level(p)) for p in self.perturbations]
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
-        if len(shape) != 3:
-            raise UserError(f"stability perturbs images (C, H, W); this data has samples of shape {tuple(shape)}")
+        kind = kind_of_samples(shape)
+        self._for(kind)._check(kind, shape)
+
+    def _check(self, kind: perturbing.Kind, shape: Sequence[int]) -> None:
         for perturbation in self.perturbations:
             perturbing.check(perturbation, shape)
         size = math.prod(shape)
         if self.k >= size:
             raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
+        if kind == "table" and not sum(self.weights[1:]):
+            raise UserError(f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """One column of scores per explainer, condition and measure, explainer by explainer."""
-        pairs = [self._attempt(subject, perturbation) for perturbation in self.perturbations]
+        axis = self.suited(subject.model, subject.batch)
+        pairs = [axis._attempt(subject, perturbation) for perturbation in axis.perturbations]
         for explainer in subject.explainers:
-            yield from self._judge(subject, explainer, pairs)
+            yield from axis._judge(subject, explainer, pairs)
 
     def _attempt(self, subject: Subject, perturbation: Any) -> Pairs:
-        changed = perturbation(subject.batch, subject.seed)
+        changed = perturbing.bound(perturbation, subject.references)(subject.batch, subject.seed)
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             given = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
@@ -133,7 +153,8 @@ class Stability:
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
-        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
+        pictured = subject.batch.x.ndim == 4  # the gallery is one of images
+        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase and pictured]
         for i in shown:
             yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
         originals = self._profile(clean)
@@ -160,18 +181,18 @@ class Stability:
                 columns |= self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
             where = (perturbing.condition(pair.perturbation), perturbing.level(pair.perturbation))
             for measure, value in columns.items():
-                yield _scores(explainer, measure, where, value, rows, status, reason)
+                yield column(explainer, measure, where, value, rows, status, reason)
             for i in shown:
                 picture = maps[i] if status[i] == OK else None
                 yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
-            if len(rows) and subject.keeps_extremes and where[0] != IDENTITY:
+            if len(rows) and pictured and subject.keeps_extremes and where[0] != IDENTITY:
                 flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
                 found = pair_scores(columns)
                 candidates += [Candidate(*c, number) for c in zip(found.tolist(), rows.tolist(), flat, strict=True)]
-        yield from _extreme_exhibits(subject, explainer, pairs, clean, candidates)
+        yield from extreme_exhibits(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
-        return profile(maps, self.k, self.ties, valid)
+        return profile(maps, self.k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
 
     def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """The components with FASS, on the CPU."""
@@ -181,7 +202,7 @@ class Stability:
         self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
     ) -> dict[str, Tensor]:
         if not len(rows):
-            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in MEASURES}
+            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}
         perturbed = self._profile(_at(maps, rows))
         raw = self._score(compare(_at(originals, rows), perturbed))
         chance = _mean_over_others(subject, rows, self._score(compare_all(references, perturbed)))
@@ -191,20 +212,20 @@ class Stability:
         self, subject: Subject, explainer: str, perturbation: Any, clean: Tensor, maps: Tensor, rows: Tensor
     ) -> dict[str, Tensor]:
         if not len(rows):
-            return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in MEASURES}
+            return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in _measures(maps)}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
         moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
         perturbed = self._profile(_at(maps, rows), valid)
         aligned = self._score(compare(self._profile(moved, valid), perturbed))
         references = subject.reference(explainer)
         if not len(references):
-            others = {measure: torch.empty(0, len(ids)) for measure in MEASURES}
+            others = {measure: torch.empty(0, len(ids)) for measure in aligned}
         elif getattr(perturbation, "stochastic", True):
             each = []
             for reference in references:
                 other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)
                 each.append(self._score(compare(self._profile(other, valid), perturbed)))
-            others = {measure: torch.stack([scores[measure] for scores in each]) for measure in MEASURES}
+            others = {measure: torch.stack([scores[measure] for scores in each]) for measure in aligned}
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
@@ -221,27 +242,13 @@ class Stability:
         status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = (status == OK).nonzero().flatten()
         columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}
-        for measure in MEASURES:
+        for measure in _measures(again):
             value = columns.get(measure, torch.empty(0))
-            yield _scores(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
+            yield column(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
 
 
-def _extreme_exhibits(
-    subject: Subject, explainer: str, pairs: Sequence[Pairs], clean: Tensor, candidates: Sequence[Candidate]
-) -> Iterator[Exhibit]:
-    """The worst, the median and the best retained pair of the shard, each with its clean half."""
-    ids = subject.batch.ids
-    candidates = [c for c in candidates if math.isfinite(c.score)]
-    chosen = extremes([c.score for c in candidates], [(ids[c.row], c.number) for c in candidates])
-    given = {row for row, sample in enumerate(ids) if sample in subject.showcase}
-    for role, place in chosen.items():
-        c = candidates[place]
-        if c.row not in given:
-            given.add(c.row)
-            yield Exhibit(explainer, "clean", 0.0, ids[c.row], subject.batch.x[c.row], clean[c.row])
-        perturbation, image = pairs[c.number].perturbation, pairs[c.number].batch.x[c.row]
-        where = (perturbing.condition(perturbation), perturbing.level(perturbation))
-        yield Exhibit(explainer, *where, ids[c.row], image, c.map, note(role, len(candidates)))
+def _measures(maps: Tensor) -> tuple[str, ...]:
+    return measures(kind_of_samples(maps.shape[1:]))
 
 
 def _at(items: Items, rows: Tensor) -> Items:
@@ -256,7 +263,7 @@ def _mean_over_others(subject: Subject, rows: Tensor, others: Mapping[str, Tenso
     """The mean score (B,) of (R, B) over the references that are other samples; NaN when there is none."""
     ids = [subject.batch.ids[i] for i in rows.tolist()]
     same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
-    return {measure: others[measure].masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for measure in MEASURES}
+    return {m: scores.masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for m, scores in others.items()}
 
 
 def reasons(maps: Tensor, what: str) -> list[str]:
@@ -268,25 +275,3 @@ def reasons(maps: Tensor, what: str) -> list[str]:
     constant = [low == high for low, high in ends]
     why = zip(finite, constant, strict=True)
     return ["" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}" for ok, flat in why]
-
-
-def _scores(
-    explainer: str,
-    measure: str,
-    where: tuple[str, float],
-    value: Tensor,
-    rows: Tensor,
-    status: Tensor,
-    reason: Sequence[str],
-) -> Scores:
-    """A full column: the values of the scored rows, NaN with a status and a reason elsewhere."""
-    column = torch.full((len(status),), torch.nan, dtype=torch.float64)
-    column[rows] = value.double()
-    lost = rows[~torch.isfinite(column[rows])]
-    if not len(lost):
-        return Scores(explainer, measure, *where, column, status, tuple(reason))
-    status, why = status.clone(), list(reason)
-    status[lost] = UNDEFINED
-    for i in lost.tolist():
-        why[i] = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
-    return Scores(explainer, measure, *where, column, status, tuple(why))

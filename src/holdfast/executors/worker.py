@@ -17,9 +17,9 @@ from holdfast import table
 from holdfast.allocation import keep_freed_memory
 from holdfast.engine import Runner, Tick
 from holdfast.errors import UserError
-from holdfast.plan import Job, Plan
+from holdfast.plan import Job, Plan, describe
 from holdfast.precision import Precision
-from holdfast.run import describe, precisely
+from holdfast.run import precisely
 from holdfast.storage import Place
 
 MOST_LOSSES = 3

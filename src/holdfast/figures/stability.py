@@ -11,7 +11,7 @@ from holdfast import statistics
 from holdfast.cubes import Cube
 from holdfast.figures.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.figures.material import Material, Piece, Skipped, Table, about, only, subjects
-from holdfast.perturbations import PERTURBATIONS, title
+from holdfast.perturbations import KNOWN, title
 from holdfast.report.charts import unchanged
 from holdfast.report.verdict import Findings, records
 
@@ -62,10 +62,10 @@ def _column(cube: Cube, measure: str, form: statistics.Form) -> dict[str, Cell]:
 
 
 def families(cube: Cube) -> dict[str, list[tuple[str, float]]]:
-    """The conditions by their family: geometric, photometric, compression, occlusion or other."""
+    """The conditions by their family: geometric, photometric, compression, noise and so on."""
     found: dict[str, list[tuple[str, float]]] = {}
     for condition in cube.conditions:
-        kind = PERTURBATIONS.get(condition[0].split("(", maxsplit=1)[0])
+        kind = KNOWN.get(condition[0].split("(", maxsplit=1)[0])
         family = str(getattr(kind, "family", "other"))
         if family != "control":
             found.setdefault(family, []).append(condition)

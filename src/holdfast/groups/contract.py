@@ -31,13 +31,16 @@ class Group(Protocol):
     name: ClassVar[str]
 
     @property
-    def exact(self) -> bool: ...
+    def exact(self) -> bool:
+        """Whether the action moves values as they are; False where it interpolates."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """How many axes an element has: 0 for a number, 1 for a tuple of numbers."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """What the group does, in words."""
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` when the group cannot act on samples of this shape (without the batch)."""

@@ -1,7 +1,8 @@
-"""Perturbations of images in pixel space: each has a family, a magnitude with a unit and, when geometric, a `move`.
+"""Perturbations: each has a family, a magnitude with a unit and, when geometric, a `move`.
 
-A perturbation maps `batch.x`, (B, C, H, W) in [0, 1] and not yet normalised, to another tensor of that shape. Random
-ones draw as a function of (seed, sample id) alone; the magnitude scales the draw, so a sweep shares its draws.
+A perturbation maps `batch.x` to another tensor of that shape: images (B, C, H, W) in [0, 1] and not yet normalised,
+series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a function of (seed, sample id)
+alone; the magnitude scales the draw, so a sweep shares its draws.
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ import numpy as np
 
 from holdfast.errors import unknown
 from holdfast.parameters import BadParameter, make
-from holdfast.perturbations.contract import Geometric, Perturbation, check, condition, describe, is_geometric, level
+from holdfast.perturbations.contract import (
+    INSTEAD,
+    KINDS,
+    Geometric,
+    Kind,
+    Perturbation,
+    bound,
+    check,
+    condition,
+    describe,
+    is_geometric,
+    kind_of,
+    level,
+)
 from holdfast.perturbations.geometric import Elastic, Rotation, Translation
 from holdfast.perturbations.photometric import (
     Brightness,
@@ -25,26 +39,43 @@ from holdfast.perturbations.photometric import (
     Jpeg,
     OccludingPatch,
 )
+from holdfast.perturbations.series import Jitter, Scaling, TimeShift
+from holdfast.perturbations.tables import ColumnNoise, ColumnSwap
 
 __all__ = [
+    "FOR_SERIES",
+    "FOR_TABLES",
+    "INSTEAD",
+    "KINDS",
+    "KNOWN",
+    "KNOWN_PRESETS",
+    "OPEN",
     "PERTURBATIONS",
     "PRESETS",
     "Brightness",
+    "ColumnNoise",
+    "ColumnSwap",
     "Contrast",
     "Elastic",
     "GaussianBlur",
     "GaussianNoise",
     "Geometric",
     "Identity",
+    "Jitter",
     "Jpeg",
+    "Kind",
     "OccludingPatch",
     "Perturbation",
     "Rotation",
+    "Scaling",
+    "TimeShift",
     "Translation",
+    "bound",
     "check",
     "condition",
     "describe",
     "is_geometric",
+    "kind_of",
     "level",
     "resolve",
     "title",
@@ -62,7 +93,11 @@ PERTURBATIONS: dict[str, Any] = {
     "occluding_patch": OccludingPatch,
     "elastic": Elastic,
 }
-"""Every perturbation by its name in a study file."""
+"""Every perturbation of images by its name in a study file."""
+FOR_SERIES: dict[str, Any] = {"jitter": Jitter, "scaling": Scaling, "time_shift": TimeShift}
+FOR_TABLES: dict[str, Any] = {"column_noise": ColumnNoise, "column_swap": ColumnSwap}
+KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES}
+"""Every perturbation of any data."""
 
 PRESETS: dict[str, tuple[Perturbation, ...]] = {
     "fass-paper": (
@@ -82,6 +117,17 @@ PRESETS: dict[str, tuple[Perturbation, ...]] = {
     "beyond-paper": (Contrast(), GaussianBlur(), OccludingPatch(), Elastic()),
 }
 """The magnitudes printed in the FASS paper, those its released code ran, and the perturbations the paper lacks."""
+KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
+    **PRESETS,
+    "series-mild": (Jitter(sigma=0.1), Scaling(factor=1.1), TimeShift(steps=2)),
+    "table-mild": (ColumnNoise(sigma=0.05), ColumnNoise(sigma=0.1)),
+}
+"""The presets of any data."""
+OPEN: dict[str, dict[Kind, str]] = {
+    "usual": {"image": "fass-paper", "series": "series-mild", "table": "table-mild"},
+    "mild": {"image": "fass-mild", "series": "series-mild", "table": "table-mild"},
+}
+"""What an evaluation may leave open until it knows the data: the preset for each kind."""
 
 
 def title(condition: str, level: float) -> str:
@@ -89,10 +135,10 @@ def title(condition: str, level: float) -> str:
 
     >>> title("rotation", 15.0), title("brightness", 1.5), title("jpeg", 40.0)
     ('rotation 15°', 'brightness ×1.5', 'jpeg quality 40')
-    >>> title("my_own", 0.0)
-    'my own'
+    >>> title("time_shift", 2.0), title("my_own", 0.0)
+    ('time shift 2 steps', 'my own')
     """
-    unit = getattr(PERTURBATIONS.get(condition.split("(", maxsplit=1)[0]), "unit", None)
+    unit = getattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "unit", None)
     name, size = condition.replace("_", " "), f"{level:g}"
     if unit == "" or (unit is None and level == 0):
         return name
@@ -151,19 +197,19 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
 
 
 def _named(name: str) -> Iterable[Perturbation]:
-    if name in PRESETS:
-        return PRESETS[name]
-    if name in PERTURBATIONS:
-        return (PERTURBATIONS[name](),)
-    raise BadParameter(str(unknown("perturbation or preset", name, [*PERTURBATIONS, *PRESETS])))
+    if name in KNOWN_PRESETS:
+        return KNOWN_PRESETS[name]
+    if name in KNOWN:
+        return (KNOWN[name](),)
+    raise BadParameter(str(unknown("perturbation or preset", name, [*KNOWN, *KNOWN_PRESETS])))
 
 
 def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
     """One perturbation, or one for each value of the parameter that is a list."""
-    if name in PRESETS:
+    if name in KNOWN_PRESETS:
         raise BadParameter(f"the preset {name!r} takes no parameters, got {values!r}")
-    if name not in PERTURBATIONS:
-        raise BadParameter(str(unknown("perturbation", name, PERTURBATIONS)))
+    if name not in KNOWN:
+        raise BadParameter(str(unknown("perturbation", name, KNOWN)))
     if not isinstance(values, Mapping):
         raise BadParameter(f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}")
     swept = [
@@ -174,15 +220,15 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
             f"{name}: only one parameter may be a list, got lists for {' and '.join(swept)}", (swept[1],)
         )
     if not swept:
-        yield make(PERTURBATIONS[name], name, values)
+        yield make(KNOWN[name], name, values)
         return
     steps = list(values[swept[0]])
     if not steps:
         raise BadParameter(f"{name}: the list for {swept[0]} is empty", (swept[0],))
     for step in steps:
-        yield make(PERTURBATIONS[name], name, {**values, swept[0]: step})
+        yield make(KNOWN[name], name, {**values, swept[0]: step})
 
 
 def _example(name: str) -> str:
-    defaults = {f.name: f.default for f in fields(PERTURBATIONS[name])}
+    defaults = {f.name: f.default for f in fields(KNOWN[name])}
     return "such as {" + ", ".join(f"{key}: {value}" for key, value in list(defaults.items())[:1]) + "}"

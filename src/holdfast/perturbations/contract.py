@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeGuard
+from typing import Annotated, Any, Literal, Protocol, TypeGuard
 
 from pydantic import Field
 from torch import Tensor
@@ -11,7 +11,17 @@ from torch import Tensor
 from holdfast.errors import UserError
 from holdfast.types import Batch, label_of, name_of
 
-Family = Literal["geometric", "photometric", "compression", "occlusion", "control"]
+Family = Literal["geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "control"]
+Kind = Literal["image", "series", "table"]
+KINDS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
+"""What samples with so many dimensions are."""
+_SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
+INSTEAD: dict[Kind, str] = {
+    "image": "for images there are rotation, brightness, jpeg and others (preset fass-paper)",
+    "series": "for series there are jitter, scaling and time_shift (preset series-mild)",
+    "table": "for tables there are column_noise and column_swap (preset table-mild)",
+}
+"""What to use where a perturbation has no meaning."""
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
@@ -22,7 +32,8 @@ class Perturbation(Protocol):
 
     They also have `name`, `family`, `unit`, `text` (how `describe` writes them), `magnitude_field` (which field is
     the severity) and `stochastic` (whether the seed matters), and may have `check(shape)`, which raises `UserError` for
-    a sample shape that cannot be perturbed; all of these are optional for one's own.
+    a sample shape that cannot be perturbed; `kind` says what it is made for where that is not images. One that needs
+    other samples has `bound(references)`, which gives what is called. All of these are optional for one's own.
     """
 
     def __call__(self, batch: Batch, seed: int) -> Tensor: ...
@@ -79,18 +90,48 @@ def describe(perturbation: Perturbation) -> str:
     return text.format(**vars(perturbation))
 
 
-def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
-    """Raise `UserError` when samples of this shape, (C, H, W) without the batch, cannot be perturbed so.
+def kind_of(perturbation: Perturbation) -> Kind | None:
+    """What a perturbation is made for: images, series or tables; None where any data will do.
 
-    >>> from holdfast.perturbations import Translation
+    >>> from holdfast.perturbations import Identity, Jitter, Rotation
+    >>> kind_of(Rotation()), kind_of(Jitter()), kind_of(Identity())
+    ('image', 'series', None)
+    """
+    if getattr(perturbation, "family", "control") == "control":
+        return None
+    kind: Kind = getattr(perturbation, "kind", "image")
+    return kind
+
+
+def bound(perturbation: Perturbation, references: Batch) -> Perturbation:
+    """What is called: the perturbation itself, or one that needs other samples with these.
+
+    >>> import torch
+    >>> from holdfast.perturbations import ColumnNoise
+    >>> bound(ColumnNoise(), Batch(("a", "b"), torch.tensor([[1.0, 7.0], [5.0, 7.0]]))).scale
+    (2.0, 0.0)
+    """
+    bind: Any = getattr(perturbation, "bound", None)
+    ready: Perturbation = bind(references) if callable(bind) else perturbation
+    return ready
+
+
+def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
+    """Raise `UserError` when samples of this shape, without the batch, cannot be perturbed so.
+
+    >>> from holdfast.perturbations import Jitter, Translation
     >>> check(Translation(pixels=20), (3, 16, 16))
     Traceback (most recent call last):
     holdfast.errors.UserError: a horizontal translation by 20 pixels leaves nothing of images of width 16; ...
+    >>> check(Jitter(), (12,))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
-    needs_images = getattr(perturbation, "family", "control") != "control"
-    if needs_images and (len(shape) != 3 or min(shape) < 1):
+    kind, found = kind_of(perturbation), KINDS.get(len(shape))
+    if kind is not None and (found != kind or min(shape) < 1):
         text = ", ".join(str(n) for n in ("B", *shape))
-        raise UserError(f"{name_of(perturbation)} needs images (B, C, H, W), got shape ({text})")
+        hint = "" if found in (None, kind) else f"; {INSTEAD[found]}"
+        raise UserError(f"{name_of(perturbation)} needs {_SHAPES[kind]}, got shape ({text}){hint}")
     own = getattr(perturbation, "check", None)
     if callable(own):
         own(shape)
@@ -104,6 +145,14 @@ def images_of(perturbation: Perturbation, batch: Batch) -> Tensor:
             f"{name_of(perturbation)} needs floating-point pixels in [0, 1], got {batch.x.dtype}; divide by 255 first"
         )
     return batch.x.float()
+
+
+def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
+    """The batch's series or rows in their own units, after the checks that need a shape."""
+    check(perturbation, batch.x.shape[1:])
+    if not batch.x.is_floating_point():
+        raise UserError(f"{name_of(perturbation)} needs floating-point numbers, got {batch.x.dtype}")
+    return batch.x
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:

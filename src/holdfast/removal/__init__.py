@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from holdfast.removal.contextual import CONTEXTUAL, Hidden, ReferenceMean
+from holdfast.removal.functional import blur, dataset_mean, image_mean, noise, noisy_linear, value, zero
 from holdfast.removal.imputers import (
     IMPUTERS,
     Blur,
@@ -20,13 +21,6 @@ from holdfast.removal.imputers import (
     UniformNoise,
     Value,
     Zero,
-    blur,
-    dataset_mean,
-    image_mean,
-    noise,
-    noisy_linear,
-    value,
-    zero,
 )
 
 __all__ = [

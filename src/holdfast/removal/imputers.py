@@ -1,4 +1,4 @@
-"""What takes the place of removed pixels: parameter objects, and a function for each.
+"""What takes the place of removed pixels: parameter objects; `holdfast.removal.functional` has a function for each.
 
 An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
 stays, a series x (B, C, T) with `keep` (B, T), or rows of a table x (B, F) with `keep` (B, F). It works on the data's
@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
 from holdfast.errors import UserError
-from holdfast.parameters import make
 from holdfast.rand import keys, normal, uniform
 from holdfast.removal.linear import interpolated
 from holdfast.types import STRICT
@@ -211,58 +210,6 @@ IMPUTERS: dict[str, Any] = {
     "noisy_linear": NoisyLinear,
 }
 """Every imputer by its name in a study file."""
-
-
-def zero(x: Tensor, keep: Tensor) -> Tensor:
-    """Removed pixels become 0; x (B, C, H, W), keep (B, H, W) boolean. See `Zero`."""
-    return Zero()(x, keep)
-
-
-def value(x: Tensor, keep: Tensor, value: float = 0.5) -> Tensor:
-    """Removed pixels become `value`. See `Value`."""
-    filled: Tensor = make(Value, "value", {"value": value})(x, keep)
-    return filled
-
-
-def dataset_mean(x: Tensor, keep: Tensor, mean: Sequence[float]) -> Tensor:
-    """Removed pixels become `mean`, a number per channel. See `DatasetMean`."""
-    filled: Tensor = make(DatasetMean, "dataset_mean", {"mean": tuple(mean)})(x, keep)
-    return filled
-
-
-def image_mean(x: Tensor, keep: Tensor) -> Tensor:
-    """Removed pixels become the mean of the whole image in each channel. See `ImageMean`."""
-    return ImageMean()(x, keep)
-
-
-def blur(x: Tensor, keep: Tensor, sigma: float = 5.0) -> Tensor:
-    """Removed pixels become those of the blurred image. See `Blur`."""
-    filled: Tensor = make(Blur, "blur", {"sigma": sigma})(x, keep)
-    return filled
-
-
-def noise(x: Tensor, keep: Tensor, seed: int = 0, ids: Sequence[str] | None = None) -> Tensor:
-    """Removed pixels become uniform noise. See `UniformNoise`."""
-    return UniformNoise()(x, keep, ids, seed)
-
-
-def noisy_linear(
-    x: Tensor,
-    keep: Tensor,
-    sigma: float = 0.1,
-    seed: int = 0,
-    ids: Sequence[str] | None = None,
-    tolerance: float = 5e-5,
-) -> Tensor:
-    """Noisy linear imputation of x (B, C, H, W) where `keep` (B, H, W) is False. See `NoisyLinear`.
-
-    >>> x, keep = torch.rand(2, 3, 9, 9), torch.rand(2, 9, 9) > 0.5
-    >>> filled = noisy_linear(x, keep, seed=3, ids=("cat", "dog"))
-    >>> bool((filled == x).all(1)[keep].all())
-    True
-    """
-    filled: Tensor = make(NoisyLinear, "noisy_linear", {"sigma": sigma, "tolerance": tolerance})(x, keep, ids, seed)
-    return filled
 
 
 def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:

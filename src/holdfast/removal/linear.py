@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from torch import Tensor
 
-from holdfast.removal.multigrid import COARSEST, fill, hierarchy
+from holdfast.removal.hierarchy import COARSEST, hierarchy
+from holdfast.removal.multigrid import fill
 from holdfast.removal.relaxation import colours, relaxed
 
 _NEIGHBOURS = ((0, 1, 2.0), (1, -1, 1.0), (1, 0, 2.0), (1, 1, 1.0))

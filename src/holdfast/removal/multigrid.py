@@ -10,91 +10,26 @@ interpolation P, that is by the taps [1, 3, 3, 1] each way, times m / τ with m 
 stay constant; residuals go down by exactly Pᵀ, so that the preconditioner is symmetric. The coarse matrix has W between
 unknown cells and a diagonal that makes its row sums q, which say how firmly kept pixels hold a cell; q goes down by Pᵀ
 as residuals do, so that a lone kept pixel is felt at every level. The coarsest level is solved exactly.
-
-All buffers are made once, and with them the lists of calls that are a V-cycle. On a CPU the finest level is worked on
-one channel after the other, each of them in full before the next, because that much fits its cache.
+`holdfast.removal.hierarchy` holds the levels and the cycle; here is the iteration around it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.removal.grids import (
-    Mask,
-    Plane,
-    Room,
-    Step,
-    cell_maxima,
-    gathered,
-    line_filter,
-    mask,
-    neighbour_sums,
-    neighbours,
-    plane,
-    room,
-    run,
-    spread,
-)
-
-COARSEST = 256
-"""Cells up to which a level is solved by a dense factorisation."""
+from holdfast.removal.grids import Mask, cell_maxima, run
+from holdfast.removal.hierarchy import FIRST, Hierarchy, Lane
 
 ITERATIONS = 200
 """Far more than any mask needs; only a tolerance below what the arithmetic can reach gets there."""
 
 SOFTER = 0.8
 """Factor to q from level to level: a wall of kept pixels holds a cell less firmly than its row sum says. Measured."""
-
-_ONE = slice(0, 1)
-
-
-@dataclass(frozen=True)
-class Level:
-    """The buffers of one level: of all channels or, at the finest level, of some."""
-
-    mask: Mask
-    residual: Plane
-    z: Plane
-    room: Room
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Some channels of the finest level, the search direction and the field there, and prepared calls.
-
-    `begin` gives the residual of the field, `down` ends with that of the next level, `up` begins with its solution.
-    """
-
-    channels: slice
-    level: Level
-    direction: Plane
-    field: Plane
-    begin: tuple[Step, ...]
-    down: tuple[Step, ...]
-    up: tuple[Step, ...]
-    direction_sums: tuple[Step, ...]
-
-
-@dataclass(frozen=True)
-class Hierarchy:
-    """What `fill` works in: D and 1/D of the finest level, W and the inverse of A of the last, and prepared calls."""
-
-    diagonal: Plane
-    diagonal_inverse: Plane
-    levels: tuple[Level, ...]
-    field: Plane
-    stencil: Tensor
-    inverse: Tensor
-    lanes: tuple[Lane, ...]
-    coarse: tuple[Step, ...]
-    mask_sums: tuple[tuple[Step, ...], ...]
-    contacts: tuple[tuple[Step, ...], ...]
 
 
 @dataclass
@@ -107,42 +42,13 @@ class Progress:
     iterations: Tensor
 
 
-def hierarchy(n: int, channels: int, height: int, width: int, like: Tensor) -> Hierarchy:
-    """Buffers for n images of this size, on the device and in the precision of `like`.
-
-    >>> [tuple(level.z.pixels.shape) for level in hierarchy(1, 3, 33, 20, torch.zeros(())).levels]
-    [(1, 3, 33, 20), (1, 3, 17, 10)]
-    """
-    diagonal, diagonal_inverse = (plane(1, 1, height, width, like) for _ in range(2))
-    diagonal.pixels.copy_(neighbour_sums(height, width, like))
-    diagonal_inverse.pixels.copy_(1 / diagonal.pixels)
-    field, direction = (plane(n, channels, height, width, like) for _ in range(2))
-    at_once = channels if like.device.type != "cpu" else 1
-    levels = [_level(n, channels, height, width, at_once, like)]
-    while height * width > COARSEST:
-        height, width = (height + 1) // 2, (width + 1) // 2
-        levels.append(_level(n, channels, height, width, channels, like))
-    inverse = like.new_zeros(n, height * width, height * width)
-    return Hierarchy(
-        diagonal,
-        diagonal_inverse,
-        tuple(levels),
-        field,
-        torch.kron(line_filter(height, like), line_filter(width, like)),
-        inverse,
-        tuple(_lane(levels, field, direction, slice(i, i + at_once)) for i in range(0, channels, at_once)),
-        tuple(_cycle(levels[1:] or levels, inverse)),
-        tuple(tuple(_mask_sums(level)) for level in levels),
-        tuple(tuple(gathered(a.mask.contact, a.room.sums.channels(_ONE), b.mask.contact)) for a, b in pairwise(levels)),
-    )
-
-
 def fill(work: Hierarchy, x: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
     """The images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in; with the iterations (n,).
 
     A channel stops when ‖(b − Au) / D‖ ≤ tolerance · ‖b / D‖ and does not move after, whatever the others still need.
     What x holds at removed pixels is not read. Every image must keep a pixel.
 
+    >>> from holdfast.removal.hierarchy import hierarchy
     >>> x, keep = torch.rand(1, 1, 20, 20), torch.ones(1, 20, 20, dtype=torch.bool)
     >>> keep[0, 5, 5] = False
     >>> around = x[0, 0, 4:7, 4:7] * torch.tensor([[1, 2, 1], [2, 0, 2], [1, 2, 1]])
@@ -216,83 +122,6 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.mul(a, b).sum(-1, keepdim=True, dtype=torch.float64)
 
 
-def _level(n: int, channels: int, height: int, width: int, at_once: int, like: Tensor) -> Level:
-    residual, z = (plane(n, channels, height, width, like) for _ in range(2))
-    return Level(mask(n, height, width, like), residual, z, room(n, at_once, height, width, like))
-
-
-def _lane(levels: list[Level], field: Plane, direction: Plane, some: slice) -> Lane:
-    here = _part(levels[0], some)
-    p, u = direction.channels(some), field.channels(some)
-    coarse = _part(levels[1], some) if len(levels) > 1 else None
-    return Lane(
-        some,
-        here,
-        p,
-        u,
-        (*neighbours(u, here.room.spare, here.residual), _smooth(here)),
-        tuple(_descent(here, coarse) if coarse else ()),
-        tuple(_ascent(here, coarse) if coarse else ()),
-        tuple(neighbours(p, here.room.spare, here.room.sums)),
-    )
-
-
-def _part(level: Level, some: slice) -> Level:
-    """Some channels of a level; at the finest, all use the same room."""
-    return Level(level.mask, level.residual.channels(some), level.z.channels(some), level.room)
-
-
-def _mask_sums(level: Level) -> list[Step]:
-    """Steps for the first channel of the sums ← Wm."""
-    room = level.room.channels(_ONE)
-    return neighbours(level.mask.unknown, room.spare, room.sums)
-
-
-def _cycle(levels: list[Level], inverse: Tensor) -> list[Step]:
-    """z ← V-cycle of the residual, at the first of the levels."""
-    level, *coarser = levels
-    if not coarser:
-        residual, z = level.residual.pixels, level.z.pixels
-        dense, solved = (torch.empty_like(z.flatten(2)) for _ in range(2))
-        return [
-            partial(dense.view(z.shape).copy_, residual),
-            partial(torch.bmm, dense, inverse, out=solved),
-            partial(z.copy_, solved.view(z.shape)),
-        ]
-    return [
-        _smooth(level),
-        *_descent(level, coarser[0]),
-        *_cycle(coarser, inverse),
-        *_ascent(level, coarser[0]),
-    ]
-
-
-def _smooth(level: Level) -> Step:
-    """The first sweep, from zero: z = D⁻¹r. It leaves the residual Wz."""
-    return partial(torch.mul, level.residual.core, level.mask.inverse.core, out=level.z.core)
-
-
-def _descent(level: Level, coarse: Level) -> list[Step]:
-    """The residual PᵀWz of the next level."""
-    spare, sums = level.room.spare, level.room.sums
-    return [
-        *neighbours(level.z, spare, sums),
-        partial(torch.mul, sums.core, level.mask.share.core, out=spare.core),
-        *gathered(spare, sums, coarse.residual),
-    ]
-
-
-def _ascent(level: Level, coarse: Level) -> list[Step]:
-    """The correction, z + P coarse z, and the last sweep, which gives D⁻¹(r + W(z + P coarse z))."""
-    z, spare, sums = level.z.core, level.room.spare, level.room.sums
-    return [
-        *spread(coarse.z, sums, spare),
-        partial(torch.addcmul, z, spare.core, level.mask.share.core, out=spare.core),
-        *neighbours(spare, spare, sums),
-        partial(torch.addcmul, z, sums.core, level.mask.inverse.core, out=z),
-    ]
-
-
 def _set_mask(work: Hierarchy, kept: Tensor) -> Tensor:
     """Load the kept pixels (n, 1, H, W), 1 or 0, and what follows from them; returns q/D in the layout of `core`."""
     fine, last = work.levels[0], work.levels[-1].mask
@@ -300,7 +129,7 @@ def _set_mask(work: Hierarchy, kept: Tensor) -> Tensor:
     torch.sub(1, kept, out=fine.mask.unknown.pixels)
     torch.mul(unknown, work.diagonal_inverse.core, out=fine.mask.inverse.core)
     run(work.mask_sums[0])
-    edges = (work.diagonal.core - fine.room.sums.core[:, _ONE]).mul_(unknown)
+    edges = (work.diagonal.core - fine.room.sums.core[:, FIRST]).mul_(unknown)
     _share(fine.mask, edges)
     for (finer, level), contacts, sums in zip(pairwise(work.levels), work.contacts, work.mask_sums[1:], strict=True):
         level.mask.unknown.pixels.copy_(cell_maxima(finer.mask.unknown))
@@ -309,7 +138,7 @@ def _set_mask(work: Hierarchy, kept: Tensor) -> Tensor:
         contact.mul_(unknown).mul_(SOFTER)
         run(sums)
         # D = Wm + q where unknown; anything but zero elsewhere.
-        diagonal = level.room.sums.core[:, _ONE].add_(contact).sub_(unknown).add_(1)
+        diagonal = level.room.sums.core[:, FIRST].add_(contact).sub_(unknown).add_(1)
         torch.div(unknown, diagonal, out=level.mask.inverse.core)
         _share(level.mask, contact)
     loose, inverse = (part.pixels.flatten(1) for part in (last.unknown, last.inverse))

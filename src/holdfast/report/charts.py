@@ -119,6 +119,16 @@ def error_bars(value: pd.Series, low: pd.Series, high: pd.Series, colour: str, *
     return {"type": "data", "array": rounded(up), "arrayminus": rounded(down), "color": colour, **style}
 
 
+def point(colour: str, size: int, control: bool) -> dict[str, Any]:
+    """The marker of a method's mean, hollow for a control.
+
+    >>> point("#000", 9, control=True)["symbol"]
+    'circle-open'
+    """
+    symbol = "circle-open" if control else "circle"
+    return {"color": colour, "size": size, "symbol": symbol, "line": {"width": 2, "color": colour}}
+
+
 def rounded(values: Sequence[float] | pd.Series) -> list[float | None]:
     """Numbers with five digits after the point, None where there is none: small, and valid JSON."""
     return [round(float(v), 5) if v is not None and math.isfinite(v) else None for v in values]

@@ -91,6 +91,7 @@ class Album:
         self._keys: dict[str, str] = {}
 
     def add(self, uri: str) -> str:
+        """The key of a picture, which is stored if it is new."""
         if uri not in self._keys:
             self._keys[uri] = f"p{len(self._keys)}"
             self.pictures[self._keys[uri]] = uri

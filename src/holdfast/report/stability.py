@@ -22,6 +22,8 @@ from holdfast.report.charts import (
     rounded,
     unchanged,
 )
+from holdfast.report.phrases import listing
+from holdfast.report.spoken import spoken
 from holdfast.report.verdict import Findings, number, records, with_interval
 
 MANY = 12  # rows from which on a chart is drawn closer
@@ -90,7 +92,9 @@ def heat_map(found: Findings) -> Chart | None:
         figure = _cell_map(cells, column, explainers, conditions)
         views.append((name, figure))
     caption = "Every explainer under every perturbation (FASS). Raw scores have a chance level that differs by method; "
-    caption += "read the calibrated ones. Aligned scores move the clean map along with the image first."
+    caption += "read the calibrated ones."
+    if not cells["aligned"].isna().all():
+        caption += f" Aligned scores move the clean map along with the {spoken(found.cube).sample} first."
     alt = f"Heat map of {len(explainers)} explainers by {len(conditions)} perturbations; the numbers are in the tables."
     return Chart(
         "heatmap",
@@ -126,9 +130,14 @@ def components_chart(found: Findings) -> Chart | None:
         if len(order) <= MANY:
             figure.update_xaxes(showgrid=False)
         views.append((name, figure))
-    caption = "The three components of FASS, averaged over perturbations: structure (SSIM), order (Spearman) and the "
-    caption += "most important pixels (Jaccard). A method that fails in one only shows where its maps break."
-    alt = "SSIM, Spearman and Jaccard side by side for every explainer; the numbers are in the tables."
+    looks = {"ssim": "structure (SSIM)", "spearman": "order (Spearman)"}
+    looks["jaccard"] = f"the most important {spoken(found.cube).places} (Jaccard)"
+    count = {2: "two", 3: "three"}.get(len(found.components), str(len(found.components)))
+    caption = f"The {count} components of FASS, averaged over perturbations: "
+    caption += f"{listing(looks[c] for c in found.components)}. "
+    caption += "A method that fails in one only shows where its maps break."
+    alt = f"{listing(COMPONENT_NAMES[c] for c in found.components)} side by side for every explainer; the numbers are "
+    alt += "in the tables."
     data = pd.concat([frame.assign(component=COMPONENT_NAMES[c]) for c, frame in found.components.items()])
     data = data[["explainer", "component", "control", "score", "low", "high", "raw", "raw_low", "raw_high", "samples"]]
     many = len(order) > MANY

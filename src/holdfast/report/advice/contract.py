@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.perturbations import PERTURBATIONS
+from holdfast.perturbations import KNOWN
 from holdfast.report.phrases import some
 
 Severity = Literal["act", "mind", "note"]
@@ -78,11 +78,11 @@ def milder(condition: str, level: float) -> str:
     >>> milder("rotation", 15.0), milder("jpeg", 40.0), milder("mine", 1.0)
     ('rotation: {degrees: [1.5, 3.75, 7.5, 15]}', 'jpeg: {quality: [94, 85, 70, 40]}', '')
     """
-    kind: Any = PERTURBATIONS.get(condition)
+    kind: Any = KNOWN.get(condition)
     magnitude = getattr(kind, "magnitude_field", "")
     if not magnitude:
         return ""
-    neutral = {"brightness": 1.0, "contrast": 1.0, "jpeg": 100.0}.get(condition, 0.0)
+    neutral = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}.get(condition, 0.0)
     steps = [neutral + (level - neutral) * share for share in (0.1, 0.25, 0.5, 1.0)]
     whole = float(level).is_integer() and isinstance(getattr(kind(), magnitude), int)
     shown = [f"{max(1, round(x)) if whole else round(x, 3):g}" for x in steps]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from holdfast import statistics
-from holdfast.perturbations import PERTURBATIONS, title
+from holdfast.perturbations import KNOWN, title
 from holdfast.report.advice.contract import Advice, each, milder, name_in_study, settings_of
 from holdfast.report.faithfulness.scores import interval
 from holdfast.report.phrases import listing, number, records, some, with_interval
+from holdfast.report.spoken import spoken
 from holdfast.report.verdict import Findings
 from holdfast.resampling import mean_of_finite
 
@@ -38,7 +39,7 @@ def _draws(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
         return
     low, high = interval(floors)
     mean = mean_of_finite(floors)
-    raw = found.ranking.set_index("explainer")
+    raw, sample = found.ranking.set_index("explainer"), spoken(found.cube).sample
     loud: list[tuple[str, float, float, float]] = []
     noisy: list[tuple[str, float, float, float]] = []
     for e, name in enumerate(found.cube.explainers):
@@ -57,12 +58,12 @@ def _draws(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
             "stability",
             "act" if severity == "act" else "mind",
             "The method’s own random draws move its maps",
-            f"Raw FASS of two draws on the same, untouched picture: {said}. Of pairs under perturbation, which share "
+            f"Raw FASS of two draws on the same, untouched {sample}: {said}. Of pairs under perturbation, which share "
             f"their draws: {perturbed}.",
             "Another seed changes the map more than the perturbations do: the score says more about shared draws than "
             "about the method."
             if severity == "act"
-            else "Part of what is seen in one map is chance. Someone who explains the same picture with another seed "
+            else f"Part of what is seen in one map is chance. Someone who explains the same {sample} with another seed "
             "gets another map, however well the scores hold.",
             (f"Draw more: {more}; {MORE} times as many halve the noise. " if more else "Draw more samples. ")
             + "The noise floor should rise towards 1.",
@@ -128,7 +129,7 @@ def _undefined(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
 
 
 def _geometric(condition: str) -> bool:
-    return hasattr(PERTURBATIONS.get(condition.split("(", maxsplit=1)[0]), "move")
+    return hasattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "move")
 
 
 def _not_aligned(found: Findings) -> Iterator[Advice]:
@@ -137,14 +138,14 @@ def _not_aligned(found: Findings) -> Iterator[Advice]:
     if bare.empty:
         return
     names = tuple(dict.fromkeys(e for e in bare["explainer"] if not statistics.is_control(e)))
-    where = listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare)))
+    where, words = listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))), spoken(found.cube)
     yield Advice(
         "stability",
         "act",
-        "Moved pictures were compared with maps that were not moved",
+        f"Moved {words.samples} were compared with maps that were not moved",
         f"There is no aligned score for {where}.",
-        "A map that follows the picture perfectly is then marked down for following it: the score measures the shift "
-        "and not the method.",
+        f"A map that follows the {words.sample} perfectly is then marked down for following it: the score measures the "
+        "shift and not the method.",
         "Set aligned: true in the stability evaluation and run the study into a new directory, or leave these "
         "perturbations out of every comparison.",
         names,
@@ -161,6 +162,7 @@ def _misalignment(found: Findings) -> Iterator[Advice]:
     top = rows.assign(gain=rows["aligned_calibrated"] - rows["calibrated"]).sort_values("gain", ascending=False)
     r = records(top)[0]
     where = some(dict.fromkeys(title(x.condition, x.level) for x in records(rows)), 3)
+    sample = spoken(found.cube).sample
     yield Advice(
         "stability",
         "note",
@@ -168,8 +170,8 @@ def _misalignment(found: Findings) -> Iterator[Advice]:
         f"{r.explainer} under {title(r.condition, r.level)}: "
         f"{with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)} as the maps lie, "
         f"{with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)} "
-        "once the first map is moved with the picture (both calibrated).",
-        "Part of the loss is the motion of the picture and not a failure of the method. Published scores without "
+        f"once the first map is moved with the {sample} (both calibrated).",
+        f"Part of the loss is the motion of the {sample} and not a failure of the method. Published scores without "
         "alignment mix the two.",
         "Nothing to change: ranking and verdict use the aligned scores. Do not set raw scores of geometric "
         "perturbations beside those of others.",

@@ -12,6 +12,7 @@ import pandas as pd
 from holdfast.perturbations import title
 from holdfast.report.advice.contract import Advice, each, evaluations, milder, name_in_study, settings_of
 from holdfast.report.phrases import above, difference, listing, records, some, with_interval
+from holdfast.report.spoken import spoken, spoken_kind
 from holdfast.report.verdict import Findings
 from holdfast.statistics import is_control
 
@@ -55,15 +56,16 @@ def _at_chance(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
     if len(rows):
         names = tuple(rows["explainer"])
         seen = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
+        words = spoken(found.cube)
         yield Advice(
             "stability",
             "act",
             "Hardly more stable than unrelated maps",
             f"Over all perturbations the calibrated score is {seen}; 0 is what maps of different samples score.",
-            "After a change that the model itself ignores, these maps look almost like those of another picture. What "
-            "they show of a picture is hardly there when it is taken again.",
-            "Do not show these maps for single pictures; use a method higher in the ranking. Milder perturbations tell "
-            f"whether anything holds: perturbations: fass-mild. {_smoothing(names, manifest)}".strip(),
+            "After a change that the model itself ignores, these maps look almost like those of another "
+            f"{words.sample}. What they show of a {words.sample} is hardly there when it is taken again.",
+            f"Do not show these maps for single {words.samples}; use a method higher in the ranking. Milder "
+            f"perturbations tell whether anything holds: {words.milder}. {_smoothing(names, manifest)}".strip(),
             names,
         )
 
@@ -130,8 +132,9 @@ def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
 
 
 def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
-    """Which of the three components gives way, where their intervals say so."""
-    if set(found.components) != set(FAILURES) or not found.calibrated:
+    """Which of the components gives way, where their intervals say so; of a table they are Spearman and Jaccard."""
+    needed = {ORDINAL, SALIENT} if spoken_kind(found.cube) == "table" else set(FAILURES)
+    if set(found.components) != needed or not found.calibrated:
         return
     scores = {name: rows.set_index("explainer") for name, rows in found.components.items()}
     failing: dict[str, list[str]] = {}
@@ -140,9 +143,10 @@ def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
             continue
         own = {name: rows.loc[explainer] for name, rows in scores.items()}
         lowest = min(own, key=lambda name: own[name]["score"] if np.isfinite(own[name]["score"]) else math.inf)
-        others = [name for name in own if name != lowest]
-        if own[lowest]["high"] < LOW and all(own[lowest]["high"] < own[name]["low"] for name in others):
+        rest = [name for name in own if name != lowest]
+        if own[lowest]["high"] < LOW and all(own[lowest]["high"] < own[name]["low"] for name in rest):
             failing.setdefault(lowest, []).append(str(explainer))
+    others = "the other two" if len(needed) > 2 else "the other"
     for component, explainers in failing.items():
         names = tuple(explainers)
         said = "; of ".join(e + _three(scores, e) for e in names[:3]) + _more(names[3:])
@@ -151,24 +155,24 @@ def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
             "mind",
             FAILURES[component],
             f"Calibrated components of {said}.",
-            _MEANS[component].format(k=_top(found, manifest)),
-            _remedy(component, names, manifest),
+            _MEANS[component].format(k=_top(found, manifest), others=others),
+            _remedy(found, component, names, manifest),
             names,
         )
 
 
 def _three(scores: dict[str, pd.DataFrame], explainer: str) -> str:
     titles = {SPATIAL: "SSIM", ORDINAL: "Spearman", SALIENT: "Jaccard"}
-    rows = {name: records(scores[name].loc[[explainer]])[0] for name in titles}
+    rows = {name: records(scores[name].loc[[explainer]])[0] for name in titles if name in scores}
     return ": " + ", ".join(f"{titles[n]} {with_interval(r.score, r.low, r.high)}" for n, r in rows.items())
 
 
 _MEANS = {
-    SPATIAL: "SSIM, which looks at the map as a picture, gives way more than the other two: the order of the features "
+    SPATIAL: "SSIM, which looks at the map as a picture, gives way more than {others}: the order of the features "
     "and the top spots survive better than the shape they are drawn in.",
-    ORDINAL: "Spearman, which looks at the order of all features, gives way more than the other two: about the same "
+    ORDINAL: "Spearman, which looks at the order of all features, gives way more than {others}: about the same "
     "places light up, but which of them matters more changes.",
-    SALIENT: "Jaccard, which looks at {k} only, gives way more than the other two: the map as a whole holds better "
+    SALIENT: "Jaccard, which looks at {k} only, gives way more than {others}: the map as a whole holds better "
     "than the spots that the eye goes to first.",
 }
 
@@ -179,19 +183,25 @@ def _top(found: Findings, manifest: Mapping[str, Any]) -> str:
     return f"the {k} largest values" if isinstance(k, int) else f"the largest {100 * float(k):g} % of the values"
 
 
-def _remedy(component: str, names: tuple[str, ...], manifest: Mapping[str, Any]) -> str:
+def _remedy(found: Findings, component: str, names: tuple[str, ...], manifest: Mapping[str, Any]) -> str:
+    kind, places = spoken_kind(found.cube), spoken(found.cube).places
     kinds = [name_in_study(manifest, name) for name in names]
     if component == SALIENT:
+        single = (
+            f"{'This method does' if len(names) == 1 else 'These methods do'} not say which single {places} matter."
+        )
+        if kind != "image":
+            return f"Do not read much into the first few {places}; k: 0.3 compares more of them. {single}"
         return (
             "Read regions and not single spots. If regions are what you show, score them so: k: 0.05 compares the top "
-            f"5 %. {'This method does' if len(names) == 1 else 'These methods do'} not say which single pixels matter."
+            f"5 %. {single}"
         )
     if component == ORDINAL:
         steps = next((n for n in names if "steps" in settings_of(manifest, n)), "")
         more = f"More steps may help: {name_in_study(manifest, steps)}: {{steps: 64}}. " if steps else ""
         return f"{more}Show which places matter and not their order, or one colour above a threshold in place of ranks."
     cut = [n for n, kind in zip(names, kinds, strict=True) if kind in ("lime", "kernel_shap", "occlusion")]
-    if cut:
+    if cut and kind == "image":
         return (
             "Superpixels are cut anew for every picture and come out differently after a change. Fixed patches do not: "
             f"{name_in_study(manifest, cut[0])}: {{features: {{patches: {{size: 16}}}}}}."

@@ -67,12 +67,7 @@ def curve_figure(axis: Axis, imputer: str, readout: str, order: list[str]) -> go
     control = random_curve(own, imputer, readout)
     start = untouched(axis, readout)
     for place, name in axes.items():
-        if len(control):
-            add_curve(figure, RANDOM, control, CONTROL, "", "dash", name)
-        for explainer, (colour, symbol) in curve_styles(order).items():
-            rows = cells[(cells["explainer"] == explainer) & (cells["condition"] == f"{imputer} {place}")]
-            if len(rows):
-                add_curve(figure, explainer, rows, colour, symbol, "dot" if colour == CONTROL else "solid", name)
+        add_curves(figure, cells[cells["condition"] == f"{imputer} {place}"], control, order, name)
         if start is not None:
             figure.add_scatter(
                 x=[0],
@@ -89,14 +84,26 @@ def curve_figure(axis: Axis, imputer: str, readout: str, order: list[str]) -> go
     return figure
 
 
-def add_curve(
+def add_curves(
+    figure: go.Figure, cells: pd.DataFrame, control: pd.DataFrame, explainers: list[str], yaxis: str
+) -> None:
+    """The curve of every explainer in `cells`, over the dashed `control` of the random order where there is one."""
+    if len(control):
+        _add_curve(figure, RANDOM, control, CONTROL, "", "dash", yaxis)
+    for explainer, (colour, symbol) in curve_styles(explainers).items():
+        rows = cells[cells["explainer"] == explainer]
+        if len(rows):
+            _add_curve(figure, explainer, rows, colour, symbol, "dot" if colour == CONTROL else "solid", yaxis)
+
+
+def _add_curve(
     figure: go.Figure,
     name: str,
     rows: pd.DataFrame,
     colour: str,
     symbol: str,
     dash: str,
-    yaxis: str = "y",
+    yaxis: str,
 ) -> None:
     """A mean curve with the band of its intervals; `rows` has level, mean, low and high."""
     rows = rows.sort_values("level")

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.cubes import Cube, arrange
-from holdfast.report.charts import CONTROL, PALETTE, Chart, blank_figure, error_bars, label, rounded
+from holdfast.report.charts import CONTROL, PALETTE, Chart, blank_figure, error_bars, label, point, rounded
 from holdfast.report.faithfulness import scores
 from holdfast.report.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.report.faithfulness.curves import curve_chart
@@ -135,12 +135,7 @@ def metric_figure(cube: Cube, metric: Metric) -> go.Figure:
                 name=kind if len(found) == 1 else label(line.name + (", control" if control else ""), 60),
                 legendgroup=label(line.name, 60),
                 showlegend=legend,
-                marker={
-                    "color": colour,
-                    "size": 10 if len(found) == 1 else 8,
-                    "symbol": "circle-open" if control else "circle",
-                    "line": {"width": 2, "color": colour},
-                },
+                marker=point(colour, 10 if len(found) == 1 else 8, control),
                 hovertext=[
                     f"{html.escape(r.explainer)}, {html.escape(line.name)}: "
                     f"{with_interval(r.mean, r.low, r.high, 3)}, {r.n} samples"

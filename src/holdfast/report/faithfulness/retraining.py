@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from holdfast import statistics
 from holdfast.cubes import Cube, arrange
-from holdfast.report.charts import CONTROL, Chart, blank_figure, curve_styles
-from holdfast.report.faithfulness.curves import add_curve, lay_out
-from holdfast.report.faithfulness.scores import LEAKAGE, RANDOM, RETRAINING, explainer_order, primary_first
+from holdfast.report.charts import Chart, blank_figure
+from holdfast.report.faithfulness.curves import add_curves, lay_out
+from holdfast.report.faithfulness.scores import LEAKAGE, RETRAINING, explainer_order, primary_first
 from holdfast.report.parts import Axis, Panel
 
 PANELS = {"morf": "ROAR: most relevant gone, should be low", "lerf": "KAR: least relevant gone, should be high"}
@@ -68,12 +68,7 @@ def _figure(cells: pd.DataFrame, imputer: str, explainers: list[str]) -> go.Figu
     figure = blank_figure()
     for order, yaxis in zip(shown, ("y", "y2"), strict=False):
         control = cells[cells["condition"] == f"{imputer} random"].drop_duplicates("level")
-        if len(control):
-            add_curve(figure, RANDOM, control, CONTROL, "", "dash", yaxis)
-        for explainer, (colour, symbol) in curve_styles(explainers).items():
-            own = cells[(cells["explainer"] == explainer) & (cells["condition"] == f"{imputer} {order}")]
-            if len(own):
-                add_curve(figure, explainer, own, colour, symbol, "dot" if colour == CONTROL else "solid", yaxis)
+        add_curves(figure, cells[cells["condition"] == f"{imputer} {order}"], control, explainers, yaxis)
     lay_out(figure, [PANELS[order] for order in shown], "accuracy", sorted(set(cells["level"])))
     return figure
 

@@ -33,6 +33,7 @@ class Metric:
 
     @property
     def better(self) -> str:
+        """Which direction is good, in words."""
         return "higher is better" if self.sign > 0 else "lower is better"
 
 

@@ -10,7 +10,17 @@ import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.evaluations.symmetry import SYMMETRISED
-from holdfast.report.charts import CONTROL, PALETTE, Chart, blank_figure, curve_styles, error_bars, label, rounded
+from holdfast.report.charts import (
+    CONTROL,
+    PALETTE,
+    Chart,
+    blank_figure,
+    curve_styles,
+    error_bars,
+    label,
+    point,
+    rounded,
+)
 from holdfast.report.parts import Axis, Panel
 from holdfast.report.symmetry.flowchart import flow_chart
 from holdfast.report.symmetry.panels import failures, layer_table
@@ -144,12 +154,7 @@ def _add_means(figure: go.Figure, part: pd.DataFrame, at: list[float], colour: s
         error_x=error_bars(part["mean"], part["mean_low"], part["mean_high"], colour, thickness=2.5),
         mode="markers",
         name=", ".join(filter(None, ("mean", kind, "control" if control else ""))),
-        marker={
-            "color": colour,
-            "size": 9,
-            "symbol": "circle-open" if control else "circle",
-            "line": {"width": 2, "color": colour},
-        },
+        marker=point(colour, 9, control),
         hovertext=[
             f"{html.escape(r.explainer)}: {score(r.mean, r.mean_low, r.mean_high)}, {r.n} of {r.attempted} samples"
             for r in records(part)

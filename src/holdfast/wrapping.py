@@ -1,0 +1,93 @@
+"""What `Model` does to the network that it wraps: a frozen copy, batches of one size, and the scores in any output."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import UserError
+
+
+def frozen_copy(module: nn.Module) -> nn.Module:
+    """The same structure over the same storage, in eval mode, frozen, without in-place activations.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
+    >>> copied = frozen_copy(net)
+    >>> copied.training, copied[1].inplace, copied[0].weight.data_ptr() == net[0].weight.data_ptr()
+    (False, False, True)
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+        for value in _tensors_in(vars(part)):
+            memo.setdefault(id(value), value.detach())
+    with torch.no_grad():  # a scripted module copies its weights by a differentiable operation
+        clone = copy.deepcopy(module, memo).eval()
+    for part in clone.modules():
+        if isinstance(part, torch.jit.ScriptModule):  # copied by its own rules, with constants that cannot be set
+            for parameter in part.parameters(recurse=False):
+                parameter.requires_grad_(False)
+        elif getattr(part, "inplace", None) is True:
+            part.inplace = False  # type: ignore[assignment]
+    return clone
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Tensors in nested plain containers, such as activations that a module keeps in a list."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple | set):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(item)
+
+
+def embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
+    """What an embedding layer of a wrapped network does: ids become vectors, and vectors stay as they are."""
+    return ids if ids.is_floating_point() else embed(ids)
+
+
+def scores_in(output: Any) -> Tensor:
+    """The class scores inside whatever a network returned: a tensor, something with `logits`, or a tuple or dict.
+
+    >>> scores_in({"loss": None, "logits": torch.ones(1, 2)}).shape, scores_in((torch.ones(3, 4), "more")).shape
+    (torch.Size([1, 2]), torch.Size([3, 4]))
+    """
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    for value in values:
+        if isinstance(value, Tensor):
+            return value
+    raise UserError(
+        f"cannot find the class scores in the model's output of type {type(output).__name__}; "
+        "return a tensor, a tuple or dict that begins with one, or an object with .logits"
+    )
+
+
+def in_one_size(
+    network: Callable[[Tensor, Mapping[str, Tensor]], Tensor], inputs: Tensor, aux: Mapping[str, Tensor], rows: int
+) -> Tensor:
+    """The outputs of a network that is only ever called with exactly `rows` inputs.
+
+    A compiled network is compiled again for every new size, so fewer are filled up with copies of an input, whose
+    outputs are dropped.
+
+    >>> seen = []
+    >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
+    (7, [8])
+    """
+    whole = network(_filled_up(inputs, rows), {name: _filled_up(value, rows) for name, value in aux.items()})
+    return whole[: len(inputs)]
+
+
+def _filled_up(rows: Tensor, size: int) -> Tensor:
+    lacking = size - len(rows)
+    return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
