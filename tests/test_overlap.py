@@ -236,7 +236,7 @@ def test_an_interrupted_run_keeps_its_batch_size_and_a_small_one_measures_nothin
 
     found = run(drawn(), tmp_path / "small")
     assert not (tmp_path / "small" / "batch_sizes").exists()
-    assert found.manifest["sessions"][-1]["batch_sizes"] == {"shapes": engine.BATCH_ON_CPU}
+    assert found.manifest["sessions"][-1]["batch_sizes"] == {"shapes": engine.BATCH_ON_CPU[1]}
     monkeypatch.setattr(engine, "WORTH_MEASURING", 20)
     with pytest.raises(KeyboardInterrupt):
         run(drawn(), tmp_path / "run", e=stop)

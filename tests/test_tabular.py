@@ -12,7 +12,10 @@ import torch
 
 import holdfast
 from holdfast import Batch, UserError
+from holdfast.features import Patches
+from holdfast.run import execute
 from holdfast.study import read_study
+from holdfast.suiting import suited
 from holdfast.tabular import from_sklearn
 from holdfast.zoo import load_model
 from test_loaders_matrix import WORDS, text_folder
@@ -94,7 +97,7 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=table()[0][:6].astype(np.float32))
     base = "model: python:nets.py:make\ndata: {source: rows.npz, shape: [4]}\n"
     plan = read_study(study(tmp_path, f"{base}explainers: {PERTURBING}\n{CERTIFICATE}")).plan(allow_code=True)
-    run = holdfast.run.execute(plan, tmp_path / "run", "test", show_progress=False)
+    run = execute(plan, tmp_path / "run", "test", show_progress=False)
     rates = run.table().query("measure == 'rate' and explainer != 'random'")
     assert len(rates) and (rates.status == "ok").all()
     maps = plan.explainers["kernel_shap(samples=30, features=pixels)"]
@@ -112,6 +115,22 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
             read_study(study(tmp_path, f"{base}explainers: {explainers}\n{evaluation}")).plan(allow_code=True)
 
 
+@pytest.mark.parametrize(
+    ("shape", "aux", "kind"),
+    [((6,), {}, "pixels"), ((2, 60), {}, "windows"), ((5, 3), {"mask": torch.ones(1, 5).bool()}, "elements")],
+    ids=["table", "series", "set"],
+)
+def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
+    open_ones = {"lime": holdfast.Lime(), "kernel_shap": holdfast.KernelShap(), "certificate": holdfast.Certificate()}
+    given = {"explicit": holdfast.Lime(features=Patches(size=8)), "ablation": holdfast.FeatureAblation()}
+    model, first = holdfast.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
+    found = suited({**open_ones, **given}, {"net": model}, first)
+    assert {found[name].features.name for name in open_ones} == {kind}
+    assert {name: found[name] for name in given} == given
+    image = Batch(("a",), torch.zeros(1, 3, 16, 16))
+    assert suited(open_ones, {"net": model}, image) == open_ones
+
+
 def test_a_study_of_series(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom torch import nn\n"
@@ -127,7 +146,7 @@ def test_a_study_of_series(tmp_path: Path) -> None:
     )
     with torch.random.fork_rng():
         plan = read_study(study(tmp_path, text)).plan(allow_code=True)
-    run = holdfast.run.execute(plan, tmp_path / "run", "test", show_progress=False)
+    run = execute(plan, tmp_path / "run", "test", show_progress=False)
     assert {"rate", "equivariance"} <= set(run.table().measure)
     assert (run.table().query("measure == 'rate'").status == "ok").all()
 
@@ -147,6 +166,6 @@ def test_a_study_of_hf_text(tmp_path: Path) -> None:
     plan = read_study(study(tmp_path, text)).plan()
     batch = plan.data["films.jsonl"].load([1]).batch
     assert [WORDS[i] for i in batch.x[0].tolist()] == ["[CLS]", "a", "bad", "film", "[SEP]", "[PAD]"]
-    run = holdfast.run.execute(plan, tmp_path / "run", "test", show_progress=False)
+    run = execute(plan, tmp_path / "run", "test", show_progress=False)
     rates = run.table().query("measure == 'rate'")
     assert set(rates.status) == {"ok"} and len(rates) == 3 * 4

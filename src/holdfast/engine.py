@@ -37,7 +37,9 @@ from holdfast.table import (
 from holdfast.throughput import agreed_rows
 from holdfast.types import REDRAW, Batch, Exhibit, Scores
 
-BATCH_ON_CPU = 8
+BATCH_ON_CPU = (8, 256)
+"""Inputs in one pass on a CPU where that is not measured: of photographs, and at most, of series and rows of tables."""
+VALUES_AT_ONCE = 8 * 3 * 224 * 224
 WORTH_MEASURING = 10_000
 """From how many explained conditions on the fastest batch size is looked for on a CPU; below, it is a usual one."""
 EXTREME_SHARDS = 8
@@ -85,8 +87,18 @@ class Runner:
             return self.plan.batch_size
         network = self.plan.models[model]
         if network.device.type == "cpu" and self.plan.size() < WORTH_MEASURING:
-            return BATCH_ON_CPU
+            return usual_rows(batch.x[:1].numel())
         return agreed_rows(self.root, model, network, batch)
+
+
+def usual_rows(values: int) -> int:
+    """How many inputs of so many values go into one pass on a CPU: a few photographs, many rows of a table.
+
+    >>> usual_rows(3 * 224 * 224), usual_rows(3 * 64 * 64), usual_rows(30)
+    (8, 98, 256)
+    """
+    least, most = BATCH_ON_CPU
+    return min(most, max(least, VALUES_AT_ONCE // max(values, 1)))
 
 
 def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, Any]:

@@ -317,7 +317,10 @@ def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
 
 def _image(what: str, shape: Sequence[int]) -> tuple[int, int]:
     if len(shape) != 4:
-        raise UserError(f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}")
+        raise UserError(
+            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are windows "
+            "for series, pixels for single steps and columns, elements for sets and graphs, tokens for text"
+        )
     return int(shape[2]), int(shape[3])
 
 

@@ -12,6 +12,7 @@ from holdfast.errors import UserError
 from holdfast.modalities import modality, why_not_explainable, why_undefined
 from holdfast.models import Model
 from holdfast.storage import Place, present
+from holdfast.suiting import suited
 from holdfast.table import part_path, samples_path
 from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
 
@@ -120,7 +121,7 @@ def make_plan(
     for source in data.values():
         first = _first_sample(source)
         shape = tuple(first.x.shape[1:])
-        evaluations = _suited(evaluations, models, first)
+        evaluations, explainers = suited(evaluations, models, first), suited(explainers, models, first)
         for item in evaluations.values():
             if hasattr(item, "check"):
                 item.check(shape)
@@ -135,16 +136,6 @@ def make_plan(
                     item.check(model, shape)
     _check_something_to_judge(evaluations, explainers)
     return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
-
-
-def _suited(evaluations: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
-    """The axes with what they leave open chosen for data such as this sample."""
-    found = dict(evaluations)
-    for model in models.values():
-        for name, item in found.items():
-            if hasattr(item, "suited"):
-                found[name] = item.suited(model, first)
-    return found
 
 
 def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
