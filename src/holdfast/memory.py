@@ -12,6 +12,9 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.types import Batch, Explainer
 
+DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+"""What is no user's mistake; releases of torch before 2.8 do not tell it apart."""
+
 
 @dataclass
 class Workbench:
@@ -58,7 +61,9 @@ class Workbench:
         try:
             with torch.no_grad():
                 return self.map(logits, batch, torch.zeros(len(batch)))
-        except RuntimeError as error:
+        except DEVICE_FAULT:
+            raise
+        except RuntimeError as error:  # mostly channels or a size that the network does not take
             shape = tuple(batch.x.shape[1:])
             raise UserError(f"{self.model.name} cannot predict samples of shape {shape}: {error}") from error
 

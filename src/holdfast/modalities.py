@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from holdfast.models import Model
-from holdfast.types import Batch, name_of
+from holdfast.types import KIND_BY_DIMENSIONS, Batch, name_of
 
 Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
 MODALITIES: tuple[str, ...] = get_args(Modality)
@@ -64,7 +64,7 @@ def modality(model: Model, batch: Batch) -> Modality:
         return "graph"
     if "mask" in batch.aux:
         return "set"
-    return "table" if batch.x.ndim == 2 else "series" if batch.x.ndim == 3 else "image"
+    return KIND_BY_DIMENSIONS.get(batch.x.ndim - 1, "image")
 
 
 def why_undefined(explainer: str, kind: str) -> str:

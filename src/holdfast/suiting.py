@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels, Windows
+from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.modalities import modality
 from holdfast.models import Model
-from holdfast.removal.kinds import WINDOWS
+from holdfast.removal.kinds import usual_windows
 from holdfast.types import Batch
 
 OF_IMAGES = (Patches, Superpixels, Slic)
@@ -41,6 +41,6 @@ def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
         return item
     usual: dict[str, Any] = {"table": Pixels(), "set": Elements(), "graph": Elements()}
     if kind == "series":
-        usual["series"] = Windows(size=max(1, first.x.shape[-1] // WINDOWS))
+        usual["series"] = usual_windows(first.x.shape[-1])
     left_open = any(field.name == "features" and field.default == given for field in fields(item))
     return replace(item, features=usual[kind]) if left_open and kind in usual else item

@@ -17,9 +17,7 @@ from holdfast.errors import unknown
 from holdfast.parameters import BadParameter, make
 from holdfast.perturbations.contract import (
     INSTEAD,
-    KINDS,
     Geometric,
-    Kind,
     Perturbation,
     bound,
     check,
@@ -41,12 +39,12 @@ from holdfast.perturbations.photometric import (
 )
 from holdfast.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.perturbations.tables import ColumnNoise, ColumnSwap
+from holdfast.types import Kind
 
 __all__ = [
     "FOR_SERIES",
     "FOR_TABLES",
     "INSTEAD",
-    "KINDS",
     "KNOWN",
     "KNOWN_PRESETS",
     "OPEN",

@@ -9,12 +9,9 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.types import Batch, label_of, name_of
+from holdfast.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
 
 Family = Literal["geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "control"]
-Kind = Literal["image", "series", "table"]
-KINDS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
-"""What samples with so many dimensions are."""
 _SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
 INSTEAD: dict[Kind, str] = {
     "image": "for images there are rotation, brightness, jpeg and others (preset fass-paper)",
@@ -127,7 +124,7 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     Traceback (most recent call last):
     holdfast.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
-    kind, found = kind_of(perturbation), KINDS.get(len(shape))
+    kind, found = kind_of(perturbation), KIND_BY_DIMENSIONS.get(len(shape))
     if kind is not None and (found != kind or min(shape) < 1):
         text = ", ".join(str(n) for n in ("B", *shape))
         hint = "" if found in (None, kind) else f"; {INSTEAD[found]}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import UserError
-from holdfast.perturbations.contract import KINDS, Kind
 from holdfast.similarity import COMPONENTS
+from holdfast.types import KIND_BY_DIMENSIONS, Kind
 
 USUAL_K: dict[Kind, int | float] = {"image": 100, "series": 0.1, "table": 0.1}
 """How many of the largest values Jaccard compares where a study leaves it open: 100, or a tenth."""
@@ -46,12 +46,12 @@ def kind_of_samples(shape: Sequence[int]) -> Kind:
     >>> kind_of_samples((3, 8, 8)), kind_of_samples((1, 100)), kind_of_samples((12,))
     ('image', 'series', 'table')
     """
-    if len(shape) not in KINDS:
+    if len(shape) not in KIND_BY_DIMENSIONS:
         raise UserError(
             "stability perturbs images (C, H, W), series (C, T) and tables (F,); this data has samples of shape "
             f"{tuple(shape)}"
         )
-    return KINDS[len(shape)]
+    return KIND_BY_DIMENSIONS[len(shape)]
 
 
 def measures(kind: Kind) -> tuple[str, ...]:

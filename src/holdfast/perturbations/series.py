@@ -10,10 +10,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.perturbations.contract import Family, Kind, NonNegative, Positive, check_maps, values_of
+from holdfast.perturbations.contract import Family, NonNegative, Positive, check_maps, values_of
 from holdfast.perturbations.warping import shift
 from holdfast.rand import keys, normal
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Kind
 
 
 @dataclass(frozen=True, config=STRICT)

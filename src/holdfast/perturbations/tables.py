@@ -13,9 +13,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.perturbations.contract import Family, Kind, NonNegative, values_of
+from holdfast.perturbations.contract import Family, NonNegative, values_of
 from holdfast.rand import keys, normal, permutation, uniform
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Kind
 
 
 @dataclass(frozen=True, config=STRICT)

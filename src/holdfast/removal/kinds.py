@@ -14,6 +14,7 @@ from holdfast.errors import UserError
 from holdfast.features import Pixels, Superpixels, Tokens, Windows
 from holdfast.removal.contextual import Hidden, ReferenceMean
 from holdfast.removal.imputers import NoisyLinear, Zero
+from holdfast.types import KIND_BY_DIMENSIONS
 
 WINDOWS = 20
 """About how many segments a series is cut into."""
@@ -64,7 +65,7 @@ def kind_of(shape: Sequence[int], features: Any) -> str:
     """
     if isinstance(features, Tokens):
         return "text"
-    found = {1: "table", 2: "series", 3: "image"}.get(len(shape))
+    found = KIND_BY_DIMENSIONS.get(len(shape))
     if found is None:
         raise UserError(
             "faithfulness removes pixels of images (C, H, W), time steps of series (C, T), columns of tables (F,) or "
@@ -90,6 +91,15 @@ def checked_kind(kind: str, features: Any) -> str:
     return "text" if text else kind
 
 
+def usual_windows(steps: int) -> Windows:
+    """Windows that cut a series of so many steps into about 20.
+
+    >>> usual_windows(128), usual_windows(7)
+    (Windows(size=6), Windows(size=1))
+    """
+    return Windows(size=max(1, steps // WINDOWS))
+
+
 def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     """imputers, segments and baseline of an axis that does not name them, for samples of this shape.
 
@@ -105,7 +115,6 @@ def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     if kind == "table":
         return {"imputers": (ReferenceMean(),), "segments": Pixels(), "baseline": Zero()}
     if kind == "series":
-        windows = Windows(size=max(1, shape[-1] // WINDOWS))
-        return {"imputers": (NoisyLinear(),), "segments": windows, "baseline": Zero()}
+        return {"imputers": (NoisyLinear(),), "segments": usual_windows(shape[-1]), "baseline": Zero()}
     superpixels = Superpixels(kernel_size=1.0, max_dist=10.0)
     return {"imputers": (NoisyLinear(),), "segments": superpixels, "baseline": Zero()}
