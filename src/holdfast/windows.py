@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from holdfast.kernels import fused
+from holdfast.kernels.ssim import ssim_of_pairs
+
 _C1, _C2 = 0.01**2, 0.03**2
 WINDOW = 11
 IN_CACHE, IN_MEMORY = 1 << 18, 1 << 25
@@ -62,9 +65,9 @@ def windows_of(
 
     def statistics(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # By the same operations as `_ssim`, so that equal maps score exactly 1.
-        mean = _window_sums(part, window, steps) / area
+        mean = _window_sums(part, window, steps) * (1 / area)
         square = mean * mean
-        variance = (_window_sums(part * part, window, steps) / area).sub_(square)
+        variance = (_window_sums(part * part, window, steps) * (1 / area)).sub_(square)
         return mean, square.add_(_C1 / 2).mul_(0.5), variance.add_(_C2 / 2).mul_(0.5)
 
     laid_out = F.pad(unit, (margin, 0) if linear else (margin, 0, margin, 0)).flatten(1)
@@ -110,6 +113,8 @@ def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
     """(B,) of pairs; one of the two may hold a single map."""
     if 1 in (len(a.count), len(b.count)):
         return ssim_of_all(a, b, window).flatten()
+    if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
+        return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean))
     size = _chunk(a.mean)
     parts = [_ssim(a[i : i + size], b[i : i + size], window) for i in range(0, len(a.count), size)]
     return torch.cat(parts) if parts else a.count.double()
@@ -117,6 +122,8 @@ def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
 
 def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
     """(A, B) of every map of a with every map of b."""
+    if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
+        return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean), every=True)
     score = a.count.new_empty(len(a.count), len(b.count), dtype=torch.float64)
     rows = min(_chunk(a.mean), max(len(a.count), 1))
     columns = max(1, _chunk(a.mean) // rows)
@@ -127,7 +134,7 @@ def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
 
 
 def _ssim(a: Windows, b: Windows, window: int) -> Tensor:
-    covariance = _window_sums(a.unit * b.unit, window, a.steps) / window ** len(a.steps)
+    covariance = _window_sums(a.unit * b.unit, window, a.steps) * (1 / window ** len(a.steps))
     score = a.mean * b.mean
     covariance.sub_(score).add_(_C2 / 2)
     score.add_(_C1 / 2).div_(a.luminance + b.luminance)

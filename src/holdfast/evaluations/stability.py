@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from holdfast.evaluations.pairs import Candidate, Pairs, column, extreme_exhibit
 from holdfast.extremes import pair_scores
 from holdfast.modalities import modality
 from holdfast.models import Model
+from holdfast.overlap import beside
 from holdfast.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
 from holdfast.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
 from holdfast.ties import Ties
@@ -120,12 +122,16 @@ class Stability:
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """One column of scores per explainer, condition and measure, explainer by explainer."""
         axis = self.suited(subject.model, subject.batch)
-        pairs = [axis._attempt(subject, perturbation) for perturbation in axis.perturbations]
+        bound = [perturbing.bound(perturbation, subject.references) for perturbation in axis.perturbations]
+        calls = [partial(perturb, subject.batch, subject.seed) for perturb in bound]
+        with beside(subject.model.device, calls) as perturbed:
+            subject.clean(next(iter(subject.explainers)))  # which keeps a GPU busy while files are compressed
+            pairs = [axis._attempt(subject, *each) for each in zip(axis.perturbations, perturbed, strict=True)]
         for explainer in subject.explainers:
             yield from axis._judge(subject, explainer, pairs)
 
-    def _attempt(self, subject: Subject, perturbation: Any) -> Pairs:
-        changed = perturbing.bound(perturbation, subject.references)(subject.batch, subject.seed)
+    def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
+        changed = perturb()
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             given = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)

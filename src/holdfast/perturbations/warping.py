@@ -30,6 +30,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     ([0.5, 1.5, 2.5, 1.5], [True, True, True, False])
     """
     height, width = maps.shape[-2:]
+    offsets = offsets.to(maps.device) if maps.is_cuda else offsets  # other devices may have no float64
     rows, down, rows_inside = _neighbours(offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height)
     columns, across, columns_inside = _neighbours(offsets[:, 1], torch.arange(width, device=offsets.device), width)
     flat = maps.flatten(2)

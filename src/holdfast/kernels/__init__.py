@@ -1,0 +1,26 @@
+"""Kernels for a GPU, for the few searches and sums that plain operations of torch spend on moving memory.
+
+Each has a twin in plain torch, which runs everywhere and says what is computed. They are written in Triton, which comes
+with torch's builds for CUDA.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from torch import Tensor
+
+AVAILABLE = find_spec("triton") is not None
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
+"""Of every launch: products are rounded before they are added, as on the CPU and in torch's own operations."""
+
+
+def fused(values: Tensor) -> bool:
+    """Whether a kernel can take these values.
+
+    >>> import torch
+    >>> fused(torch.ones(2))
+    False
+    """
+    return AVAILABLE and values.is_cuda

@@ -1,0 +1,102 @@
+"""The kernels for a GPU compute what their twins in plain torch compute.
+
+On a GPU they run there; elsewhere, where Triton is installed, its interpreter runs them in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from holdfast import kernels, segment, windows
+from holdfast.kernels import quickshift, ssim
+from holdfast.similarity import compare, compare_all, profile
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+runs_kernels = pytest.mark.skipif(
+    not kernels.AVAILABLE or not (INTERPRETED or torch.cuda.is_available()),
+    reason="torch sees no GPU here, and the interpreter is another test's",
+)
+
+
+@pytest.mark.skipif(not kernels.AVAILABLE, reason="Triton is not installed")
+@pytest.mark.skipif(torch.cuda.is_available() or INTERPRETED, reason="the kernels run as they are")
+def test_the_interpreter_finds_the_same():
+    told = os.environ | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, check=False, env=told, capture_output=True, text=True)
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreted kernels take tensors of the CPU; what only a GPU's library has is NumPy's there."""
+    if INTERPRETED:
+        import numpy as np
+        from triton.runtime.interpreter import TensorHandle
+
+        tl = ssim.tl
+        monkeypatch.setattr(
+            quickshift.libdevice,
+            "exp2",
+            lambda t: tl.tensor(TensorHandle(np.exp2(t.handle.data), t.dtype.scalar), t.type),
+        )
+        for module in (segment, windows):
+            monkeypatch.setattr(module, "fused", lambda values: True)
+
+
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (segment, windows):
+        monkeypatch.setattr(module, "fused", lambda values: False)
+
+
+def scenes(count: int, height: int, width: int) -> torch.Tensor:
+    """Smooth random pictures with a flat stripe, where densities and distances tie."""
+    coarse = torch.rand(count, 3, 5, 6, generator=torch.Generator().manual_seed(0))
+    pictures = F.interpolate(coarse, size=(height, width), mode="bilinear")
+    pictures[:, :, 4:8] = 0.5
+    return pictures
+
+
+@runs_kernels
+@pytest.mark.parametrize(("kernel_size", "max_dist"), [(1.0, 6.0), (1.4, 200.0)])
+def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
+    pictures = scenes(2, 17, 23).to(DEVICE)
+    found = segment.quickshift(pictures, kernel_size, max_dist)
+    plain(monkeypatch)
+    wanted = segment.quickshift(pictures, kernel_size, max_dist)
+    assert torch.equal(found, wanted) and int(wanted.max()) > 0
+
+
+def maps(seed: int) -> torch.Tensor:
+    return torch.randn(5, 3, 20, 27, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+@runs_kernels
+@pytest.mark.parametrize("masked", [False, True])
+def test_ssim_of_pairs_and_of_all(fused, monkeypatch, masked):
+    valid = torch.ones(1, 1, 20, 27, dtype=torch.bool, device=DEVICE)
+    valid[..., :4] = not masked
+    profiles = [profile(values, 10, valid=valid) for values in (maps(0), maps(0) + maps(1) / 4)]
+    monkeypatch.setattr(windows, "_chunk", lambda values: 3)  # which does not divide the pairs
+    found = compare(*profiles)["ssim"], compare_all(profiles[0][:3], profiles[1])["ssim"]
+    plain(monkeypatch)
+    wanted = compare(*profiles)["ssim"], compare_all(profiles[0][:3], profiles[1])["ssim"]
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.shape == theirs.shape
+        assert torch.allclose(mine, theirs, atol=1e-6, rtol=0)
+
+
+@runs_kernels
+@pytest.mark.parametrize("side", [20, 33])
+def test_a_map_and_itself_score_exactly_one(fused, side):
+    values = torch.randn(6, 3, side, 20, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    found = profile(values, 10)
+    assert compare(found, found)["ssim"].tolist() == [1.0] * 6
+    assert compare_all(found, found)["ssim"].diagonal().tolist() == [1.0] * 6
