@@ -1,6 +1,6 @@
 """What lower precisions do to a study's scores: the audit on a model and photographs of your own.
 
-    python benchmarks/audit_precisions.py python:FILE.py:FACTORY --images DIR [--samples 32] [--mean 0.5] [--std 0.5]
+    python benchmarks/audit_precisions.py python:FILE.py:FACTORY --images DIR [--samples 32] [--precisions float16]
 
 The study is the FASS paper's: four methods, five perturbations. Runs code from FILE.py.
 """
@@ -26,12 +26,13 @@ def main() -> None:
     ask.add_argument("--samples", type=int, default=32)
     ask.add_argument("--mean", type=float, default=0.5)
     ask.add_argument("--std", type=float, default=0.5)
+    ask.add_argument("--precisions", nargs="+", default=["tf32", "float16", "bfloat16"])
     given = ask.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_model(given.model, device=device, allow_code=True, mean=given.mean, std=given.std)
     data = open_data(given.images, name="photographs", size=224)
     plan = make_plan({"model": model}, {"photographs": data}, explainers(METHODS), {"stability": Stability()})
-    found = audit(plan, ["float32", "tf32", "float16", "bfloat16"], given.samples)
+    found = audit(plan, given.precisions, given.samples)
     print(found.text())
     raw = found.shifts[found.shifts["measure"].isin(["ssim", "spearman", "jaccard", "fass"])]
     print(raw.pivot_table(index=["explainer", "measure"], columns="precision", values="shift").round(4).to_string())

@@ -5,7 +5,7 @@
 The grid is 4 architectures × 4 methods (IG-50, GradientSHAP-5, Grad-CAM, LIME with 50 samples on superpixels) × 5
 perturbations, on photographs decoded from files, through the whole of holdfast: reading, perturbing, predicting,
 explaining, scores with their chance levels and aligned scores, writing. Compiling is not extrapolated: a process per
-architecture compiles, all of them side by side, and then each in turn has the device for itself.
+architecture compiles, all of them side by side, and when the last is done each in turn has the machine for itself.
 
 The slice is taken from a folder twelve shards long (the photographs again and again), of shards that keep no pictures
 for the report's gallery, as nearly all of a long run do. Weights are random (torchvision's cannot be had without a
@@ -26,6 +26,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision
@@ -61,14 +62,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Slice:
-    """What it measured; `retained` and `scored` are shares of the pairs."""
+    """What it measured, the share of pairs that were retained, and explainers of which not all could be scored."""
 
     compiling: float
     seconds: float
     images: int
     passes: int
     retained: float
-    scored: float
+    lost: str
 
 
 def plan(name: str, model: Model, data: Data, shard_size: int, batch_size: int | None = None) -> Plan:
@@ -82,13 +83,17 @@ def network(name: str) -> torch.nn.Module:
     """An architecture with random weights, and scores of spread 1 of which the first class's is the highest by far.
 
     Unscaled, the scores of a random network may lie so far apart that every probability is 0 or 1 to the last digit,
-    and LIME has nothing to fit. A constant added to one changes no gradient.
+    and LIME has nothing to fit. A constant added to one changes no gradient. Biases are drawn too: without any, a grey
+    region stays exactly zero through every layer, where the gradient of a normalisation knows no bounds.
     """
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     module = getattr(torchvision.models, name)().eval()
     head = [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)][-1]
     head.reset_parameters()  # torchvision's ViT begins with a head of zeros, which has nothing to explain
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear) and layer.bias is not None:
+            layer.bias.normal_(std=0.02)
     module.to(DEVICE)
     inputs = torch.randn(8, 3, 224, 224, generator=generator).to(DEVICE)
     spread = module(inputs).std()
@@ -120,9 +125,11 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
         run = execute(grid, Path(folder) / "slice", "slice", False, share=share)
         session, rows = run.manifest["sessions"][-1], run.table()
     pairs = rows[rows["measure"] == "fass"]
-    retained, scored = float((pairs["status"] != "flipped").mean()), float((pairs["status"] == "ok").mean())
-    images = task.shards * task.shard_size
-    answers.put(Slice(compiling, session["seconds"], images, session["passes"][task.architecture], retained, scored))
+    missing = pairs[pairs["status"] == "undefined"].groupby("explainer", observed=True)["reason"]
+    lost = [f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)]
+    retained, images = float((pairs["status"] != "flipped").mean()), task.shards * task.shard_size
+    passes = session["passes"][task.architecture]
+    answers.put(Slice(compiling, session["seconds"], images, passes, retained, ", ".join(lost) or "none"))
 
 
 def measure(tasks: list[Task]) -> float:
@@ -133,22 +140,21 @@ def measure(tasks: list[Task]) -> float:
     team = [context.Process(target=work, args=(t, ready, turns[t.architecture], answers), daemon=True) for t in tasks]
     for worker in team:
         worker.start()
-    hours = 0.0
     for _ in tasks:
-        name = _wait(ready, team)
-        turns[name].set()
+        _wait(ready, team)
+    hours = 0.0
+    for name, turn in turns.items():
+        turn.set()
         found: Slice = _wait(answers, team)
         each = found.seconds / found.images
         hours += GRID * each / 3600
         about = f"{found.images} images in {found.seconds:.1f} s, {found.passes / found.images:.0f} passes each, "
-        about += (
-            f"{found.retained:.1%} of pairs retained, {found.scored:.1%} scored; compiled for {found.compiling:.0f} s"
-        )
-        print(f"{name}: {1000 * each:.1f} ms per image ({about})", flush=True)
+        about += f"{found.retained:.1%} of pairs retained, without a score: {found.lost}"
+        print(f"{name}: {1000 * each:.1f} ms per image ({about}; {found.compiling:.0f} s of compiling)", flush=True)
     return hours
 
 
-def _wait(news: multiprocessing.Queue, team: list[multiprocessing.Process]) -> object:
+def _wait(news: Any, team: list[Any]) -> Any:
     """The next word of a process; one that died says nothing."""
     while True:
         try:

@@ -10,6 +10,7 @@ import holdfast
 import small
 from holdfast.errors import UserError
 from holdfast.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
+from holdfast.memory import Workbench
 from holdfast.models import Model
 from holdfast.precision import arithmetic
 from holdfast.types import Batch
@@ -32,6 +33,20 @@ def test_small_gradients_survive_float16() -> None:
     half = Saliency()(Model(net).use("float16"), batch, torch.tensor([0]), 0)
     assert exact[0, 0] < 6e-8, "plain float16 would give zero"
     torch.testing.assert_close(half, exact, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("slope", [300.0, 60_000.0])
+def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(slope: float) -> None:
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
+    net[0].weight.data = 4 * torch.eye(4)
+    net[1].weight.data = torch.cat([torch.eye(2) * slope, torch.zeros(2, 2)], 1)
+    batch, target = Batch(("a", "b"), torch.full((2, 4), 1e-3)), torch.tensor([0, 1])
+    exact = Saliency()(Model(net), batch, target, 0)
+    model = Model(net).use("float16")
+    assert not torch.isfinite(Saliency()(model, batch, target, 0)).all(), "as it is, it overflows"
+    bench = Workbench(model, 1)
+    torch.testing.assert_close(bench.explain(Saliency(), "saliency", batch, target, 0), exact, rtol=2e-3, atol=0)
+    assert model.gradient_passes == 2 + (4 if slope < 10_000 else 6)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.precision import GRADIENT_SCALES
 from holdfast.types import Batch, Explainer
 
 DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
@@ -68,11 +69,13 @@ class Workbench:
             raise UserError(f"{self.model.name} cannot predict samples of shape {shape}: {error}") from error
 
     def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps on the model's device, in float32; of tokens, one value each."""
+        """Maps on the model's device, in float32; of tokens, one value each.
 
-        def maps(part: Batch, classes: Tensor) -> Tensor:
-            moved = part.to(self.model.device)
-            found = explainer(self.model, moved, classes.to(self.model.device), seed)
+        Samples whose gradients outgrow float16 are explained again with gradients scaled down.
+        """
+
+        def once(part: Batch, classes: Tensor) -> Tensor:
+            found = explainer(self.model, part, classes, seed)
             if not isinstance(found, Tensor):
                 given = type(found).__name__
                 raise UserError(
@@ -84,6 +87,19 @@ class Workbench:
             if not part.x.is_floating_point() and found.shape[:-1] == part.x.shape:
                 found = found.sum(-1)  # a token's part is the sum over its vector
             return as_inputs(found.float(), part.x.shape, name)
+
+        def maps(part: Batch, classes: Tensor) -> Tensor:
+            part, classes = part.to(self.model.device), classes.to(self.model.device)
+            differentiated = self.model.gradient_passes
+            found = once(part, classes)
+            if self.model.precision != "float16" or self.model.gradient_passes == differentiated:
+                return found
+            for scale in GRADIENT_SCALES[1:]:
+                lost = (~torch.isfinite(found)).flatten(1).any(1).nonzero().flatten()
+                if len(lost):
+                    with self.model.gradients_times(scale):
+                        found = found.index_copy(0, lost, once(part[lost.cpu()], classes[lost]))
+            return found
 
         return self.map(maps, batch, target)
 

@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from holdfast.errors import UserError, nearest
-from holdfast.precision import GRADIENT_SCALE, Precision, scale_gradient, weight_type
+from holdfast.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from holdfast.stems import blocks_in_channels
 from holdfast.types import Batch
 from holdfast.wrapping import embed_unless_vectors, frozen_copy, in_one_size, scores_in
@@ -76,6 +76,7 @@ class Model:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
         self.module = frozen_copy(module)
         self.precision: Precision = "float32"
+        self._gradient_scale = GRADIENT_SCALES[0]
         self._compiled: Any = None
         self.embedding = embedding
         if embedding is not None:
@@ -128,6 +129,19 @@ class Model:
         finally:
             self._compiled = compiled
 
+    @contextmanager
+    def gradients_times(self, scale: float) -> Iterator[None]:
+        """Multiply gradients inside a 16-bit network by another number while the context is open.
+
+        >>> with Model(nn.Linear(3, 2)).gradients_times(1.0):
+        ...     pass
+        """
+        usual, self._gradient_scale = self._gradient_scale, scale
+        try:
+            yield
+        finally:
+            self._gradient_scale = usual
+
     def _lay_channels_last(self) -> None:
         self.channels_last = True
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -179,7 +193,7 @@ class Model:
         if inputs.requires_grad and torch.is_grad_enabled():
             self.gradient_passes += len(inputs)
         given = inputs.dtype if inputs.is_floating_point() else torch.float32
-        scale = GRADIENT_SCALE if weight_type(self.precision) is not None else 1.0
+        scale = self._gradient_scale if weight_type(self.precision) is not None else 1.0
         if inputs.is_floating_point():
             layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
             inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.kernels import fused
-from holdfast.kernels.quickshift import density_of, links_of
 
 _RGB_TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
 _WHITE_D65 = (0.95047, 1.0, 1.08883)
@@ -97,8 +96,7 @@ def missing_skimage() -> UserError:
 
 def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:
     radius = math.ceil(3 * kernel_size)
-    links = links_of if fused(colours) else _links
-    parent, distance = links(colours.contiguous(), _density(colours, kernel_size, radius), radius)
+    parent, distance = _links(colours.contiguous(), _density(colours, kernel_size, radius), radius)
     itself = torch.arange(parent.shape[1], device=parent.device).expand_as(parent)
     parent = torch.where(distance <= max_dist**2, parent, itself)
     while True:  # pointer jumping: the height of the trees halves each time
@@ -119,6 +117,8 @@ def _density(colours: Tensor, kernel_size: float, radius: int) -> Tensor:
     _, _, height, width = colours.shape
     scale = -0.5 * math.log2(math.e) / kernel_size**2  # base 2, since torch.exp would start threads of its own
     if fused(colours):
+        from holdfast.kernels.quickshift import density_of  # Triton takes its time to load
+
         return _stepped(density_of((colours * math.sqrt(-scale)).contiguous(), scale, radius))
     scaled = [channel * math.sqrt(-scale) for channel in colours.unbind(1)]
     density = torch.ones_like(scaled[0])
@@ -150,6 +150,10 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     Windows are searched in growing rings of offsets: a pixel that has found a neighbour nearer than every offset
     still to come is done, and most are done after the first.
     """
+    if fused(colours):
+        from holdfast.kernels.quickshift import links_of
+
+        return links_of(colours, density, radius)
     count, _, height, width = colours.shape
     device = colours.device
     offsets = torch.cartesian_prod(*[torch.arange(-radius, radius + 1, device=device)] * 2)

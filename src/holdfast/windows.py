@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.kernels import fused
-from holdfast.kernels.ssim import ssim_of_pairs
 
 _C1, _C2 = 0.01**2, 0.03**2
 WINDOW = 11
@@ -114,7 +113,7 @@ def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
     if 1 in (len(a.count), len(b.count)):
         return ssim_of_all(a, b, window).flatten()
     if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
-        return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean))
+        return _by_kernel(a, b)
     size = _chunk(a.mean)
     parts = [_ssim(a[i : i + size], b[i : i + size], window) for i in range(0, len(a.count), size)]
     return torch.cat(parts) if parts else a.count.double()
@@ -123,7 +122,7 @@ def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
 def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
     """(A, B) of every map of a with every map of b."""
     if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
-        return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean), every=True)
+        return _by_kernel(a, b, every=True)
     score = a.count.new_empty(len(a.count), len(b.count), dtype=torch.float64)
     rows = min(_chunk(a.mean), max(len(a.count), 1))
     columns = max(1, _chunk(a.mean) // rows)
@@ -131,6 +130,12 @@ def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
         part = slice(i, i + rows), slice(j, j + columns)
         score[part] = _ssim(a[part[0], None], b[part[1]], window)
     return score
+
+
+def _by_kernel(a: Windows, b: Windows, every: bool = False) -> Tensor:
+    from holdfast.kernels.ssim import ssim_of_pairs  # Triton takes its time to load
+
+    return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean), every)
 
 
 def _ssim(a: Windows, b: Windows, window: int) -> Tensor:

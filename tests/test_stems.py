@@ -1,0 +1,74 @@
+"""First layers in blocks: the same numbers and the same gradients as the layer itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.models import Model
+from holdfast.stems import blocks_in_channels
+from holdfast.wrapping import frozen_copy
+
+LAYERS = {
+    "ResNet's": {"kernel_size": 7, "stride": 2, "padding": 3},
+    "MobileNet's": {"kernel_size": 3, "stride": 2, "padding": 1},
+    "AlexNet's": {"kernel_size": 11, "stride": 4, "padding": 2},
+    "patches": {"kernel_size": 4, "stride": 4},
+    "smaller than its stride": {"kernel_size": 2, "stride": 3},
+    "not square": {"kernel_size": (5, 3), "stride": 3, "padding": (1, 2), "bias": False},
+}
+
+
+def in_blocks(layer: nn.Module) -> nn.Module:
+    copied = frozen_copy(layer)
+    blocks_in_channels(copied)
+    return copied
+
+
+def is_changed(layer: nn.Module) -> bool:
+    return "forward" in vars(in_blocks(layer))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (33, 47), (30, 21)])
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_same_numbers_and_gradients(name, size):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 8, **LAYERS[name]).double()
+    x = torch.rand(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    assert is_changed(layer)
+    wanted, found = layer(x), in_blocks(layer)(x)
+    torch.testing.assert_close(found, wanted)
+    weight = torch.rand_like(wanted)
+    gradients = [torch.autograd.grad((out * weight).sum(), x)[0] for out in (found, wanted)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 8, 3),
+        nn.Conv2d(64, 64, 3, stride=2),
+        nn.Conv2d(4, 8, 3, stride=2, groups=2),
+        nn.Conv2d(3, 8, 3, stride=2, dilation=2),
+        nn.Conv2d(3, 8, 3, stride=(2, 1)),
+        nn.Conv2d(3, 8, 3, stride=2, padding=1, padding_mode="reflect"),
+        nn.Conv2d(3, 8, 3, padding="same"),
+    ],
+    ids=str,
+)
+def test_other_layers_stay(layer):
+    assert not is_changed(layer)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_blocks():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
+    model, x = Model(net, device="cuda"), torch.rand(2, 3, 32, 32, device="cuda", requires_grad=True)
+    exact = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
+    assert "forward" not in vars(model.module[0])
+    model.use("float16")
+    assert "forward" in vars(model.module[0]) and "forward" not in vars(net[0])
+    rounded = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
+    assert float((rounded - exact).norm() / exact.norm()) < 0.01
