@@ -2,7 +2,8 @@
 
     python benchmarks/audit_precisions.py python:FILE.py:FACTORY --images DIR [--samples 32] [--precisions float16]
 
-The study is the FASS paper's: four methods, five perturbations. Runs code from FILE.py.
+The study is the FASS paper's: four methods, five perturbations. With `--retention 200` it says first which share of the
+pairs of so many photographs keep their prediction, on which the hours of `fass_grid.py` depend. Runs code from FILE.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 
 import torch
 
-from holdfast import Stability, load_model, open_data
+from holdfast import Stability, evaluate, load_model, open_data
 from holdfast.audit import audit
 from holdfast.building import explainers
 from holdfast.plan import make_plan
@@ -27,13 +28,21 @@ def main() -> None:
     ask.add_argument("--mean", type=float, default=0.5)
     ask.add_argument("--std", type=float, default=0.5)
     ask.add_argument("--precisions", nargs="+", default=["tf32", "float16", "bfloat16"])
+    ask.add_argument("--retention", type=int, default=0, help="on how many photographs to measure it")
     given = ask.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_model(given.model, device=device, allow_code=True, mean=given.mean, std=given.std)
     data = open_data(given.images, name="photographs", size=224)
+    if given.retention:
+        run = evaluate(model, data.limit(given.retention), "saliency", Stability(noise_floor=False))
+        pairs = run.table().query("measure == 'fass'")
+        kept = (pairs["status"] != "flipped").groupby(pairs["condition"], observed=True).mean()
+        print(f"retention on {given.retention} photographs: {kept.mean():.3f}\n{kept.round(3).to_string()}", flush=True)
     plan = make_plan({"model": model}, {"photographs": data}, explainers(METHODS), {"stability": Stability()})
     found = audit(plan, given.precisions, given.samples)
     print(found.text())
+    if found.shifts.empty:
+        return
     raw = found.shifts[found.shifts["measure"].isin(["ssim", "spearman", "jaccard", "fass"])]
     print(raw.pivot_table(index=["explainer", "measure"], columns="precision", values="shift").round(4).to_string())
 

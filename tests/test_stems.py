@@ -10,6 +10,14 @@ from holdfast.models import Model
 from holdfast.stems import blocks_in_channels
 from holdfast.wrapping import frozen_copy
 
+
+class Standardised(nn.Conv2d):
+    """As in some networks of timm."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._conv_forward(x, self.weight - self.weight.mean(), self.bias)
+
+
 LAYERS = {
     "ResNet's": {"kernel_size": 7, "stride": 2, "padding": 3},
     "MobileNet's": {"kernel_size": 3, "stride": 2, "padding": 1},
@@ -54,6 +62,7 @@ def test_the_same_numbers_and_gradients(name, size):
         nn.Conv2d(3, 8, 3, stride=(2, 1)),
         nn.Conv2d(3, 8, 3, stride=2, padding=1, padding_mode="reflect"),
         nn.Conv2d(3, 8, 3, padding="same"),
+        Standardised(3, 8, 7, stride=2, padding=3),
     ],
     ids=str,
 )

@@ -74,6 +74,8 @@ class Workbench:
         Samples whose gradients outgrow float16 are explained again with gradients scaled down.
         """
 
+        of_features = getattr(explainer, "kind", "feature") == "feature"
+
         def once(part: Batch, classes: Tensor) -> Tensor:
             found = explainer(self.model, part, classes, seed)
             if not isinstance(found, Tensor):
@@ -82,7 +84,7 @@ class Workbench:
                     f"explainer {name!r} returned {given}; a torch tensor in the shape of the inputs was expected"
                 )
             found = found.detach()
-            if getattr(explainer, "kind", "feature") != "feature":
+            if not of_features:
                 return found
             if not part.x.is_floating_point() and found.shape[:-1] == part.x.shape:
                 found = found.sum(-1)  # a token's part is the sum over its vector
@@ -92,7 +94,7 @@ class Workbench:
             part, classes = part.to(self.model.device), classes.to(self.model.device)
             differentiated = self.model.gradient_passes
             found = once(part, classes)
-            if self.model.precision != "float16" or self.model.gradient_passes == differentiated:
+            if self.model.precision != "float16" or self.model.gradient_passes == differentiated or not of_features:
                 return found
             for scale in GRADIENT_SCALES[1:]:
                 lost = (~torch.isfinite(found)).flatten(1).any(1).nonzero().flatten()

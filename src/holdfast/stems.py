@@ -32,6 +32,10 @@ def blocks_in_channels(module: nn.Module) -> None:
 
 
 def _is_stem(layer: nn.Conv2d) -> bool:
+    kind = type(layer)
+    own = kind.forward is not nn.Conv2d.forward or kind._conv_forward is not nn.Conv2d._conv_forward
+    if own or "forward" in vars(layer):  # some standardise their weights or pad in a way of their own
+        return False
     plain = layer.groups == 1 and layer.padding_mode == "zeros" and layer.dilation == (1, 1)
     numbers = not isinstance(layer.padding, str)
     squares = layer.stride[0] == layer.stride[1] > 1

@@ -23,6 +23,10 @@ if AVAILABLE:
     # Sums are taken in the order of `windows._window_sums`, so that a map and itself score exactly 1.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def _total(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10):  # type: ignore[no-untyped-def]
+        return (x0 + (x1 + x2)) + (((x3 + x4) + (x5 + x6)) + ((x7 + x8) + (x9 + x10)))
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _products_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
         first, second, sums, start, columns, length, EVERY: tl.constexpr, BLOCK: tl.constexpr
     ):
@@ -43,8 +47,7 @@ if AVAILABLE:
         x8 = tl.load(a + 8, mask=inside) * tl.load(b + 8, mask=inside)
         x9 = tl.load(a + 9, mask=inside) * tl.load(b + 9, mask=inside)
         x10 = tl.load(a + 10, mask=inside) * tl.load(b + 10, mask=inside)
-        eight = ((x3 + x4) + (x5 + x6)) + ((x7 + x8) + (x9 + x10))
-        total = (x0 + (x1 + x2)) + eight
+        total = _total(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10)
         tl.store(sums + tl.program_id(1).to(tl.int64) * length + here, total, mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -69,8 +72,7 @@ if AVAILABLE:
         x8 = tl.load(s + 8 * step, mask=inside)
         x9 = tl.load(s + 9 * step, mask=inside)
         x10 = tl.load(s + 10 * step, mask=inside)
-        eight = ((x3 + x4) + (x5 + x6)) + ((x7 + x8) + (x9 + x10))
-        covariance = ((x0 + (x1 + x2)) + eight) * share
+        covariance = _total(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10) * share
         a = (pair // columns if EVERY else pair) * places + here
         b = (pair % columns if EVERY else pair) * places + here
         product = tl.load(mean_a + a, mask=inside) * tl.load(mean_b + b, mask=inside)
