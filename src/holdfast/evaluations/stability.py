@@ -125,7 +125,8 @@ class Stability:
         bound = [perturbing.bound(perturbation, subject.references) for perturbation in axis.perturbations]
         calls = [partial(perturb, subject.batch, subject.seed) for perturb in bound]
         with beside(subject.model.device, calls) as perturbed:
-            subject.clean(next(iter(subject.explainers)))  # which keeps a GPU busy while files are compressed
+            if subject.model.device.type != "cpu":
+                subject.clean(next(iter(subject.explainers)))  # keeps the device busy while files are compressed
             pairs = [axis._attempt(subject, *each) for each in zip(axis.perturbations, perturbed, strict=True)]
         for explainer in subject.explainers:
             yield from axis._judge(subject, explainer, pairs)
