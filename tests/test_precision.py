@@ -10,6 +10,7 @@ import holdfast
 import small
 from holdfast.errors import UserError
 from holdfast.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
+from holdfast.explainers.concept import layer_gradient
 from holdfast.memory import Workbench
 from holdfast.models import Model
 from holdfast.precision import arithmetic
@@ -47,6 +48,19 @@ def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(
     bench = Workbench(model, 1)
     torch.testing.assert_close(bench.explain(Saliency(), "saliency", batch, target, 0), exact, rtol=2e-3, atol=0)
     assert model.gradient_passes == 2 + (4 if slope < 10_000 else 6)
+
+
+def test_gradients_of_layers_inside_have_their_true_size_and_maps_all_their_digits() -> None:
+    torch.manual_seed(0)
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 3))
+    net = nn.Sequential(nn.Conv2d(3, 64, 5, stride=4), nn.ReLU(), *pooled)
+    batch, target = Batch(("a", "b"), torch.rand(2, 3, 64, 64)), torch.tensor([0, 1])
+    exact = GradCAM(relu=False)(Model(net), batch, target, 0)
+    half = GradCAM(relu=False)(Model(net).use("float16"), batch, target, 0)
+    torch.testing.assert_close(half, exact, rtol=0, atol=float(exact.abs().max()) * 2e-3)
+    assert half[0, 0].unique().numel() > 0.9 * exact[0, 0].unique().numel()
+    around = layer_gradient(Model(net).use("float16"), batch, target, "1")[1]
+    torch.testing.assert_close(around, layer_gradient(Model(net), batch, target, "1")[1], rtol=2e-2, atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

@@ -92,11 +92,8 @@ class Workbench:
 
         def maps(part: Batch, classes: Tensor) -> Tensor:
             part, classes = part.to(self.model.device), classes.to(self.model.device)
-            differentiated = self.model.gradient_passes
             found = once(part, classes)
-            if self.model.precision != "float16" or self.model.gradient_passes == differentiated or not of_features:
-                return found
-            for scale in GRADIENT_SCALES[1:]:
+            for scale in GRADIENT_SCALES[1:] if self.model.precision == "float16" and of_features else ():
                 lost = (~torch.isfinite(found)).flatten(1).any(1).nonzero().flatten()
                 if len(lost):
                     with self.model.gradients_times(scale):

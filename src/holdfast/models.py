@@ -142,6 +142,11 @@ class Model:
         finally:
             self._gradient_scale = usual
 
+    @property
+    def gradient_scale(self) -> float:
+        """What gradients are multiplied by inside the network, and divided by before its inputs: 1 but in 16 bits."""
+        return self._gradient_scale if weight_type(self.precision) is not None else 1.0
+
     def _lay_channels_last(self) -> None:
         self.channels_last = True
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -193,7 +198,7 @@ class Model:
         if inputs.requires_grad and torch.is_grad_enabled():
             self.gradient_passes += len(inputs)
         given = inputs.dtype if inputs.is_floating_point() else torch.float32
-        scale = self._gradient_scale if weight_type(self.precision) is not None else 1.0
+        scale = self.gradient_scale
         if inputs.is_floating_point():
             layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
             inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)

@@ -71,8 +71,10 @@ class GradCAM:
         gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
         if gradient is None:
             raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
-        weights = site.spatial(gradient).mean((2, 3), keepdim=True)
-        maps = (weights * site.spatial(leaves[-1].detach())).sum(1, keepdim=True)
+        # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
+        gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
+        weights = site.spatial(gradient / model.gradient_scale).mean((2, 3), keepdim=True)
+        maps = (weights * site.spatial(features)).sum(1, keepdim=True)
         return maps.relu() if self.relu else maps
 
 

@@ -268,7 +268,7 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
         if gradient is None:
             raise UserError(f"the output of {model.name} does not depend on its layer {layer!r}")
         outputs.append(leaves[0].detach().float())
-        gradients.append(gradient.float())
+        gradients.append(gradient.float() / model.gradient_scale)
     return torch.cat(outputs), torch.cat(gradients)
 
 
