@@ -69,7 +69,9 @@ def ranking_chart(found: Findings) -> Chart | None:
     figure.update_layout(xaxis_zeroline=True, xaxis_range=_span(rows[["score", "low", "high"]]))
     first = found.ranking.iloc[0]
     caption = "Mean over perturbations, each aligned and calibrated where it can be. 0 is chance, 1 is a map that does "
-    caption += "not change. Bars are 95 % bootstrap intervals over samples."
+    caption += (
+        "not change. Bars are 95 % bootstrap intervals over samples; that chance rests on a few others is not in them."
+    )
     alt = f"Dot plot of {len(rows)} explainers by score; first {first['explainer']} with {number(first['score'])}."
     data = found.ranking.drop(columns=["dataset", "model"])
     return Chart("ranking", "Ranking", caption, alt, [("", figure)], _height(len(rows), 34), data=data)
