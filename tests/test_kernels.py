@@ -65,9 +65,9 @@ def scenes(count: int, height: int, width: int) -> torch.Tensor:
 
 
 @runs_kernels
-@pytest.mark.parametrize(("kernel_size", "max_dist"), [(1.0, 6.0), (1.4, 200.0)])
+@pytest.mark.parametrize(("kernel_size", "max_dist"), [(0.6, 6.0), (1.0, 3.0)])
 def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
-    pictures = scenes(2, 17, 23).to(DEVICE)
+    pictures = scenes(2, 12, 13).to(DEVICE)
     found = segment.quickshift(pictures, kernel_size, max_dist)
     plain(monkeypatch)
     wanted = segment.quickshift(pictures, kernel_size, max_dist)
@@ -75,13 +75,13 @@ def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
 
 
 def maps(seed: int) -> torch.Tensor:
-    return torch.randn(5, 3, 20, 27, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    return torch.randn(4, 2, 14, 17, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 @runs_kernels
 @pytest.mark.parametrize("masked", [False, True])
 def test_ssim_of_pairs_and_of_all(fused, monkeypatch, masked):
-    valid = torch.ones(1, 1, 20, 27, dtype=torch.bool, device=DEVICE)
+    valid = torch.ones(1, 1, 14, 17, dtype=torch.bool, device=DEVICE)
     valid[..., :4] = not masked
     profiles = [profile(values, 10, valid=valid) for values in (maps(0), maps(0) + maps(1) / 4)]
     monkeypatch.setattr(windows, "_chunk", lambda values: 3)  # which does not divide the pairs
@@ -94,9 +94,9 @@ def test_ssim_of_pairs_and_of_all(fused, monkeypatch, masked):
 
 
 @runs_kernels
-@pytest.mark.parametrize("side", [20, 33])
+@pytest.mark.parametrize("side", [13, 24])
 def test_a_map_and_itself_score_exactly_one(fused, side):
-    values = torch.randn(6, 3, side, 20, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    values = torch.randn(3, 3, side, 20, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     found = profile(values, 10)
-    assert compare(found, found)["ssim"].tolist() == [1.0] * 6
-    assert compare_all(found, found)["ssim"].diagonal().tolist() == [1.0] * 6
+    assert compare(found, found)["ssim"].tolist() == [1.0] * 3
+    assert compare_all(found, found)["ssim"].diagonal().tolist() == [1.0] * 3
