@@ -4,11 +4,13 @@
 
 The grid is 4 architectures × 4 methods (IG-50, GradientSHAP-5, Grad-CAM, LIME with 50 samples on superpixels) × 5
 perturbations, on photographs decoded from files, through the whole of holdfast: reading, perturbing, predicting,
-explaining, scores with their chance levels and aligned scores, writing. Compiling is not extrapolated: a process per
-architecture compiles, all of them side by side, and when the last is done each in turn has the machine for itself.
+explaining, scores with their chance levels and aligned scores, writing. What a run does once is not extrapolated: a
+process per architecture compiles, all of them side by side, and when the last is done each in turn has the machine for
+itself. It does a shard of 256 photographs, for the first calls of everything, and then the slice, which is timed from
+the last file of the one to the last file of the other.
 
-The slice is taken from a folder twelve shards long (the photographs again and again), of shards that keep no pictures
-for the report's gallery, as nearly all of a long run do. Weights are random (torchvision's cannot be had without a
+All shards are of a folder twelve shards long (the photographs again and again), and such as keep no pictures for the
+report's gallery, as nearly all of a long run do. Weights are random (torchvision's cannot be had without a
 network), which would make predictions a coin's: one class is favoured until predictions hold, so that every pair is
 explained, and the hours are an upper bound for the same study on trained networks, where flipped pairs are dropped.
 A share R of pairs retained leaves (1 + 5 R) / 6 of the inputs to explain; `--retention` prints the hours for it too.
@@ -62,12 +64,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Slice:
-    """What it measured, the share of pairs that were retained, and explainers of which not all could be scored."""
+    """What it measured: passes are per image, `lost` names explainers of which not all maps could be scored."""
 
     compiling: float
     seconds: float
     images: int
-    passes: int
+    passes: float
     retained: float
     lost: str
 
@@ -114,22 +116,30 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
         sizes = (task.shard_size, task.batch_size)
         execute(plan(task.architecture, model, few, *sizes), Path(folder) / "warm", "warm up", False)
         grid = plan(task.architecture, model, data, *sizes)
-        share = (FIRST, SHARDS // task.shards)
+        share = (FIRST, SHARDS // (1 + task.shards))
         chosen = range(SHARDS)[share[0] - 1 :: share[1]]
-        assert len(chosen) == task.shards and not any(keeps_extremes(shard, SHARDS) for shard in chosen)
+        assert len(chosen) == 1 + task.shards and not any(keeps_extremes(shard, SHARDS) for shard in chosen)
         compiling = time.perf_counter() - begun
         if DEVICE == "cuda":
             torch.cuda.empty_cache()  # for whoever has its turn before
         ready.put(task.architecture)
         go.wait()
         run = execute(grid, Path(folder) / "slice", "slice", False, share=share)
-        session, rows = run.manifest["sessions"][-1], run.table()
+        passes, rows, end = run.manifest["sessions"][-1]["passes"], run.table(), ends(Path(folder) / "slice")
     pairs = rows[rows["measure"] == "fass"]
     missing = pairs[pairs["status"] == "undefined"].groupby("explainer", observed=True)["reason"]
     lost = [f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)]
     retained, images = float((pairs["status"] != "flipped").mean()), task.shards * task.shard_size
-    passes = session["passes"][task.architecture]
-    answers.put(Slice(compiling, session["seconds"], images, passes, retained, ", ".join(lost) or "none"))
+    each = passes[task.architecture] / (images + task.shard_size)
+    answers.put(Slice(compiling, end[-1] - end[0], images, each, retained, ", ".join(lost) or "none"))
+
+
+def ends(root: Path) -> list[float]:
+    """When the last file of each shard was written, one after another."""
+    last: dict[str, float] = {}
+    for part in (root / "parts").rglob("*.parquet"):
+        last[part.stem] = max(last.get(part.stem, 0.0), part.stat().st_mtime)
+    return sorted(last.values())
 
 
 def measure(tasks: list[Task]) -> float:
@@ -148,7 +158,7 @@ def measure(tasks: list[Task]) -> float:
         found: Slice = _wait(answers, team)
         each = found.seconds / found.images
         hours += GRID * each / 3600
-        about = f"{found.images} images in {found.seconds:.1f} s, {found.passes / found.images:.0f} passes each, "
+        about = f"{found.images} images in {found.seconds:.1f} s, {found.passes:.0f} passes each, "
         about += f"{found.retained:.1%} of pairs retained, without a score: {found.lost}"
         print(f"{name}: {1000 * each:.1f} ms per image ({about}; {found.compiling:.0f} s of compiling)", flush=True)
     return hours
@@ -168,7 +178,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--images", type=Path, required=True, help="a folder of photographs")
     ask.add_argument("--architectures", nargs="+", default=["resnet50", "densenet121", "convnext_tiny", "vit_b_16"])
-    ask.add_argument("--shards", type=int, choices=(1, 2, 4), default=1, help="that the slice has")
+    ask.add_argument("--shards", type=int, choices=(1, 3), default=1, help="that the slice has")
     ask.add_argument("--shard-size", type=int, default=256)
     ask.add_argument("--batch-size", type=int, help=f"256 unless told, but {ROWS}")
     ask.add_argument("--precision", default="float16")

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from holdfast import kernels, segment, windows
-from holdfast.kernels import quickshift, ssim
+from holdfast.kernels import depthwise, quickshift, ssim
 from holdfast.similarity import compare, compare_all, profile
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -31,7 +31,7 @@ def test_the_interpreter_finds_the_same():
     told = os.environ | {"TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, check=False, env=told, capture_output=True, text=True)
-    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "11 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -100,3 +100,32 @@ def test_a_map_and_itself_score_exactly_one(fused, side):
     found = profile(values, 10)
     assert compare(found, found)["ssim"].tolist() == [1.0] * 3
     assert compare_all(found, found)["ssim"].diagonal().tolist() == [1.0] * 3
+
+
+LAYERS = {
+    "ConvNeXt's": ((2, 40, 9, 14), (7, 7), (3, 3), True),
+    "MobileNet's": ((2, 8, 8, 10), (3, 3), (1, 1), False),
+    "without padding": ((1, 5, 7, 9), (5, 5), (0, 0), True),
+    "not square": ((1, 33, 6, 15), (3, 6), (0, 2), True),
+    "a number for each channel": ((3, 4, 2, 3), (1, 1), (0, 0), True),
+}
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", LAYERS)
+def test_filters_of_single_channels_and_their_gradients(name):
+    shape, filters, padding, biased = LAYERS[name]
+    drawn = torch.Generator().manual_seed(3)
+    kind = torch.float32 if INTERPRETED else torch.float16
+    x, weight = (torch.randn(size, generator=drawn) for size in (shape, (shape[1], 1, *filters)))
+    bias = [torch.randn(shape[1], generator=drawn)] if biased else []
+    given = [v.to(DEVICE, kind).requires_grad_() for v in (x, weight, *bias)]
+    exact = [v.detach().double().requires_grad_() for v in given]
+    found = depthwise.depthwise(given[0], given[1], given[2] if biased else None, list(padding))
+    wanted = F.conv2d(*exact, padding=padding, groups=shape[1])
+    back = torch.randn(wanted.shape, generator=drawn).to(DEVICE, kind)
+    mine = (found, *torch.autograd.grad(found, given, back))
+    theirs = (wanted, *torch.autograd.grad(wanted, exact, back.double()))
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.dtype == kind
+        assert float((one - other).detach().abs().max() / other.detach().abs().max()) < (1e-5 if INTERPRETED else 2e-3)

@@ -14,9 +14,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from holdfast.convolutions import quickly_differentiated
 from holdfast.errors import UserError, nearest
 from holdfast.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
-from holdfast.stems import blocks_in_channels
 from holdfast.types import Batch
 from holdfast.wrapping import embed_unless_vectors, frozen_copy, in_one_size, scores_in
 
@@ -111,7 +111,7 @@ class Model:
             self.module.to(target)
             if self.device.type == "cuda":
                 self._lay_channels_last()  # the layout in which a GPU multiplies 16-bit numbers
-                blocks_in_channels(self.module)
+                quickly_differentiated(self.module)
         self.precision = precision
         self._compiled = torch.compile(self.module, dynamic=False) if compile else None
         return self

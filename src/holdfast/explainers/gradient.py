@@ -185,7 +185,9 @@ class IntegratedGradients:
         integral = torch.zeros_like(inputs)
         target = target.to(inputs.device)
         for row, node in draws(len(inputs), self.steps, model.rows, inputs.device):
-            points = difference[row].mul_(per_row(nodes[node], inputs)).add_(self.baseline)
+            points = difference[row].mul_(per_row(nodes[node], inputs))
+            if self.baseline:
+                points += self.baseline
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))

@@ -1,4 +1,4 @@
-"""First layers in blocks: the same numbers and the same gradients as the layer itself."""
+"""Convolutions in another form: the same numbers and the same gradients as the layer itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from holdfast.convolutions import quickly_differentiated
 from holdfast.models import Model
-from holdfast.stems import blocks_in_channels
 from holdfast.wrapping import frozen_copy
 
 
@@ -25,27 +25,28 @@ LAYERS = {
     "patches": {"kernel_size": 4, "stride": 4},
     "smaller than its stride": {"kernel_size": 2, "stride": 3},
     "not square": {"kernel_size": (5, 3), "stride": 3, "padding": (1, 2), "bias": False},
+    "a filter for each channel": {"kernel_size": (7, 6), "padding": (3, 1), "groups": 3},
 }
 
 
-def in_blocks(layer: nn.Module) -> nn.Module:
+def in_another_form(layer: nn.Module) -> nn.Module:
     copied = frozen_copy(layer)
-    blocks_in_channels(copied)
+    quickly_differentiated(copied)
     return copied
 
 
 def is_changed(layer: nn.Module) -> bool:
-    return "forward" in vars(in_blocks(layer))
+    return "forward" in vars(in_another_form(layer))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (30, 21)])
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_same_numbers_and_gradients(name, size):
     torch.manual_seed(0)
-    layer = nn.Conv2d(3, 8, **LAYERS[name]).double()
+    layer = nn.Conv2d(3, 3, **LAYERS[name]).double()
     x = torch.rand(2, 3, *size, dtype=torch.float64, requires_grad=True)
     assert is_changed(layer)
-    wanted, found = layer(x), in_blocks(layer)(x)
+    wanted, found = layer(x), in_another_form(layer)(x)
     torch.testing.assert_close(found, wanted)
     weight = torch.rand_like(wanted)
     gradients = [torch.autograd.grad((out * weight).sum(), x)[0] for out in (found, wanted)]
@@ -62,6 +63,12 @@ def test_the_same_numbers_and_gradients(name, size):
         nn.Conv2d(3, 8, 3, stride=(2, 1)),
         nn.Conv2d(3, 8, 3, stride=2, padding=1, padding_mode="reflect"),
         nn.Conv2d(3, 8, 3, padding="same"),
+        nn.Conv2d(8, 8, 5, padding=2, groups=8),
+        nn.Conv2d(8, 8, 7, padding="same", groups=8),
+        nn.Conv2d(8, 8, 7, stride=2, groups=8),
+        nn.Conv2d(8, 16, 7, groups=8),
+        nn.Conv2d(8, 8, 9, groups=8),
+        nn.Conv2d(8, 8, 7, padding=7, groups=8),
         Standardised(3, 8, 7, stride=2, padding=3),
     ],
     ids=str,
@@ -71,13 +78,17 @@ def test_other_layers_stay(layer):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
-def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_blocks():
+@pytest.mark.filterwarnings("ignore")  # torch's compiler meets some of its own
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_these_forms(compiled):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
-    model, x = Model(net, device="cuda"), torch.rand(2, 3, 32, 32, device="cuda", requires_grad=True)
+    stem, alone = nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.Conv2d(8, 8, 7, padding=3, groups=8)
+    net = nn.Sequential(stem, nn.GELU(), alone, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
+    model, x = Model(net, device="cuda", rows=2), torch.rand(2, 3, 32, 32, device="cuda", requires_grad=True)
     exact = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
-    assert "forward" not in vars(model.module[0])
-    model.use("float16")
-    assert "forward" in vars(model.module[0]) and "forward" not in vars(net[0])
+    assert not any("forward" in vars(layer) for layer in model.module)
+    model.use("float16", compiled)
+    assert [i for i, layer in enumerate(model.module) if "forward" in vars(layer)] == [0, 2]
+    assert not any("forward" in vars(layer) for layer in net)
     rounded = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
     assert float((rounded - exact).norm() / exact.norm()) < 0.01

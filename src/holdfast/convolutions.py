@@ -1,0 +1,86 @@
+"""Convolutions in a form that a GPU differentiates quickly.
+
+The gradient by its input is all that an explainer asks of a layer, and libraries that train networks seldom do: where a
+layer is unusual they have no fast way for it. That of the first, which has few channels and a stride, is never needed
+in training; here blocks of pixels are moved into channels first, and the same sums are a convolution without stride,
+whose gradient is one too. That of each channel by itself is a kernel of our own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from holdfast.kernels import fused
+
+FEW_CHANNELS = 4
+LARGE_FILTERS = (6, 7)
+"""Sides of a channel's filter for which the kernel is faster than cuDNN; it takes smaller ones, but gains nothing."""
+
+
+def quickly_differentiated(module: nn.Module) -> None:
+    """Let the convolutions in a network that have a faster form compute in it; their weights stay as they are.
+
+    >>> import torch
+    >>> net, x = nn.Sequential(nn.Conv2d(3, 8, 7, stride=2, padding=3)), torch.rand(1, 3, 16, 16)
+    >>> before = net(x)
+    >>> quickly_differentiated(net)
+    >>> torch.allclose(net(x), before, atol=1e-5)
+    True
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d) and _is_plain(layer):
+            if _is_stem(layer):
+                layer.forward = partial(in_blocks, layer)  # type: ignore[method-assign]
+            elif _is_by_channel(layer):
+                layer.forward = partial(by_channel, layer)  # type: ignore[method-assign]
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    kind = type(layer)
+    own = kind.forward is not nn.Conv2d.forward or kind._conv_forward is not nn.Conv2d._conv_forward
+    if own or "forward" in vars(layer):  # some standardise their weights or pad in a way of their own
+        return False
+    return layer.padding_mode == "zeros" and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
+
+
+def _is_stem(layer: nn.Conv2d) -> bool:
+    return layer.groups == 1 and layer.stride[0] == layer.stride[1] > 1 and layer.in_channels <= FEW_CHANNELS
+
+
+def _is_by_channel(layer: nn.Conv2d) -> bool:
+    alone = 1 < layer.groups == layer.in_channels == layer.out_channels
+    assert not isinstance(layer.padding, str)
+    sizes = zip(layer.padding, layer.kernel_size, strict=True)
+    return alone and layer.stride == (1, 1) and all(p < k and k in LARGE_FILTERS for p, k in sizes)
+
+
+def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """What a strided layer computes from images (B, C, H, W), without a stride.
+
+    Blocks of stride × stride pixels become channels, and the kernel, filled up with zeros to whole blocks, becomes one
+    of blocks.
+    """
+    assert not isinstance(layer.padding, str)
+    stride = layer.stride[0]
+    around, filling = [], []  # at the left, the right, above and below, as `pad` takes them
+    for size, kernel, padding in zip(x.shape[:1:-1], layer.kernel_size[::-1], layer.padding[::-1], strict=True):
+        blocks = -(-kernel // stride)
+        steps = (size + 2 * padding - kernel) // stride + 1
+        around += [padding, stride * (steps + blocks - 1) - size - padding]
+        filling += [0, stride * blocks - kernel]
+    pixels, weight = F.pad(x, around), F.pad(layer.weight, filling)
+    return F.conv2d(F.pixel_unshuffle(pixels, stride), F.pixel_unshuffle(weight, stride), layer.bias)
+
+
+def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """What a layer of a filter for each channel computes, on a GPU by a kernel."""
+    assert not isinstance(layer.padding, str)
+    if not fused(x) or x.ndim != 4:
+        return F.conv2d(x, layer.weight, layer.bias, padding=layer.padding, groups=layer.groups)
+    from holdfast.kernels.depthwise import depthwise
+
+    found: Tensor = depthwise(x, layer.weight, layer.bias, list(layer.padding))
+    return found
