@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -78,17 +81,28 @@ def test_other_layers_stay(layer):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
-@pytest.mark.filterwarnings("ignore")  # torch's compiler meets some of its own
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_these_forms(compiled):
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_these_forms(how):
+    """In a process of its own: torch's compiler warns in ways that are errors here."""
+    done = subprocess.run([sys.executable, __file__, "cuda", how], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def compare_gradients(device: str, compiled: bool) -> None:
     torch.manual_seed(0)
     stem, alone = nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.Conv2d(8, 8, 7, padding=3, groups=8)
     net = nn.Sequential(stem, nn.GELU(), alone, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
-    model, x = Model(net, device="cuda", rows=2), torch.rand(2, 3, 32, 32, device="cuda", requires_grad=True)
+    model, x = Model(net, device=device, rows=2), torch.rand(2, 3, 32, 32, device=device, requires_grad=True)
     exact = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
     assert not any("forward" in vars(layer) for layer in model.module)
     model.use("float16", compiled)
-    assert [i for i, layer in enumerate(model.module) if "forward" in vars(layer)] == [0, 2]
+    changed = [i for i, layer in enumerate(model.module) if "forward" in vars(layer)]
+    assert changed == ([0, 2] if device == "cuda" else [])
     assert not any("forward" in vars(layer) for layer in net)
     rounded = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
-    assert float((rounded - exact).norm() / exact.norm()) < 0.01
+    gap = float((rounded - exact).norm() / exact.norm())
+    assert gap < 0.01, gap
+
+
+if __name__ == "__main__":
+    compare_gradients(sys.argv[1], sys.argv[2] == "compiled")
