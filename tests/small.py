@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from holdfast import Model
 
 SIZE = 32
 CLASSES = ("disc", "bar", "cross", "ring")
+KEPT = "HOLDFAST_TESTS_NETWORK"
+"""The variable that says in which file the trained weights are kept, for the many processes that the tests start."""
 
 
 def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -58,6 +62,19 @@ def network() -> nn.Module:
             nn.Flatten(),
             nn.Linear(24, 4),
         )
+    kept = Path(os.environ[KEPT]) if KEPT in os.environ else None
+    if kept is not None and kept.exists():
+        net.load_state_dict(torch.load(kept))
+        return net.eval()
+    train(net)
+    if kept is not None:
+        own = kept.with_suffix(f".{os.getpid()}")
+        torch.save(net.state_dict(), own)
+        own.replace(kept)
+    return net.eval()
+
+
+def train(net: nn.Module) -> None:
     x, y = pictures(256, seed=1)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-2)
     for step in range(40):
@@ -65,7 +82,6 @@ def network() -> nn.Module:
         optimiser.zero_grad()
         F.cross_entropy(net((x[part] - 0.5) / 0.5), y[part]).backward()
         optimiser.step()
-    return net.eval()
 
 
 def model(rows: int = 32) -> Model:

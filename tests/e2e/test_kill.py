@@ -15,6 +15,7 @@ import pytest
 import holdfast
 
 KILLS = 10
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # other tests have the other core
 TESTS = Path(__file__).parents[1]
 STUDY = f"""
 model: python:{TESTS / "small.py"}:model
@@ -28,7 +29,7 @@ shard_size: 2
 def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code"]
     with (study.parent / "said.txt").open("wb") as said:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent, env=ENVIRONMENT)
 
 
 def said(study: Path) -> str:
