@@ -11,7 +11,7 @@ demo: $(READY)  ## judge five explainers on four axes on real photographs; ends 
 	$(BIN)/holdfast demo --out demo-run --limit $(PHOTOGRAPHS)
 
 test: $(READY)  ## all tests, doctests included; warnings are errors
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -rs
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .
