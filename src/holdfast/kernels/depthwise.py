@@ -1,7 +1,7 @@
 """Convolutions of each channel by itself, without a stride: the pass forwards, and the same sums backwards.
 
-Libraries that train networks have made these for the gradient by the weights; the gradient by the input, which is all
-that an explainer asks for, costs them several times what reading and writing it would.
+For large filters cuDNN takes two to five times as long on the gradient by the input, which is all that an explainer
+asks for (`benchmarks/bench_depthwise.py`).
 """
 
 from __future__ import annotations
@@ -103,17 +103,18 @@ if AVAILABLE:
 
 
 def _sums(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool) -> Tensor:
+    out = _empty(x, weight, padding)
+    if not out.numel():
+        return out
     x = x.contiguous(memory_format=torch.channels_last)
     taps = weight.flatten(1).t().contiguous()
     (count, channels, height, width), (tall, wide) = x.shape, weight.shape[2:]
-    out = _empty(x, weight, padding)
     strips = count * out.shape[2] * -(-out.shape[3] // _OUTPUTS)
     grid = (-(-strips // _STRIPS), -(-channels // _CHANNELS))
     sizes = (channels, height, width, *out.shape[2:], tall, wide, *padding, flipped, bias is not None)
-    given = taps if bias is None else bias
-    _depthwise_kernel[grid](
-        x, taps, given, out, strips, *sizes, _OUTPUTS, _STRIPS, _CHANNELS, num_warps=_WARPS, enable_fp_fusion=True
-    )  # fmt: skip
+    tensors = (x, taps, taps if bias is None else bias, out)
+    blocks = (_OUTPUTS, _STRIPS, _CHANNELS)
+    _depthwise_kernel[grid](*tensors, strips, *sizes, *blocks, num_warps=_WARPS, enable_fp_fusion=True)
     return out
 
 
