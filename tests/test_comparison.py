@@ -59,6 +59,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         "moved": run("moved", moved_model()),
         "other data": run("other", small.model(), ["random"], data=1 - x),
         "other seed": run("seed", small.model(), ["random"], seed=5),
+        "more references": run("references", small.model(), ["random"], references=12),
         "wider": run("wider", small.model(), ["saliency", {"integrated_gradients": {"steps": 6}}], wider),
     }
 
@@ -126,6 +127,8 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
         compare(runs["base"], runs["other data"])
     with pytest.raises(UserError, match=r"seed: 0 in A, 5 in B\n.*--across-seeds"):
         compare(runs["base"], runs["other seed"])
+    with pytest.raises(UserError, match=r"references: 8 in A, 12 in B\n.*--across-seeds"):
+        compare(runs["base"], runs["more references"])
     with pytest.raises(
         UserError, match=r"rotation\(degrees=15.0\), gaussian_noise\(sigma=0.15\) in A, rotation\(degrees=5.0\) in B"
     ):
@@ -184,6 +187,9 @@ def test_other_seeds_are_compared_raw(runs):
     found = compare(runs["base"], runs["other seed"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
     assert found.subject[0].startswith("seed: 0 in A, 5 in B")
+    found = compare(runs["base"], runs["more references"], across_seeds=True)
+    assert set(found.differences["form"]) == {"raw"}
+    assert found.subject[0].startswith("references: 8 in A, 12 in B")
 
 
 def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):

@@ -14,6 +14,7 @@ from torch import nn
 import holdfast
 from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError, subject
 from holdfast.perturbations import Jpeg, Rotation
+from holdfast.similarity import compare_all, composite, profile
 from small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=50)
@@ -103,38 +104,30 @@ def passes(explainers, evaluation=JPEG, n=6, **options) -> int:
     return net.passes
 
 
-@pytest.fixture
-def few_references(monkeypatch):
-    monkeypatch.setattr(subject, "REFERENCES", 2)
-
-
-@pytest.mark.usefixtures("few_references")
 def test_predictions_are_made_once_for_all_explainers():
     blind = {f"sobel {i}": lambda model, batch, target, seed: batch.x for i in range(3)}
     three = Stability(perturbations=["jpeg", "brightness", "identity"], k=50)
     n, references = 6, 2
-    assert passes(blind, three, n) == references + n + 3 * n
-    assert passes(dict(list(blind.items())[:1]), three, n) == references + n + 3 * n
+    assert passes(blind, three, n, references=references) == references + n + 3 * n
+    assert passes(dict(list(blind.items())[:1]), three, n, references=references) == references + n + 3 * n
 
 
-@pytest.mark.usefixtures("few_references")
 def test_a_second_explainer_adds_only_its_own_passes():
     still = Stability(perturbations=["identity", {"brightness": {"factor": 1.01}}], k=50)
     n, kept = 6, 2 * 6
     table = run({"a": Saliency()}, still, n).table()
     assert (fass(table).status == "ok").all(), "this test counts on pairs that all survive"
-    one = passes({"a": Saliency()}, still, n)
-    two = passes({"a": Saliency(), "b": Saliency(absolute=False)}, still, n)
+    one = passes({"a": Saliency()}, still, n, references=2)
+    two = passes({"a": Saliency(), "b": Saliency(absolute=False)}, still, n, references=2)
     assert two - one == n + kept  # clean maps, those of the references among them, and perturbed maps
 
 
-@pytest.mark.usefixtures("few_references")
 def test_a_second_evaluation_shares_the_clean_maps():
     first = {"a": Stability(perturbations="identity", k=50)}
     second = {**first, "b": Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)}
     n = 6
-    more = passes({"e": Saliency()}, second, n) - passes({"e": Saliency()}, first, n)
-    assert more == n + n  # perturbed predictions and perturbed maps; clean ones exist
+    one, two = (passes({"e": Saliency()}, axes, n, references=2) for axes in (first, second))
+    assert two - one == n + n  # perturbed predictions and perturbed maps; clean ones exist
 
 
 def test_flipped_pairs_are_not_explained():
@@ -157,6 +150,33 @@ def test_references_are_the_same_for_every_shard_and_every_order():
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
     pd.testing.assert_frame_equal(fass(whole, "fass_chance"), fass(parts, "fass_chance"), rtol=1e-4)
+
+
+@pytest.mark.parametrize("references", [3, 10])
+def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references):
+    images, network = pictures(12)[0], model()
+    still = Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)
+    frame = fass(run({"e": Saliency()}, still, 12, references=references).table(), "fass_chance")
+    data = holdfast.open_data(images)
+    others = subject.load_references(data, 0, references)
+    assert len(others) == references
+
+    def maps(batch: Batch) -> torch.Tensor:
+        return Saliency()(network, batch, network.logits(network.inputs(batch)).argmax(1), 0)
+
+    brighter = maps(Batch(data.ids, (images * 1.01).clamp(0, 1)))
+    scores = composite(compare_all(profile(maps(others), 50), profile(brighter, 50)))
+    for i, (value, sample) in enumerate(zip(frame.value, data.ids, strict=True)):
+        wanted = scores[[other != sample for other in others.ids], i].mean()
+        assert value == pytest.approx(float(wanted), abs=1e-5)
+
+
+def test_another_number_of_references_is_another_study(tmp_path):
+    run({"e": Saliency()}, out=tmp_path / "run", n=4)
+    with pytest.raises(UserError, match="references: the run has 8, this study says 3"):
+        run({"e": Saliency()}, out=tmp_path / "run", n=4, references=3)
+    with pytest.raises(UserError, match="references must be at least 2, got 1"):
+        run({"e": Saliency()}, n=4, references=1)
 
 
 # --- samples that fail ----------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def test_a_good_study_is_read_whole(folder):
         ("k: 0.01", "kk: 1", 16, ["'kk'", "did you mean 'k'"]),
         ("stability:", "stabilty:", 12, ["'stabilty'", "did you mean 'stability'"]),
         ("seed: 3", "seed: -3", 1, ["seed", "-3"]),
+        ("seed: 3", "references: 1", 1, ["references", "at least 2", "got 1"]),
         ("seed: 3", "seeds: 3", 1, ["'seeds'", "did you mean 'seed'"]),
         ("source: photos", "source: photo", 4, ["photo", "photos"]),
         ("size: 64", "sizes: 64", 5, ["'sizes'", "did you mean 'size'"]),

@@ -76,7 +76,7 @@ class Runner:
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
-            batch = load_references(self.plan.data[dataset], self.plan.seed).to(model.device)
+            batch = load_references(self.plan.data[dataset], self.plan.seed, self.plan.references).to(model.device)
             bench = Workbench(model, self._batch_size(name, batch))
             self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
         return self._kept[2:]

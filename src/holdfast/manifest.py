@@ -32,10 +32,12 @@ def describe(
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Mapping[str, Any]],
     seed: int,
+    references: int | None = None,
 ) -> dict[str, Any]:
     """The study as plain data: what the manifest stores and what must agree when a run is resumed."""
     return {
         "seed": seed,
+        **({} if references is None else {"references": references}),
         "models": {
             name: {
                 "fingerprint": model.fingerprint,

@@ -12,6 +12,7 @@ from holdfast.errors import UserError
 from holdfast.modalities import modality, why_not_explainable, why_undefined
 from holdfast.models import Model
 from holdfast.storage import Place, present
+from holdfast.subject import REFERENCES
 from holdfast.suiting import suited
 from holdfast.table import part_path, samples_path
 from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
@@ -49,6 +50,7 @@ class Plan:
     seed: int = 0
     shard_size: int = 32
     batch_size: int | None = None
+    references: int = REFERENCES
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -109,6 +111,7 @@ def make_plan(
     seed: int = 0,
     shard_size: int = 32,
     batch_size: int | None = None,
+    references: int = REFERENCES,
 ) -> Plan:
     """Check everything that can be checked without a model pass."""
     for what, given in (("model", models), ("data", data)):
@@ -116,6 +119,7 @@ def make_plan(
             raise UserError(f"no {what} is given")
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
+    check_whole("references", references, 2)
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
     for source in data.values():
@@ -135,7 +139,7 @@ def make_plan(
                 if hasattr(item, "check"):
                     item.check(model, shape)
     _check_something_to_judge(evaluations, explainers)
-    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size)
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size, references)
 
 
 def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
@@ -191,4 +195,4 @@ def describe(plan: Plan) -> dict[str, Any]:
         conditions = [list(c) for c in item.conditions()]
         left_out = plan.left_out(name)
         evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
-    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed)
+    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, plan.references)

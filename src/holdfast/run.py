@@ -20,6 +20,7 @@ from holdfast.plan import Plan, check_whole, describe, make_plan
 from holdfast.precision import Precision, arithmetic, check_precision
 from holdfast.progress import progress
 from holdfast.storage import Place, place
+from holdfast.subject import REFERENCES
 
 if TYPE_CHECKING:
     from holdfast.executors import Executor
@@ -126,6 +127,7 @@ def evaluate(
     limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
+    references: int = REFERENCES,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
@@ -136,10 +138,11 @@ def evaluate(
 
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
-    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `precision` and
-    `compile` are those of `Model.use`; without them a model computes as it was made, and "auto" is the fastest
-    precision that does not change the answer on a few samples, see `holdfast.audit`. `workers` above 1 do the shards in
-    as many new processes, one per GPU where there are any; models, data and explainers are sent to them by pickle.
+    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
+    many other samples the chance level of a score is taken from. `precision` and `compile` are those of `Model.use`;
+    without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
+    a few samples, see `holdfast.audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
+    there are any; models, data and explainers are sent to them by pickle.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -154,7 +157,7 @@ def evaluate(
     if precision is not None or compile:
         for wrapped in models.values():
             wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
-    plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size)
+    plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size, references)
     audit = None
     if precision == "auto":
         from holdfast.audit import lower, settle

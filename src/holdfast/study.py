@@ -17,11 +17,12 @@ from holdfast.examples import open_examples
 from holdfast.parameters import BadParameter, only_known
 from holdfast.plan import Plan, make_plan
 from holdfast.precision import AUTO, Precision, check_precision
+from holdfast.subject import REFERENCES
 from holdfast.yaml_nodes import check_keys_once, check_unfolded, line_of
 from holdfast.zoo import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
 
 KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
-KEYS += ("precision", "compile", "batch_size", "shard_size")
+KEYS += ("precision", "compile", "batch_size", "shard_size", "references")
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
 LARGEST_FILE = 1_000_000
@@ -42,6 +43,7 @@ class Study:
     shard_size: int = 32
     precision: Precision | Literal["auto"] | None = None
     compile: bool = False
+    references: int = REFERENCES
 
     def plan(self, allow_code: bool = False) -> Plan:
         """Open the data, load the models, and check that everything fits together.
@@ -65,7 +67,8 @@ class Study:
             if self.precision is not None or self.compile:
                 given = model.precision if self.precision in (None, AUTO) else check_precision(self.precision)
                 model.use(given, self.compile)
-        return make_plan(models, data, self.explainers, self.evaluations, self.seed, self.shard_size, self.batch_size)
+        numbers = (self.seed, self.shard_size, self.batch_size, self.references)
+        return make_plan(models, data, self.explainers, self.evaluations, *numbers)
 
     def _device(self) -> str:
         import torch
@@ -144,6 +147,7 @@ def parse(
         shard_size=_whole(content, "shard_size", 1) or 32,
         precision=_known_precision(content.get("precision")),
         compile=_truth(content, "compile"),
+        references=_whole(content, "references", 2) or REFERENCES,
     )
 
 

@@ -16,7 +16,7 @@ from holdfast.models import Model
 from holdfast.types import Batch, Explainer
 
 REFERENCES = 8
-"""How many samples of a data set serve as the other halves of mismatched pairs."""
+"""How many samples serve as the other halves of mismatched pairs, unless a study asks for another number."""
 
 
 @dataclass
@@ -45,16 +45,16 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int) -> Batch:
+def load_references(data: Data, seed: int, count: int = REFERENCES) -> Batch:
     """The first readable samples in that order."""
     order = reference_positions(data, seed)
     batches, found = [], 0
-    for start in range(0, len(order), REFERENCES):
-        loaded = data.load(order[start : start + REFERENCES]).batch
+    for start in range(0, len(order), count):
+        loaded = data.load(order[start : start + count]).batch
         if len(loaded):
-            batches.append(loaded[: REFERENCES - found])
+            batches.append(loaded[: count - found])
             found += len(batches[-1])
-        if found == REFERENCES:
+        if found == count:
             break
     if not batches:
         raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")

@@ -138,6 +138,8 @@ def _metrics(run: Run) -> Iterator[tuple[str, float]]:
 def _params(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The study with one entry per parameter. One that grows gets more entries; none that it has changes."""
     yield "seed", str(study["seed"])
+    if "references" in study:
+        yield "references", str(study["references"])
     for section in ("models", "datasets", "explainers", "evaluations"):
         for name, facts in study[section].items():
             for key, value in facts.items():

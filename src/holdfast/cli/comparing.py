@@ -25,7 +25,7 @@ def compare(
         bool, typer.Option("--only-shared", help="Leave out what differs where the rest does not depend on it.")
     ] = False,
     across_seeds: Annotated[
-        bool, typer.Option("--across-seeds", help="Compare runs of different seeds, by raw scores.")
+        bool, typer.Option("--across-seeds", help="Compare runs of different seeds or references, by raw scores.")
     ] = False,
 ) -> None:
     """Compare runs on the same samples, pair by pair.

@@ -55,10 +55,10 @@ def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [f"{str(board['axis']).capitalize()} on {board['dataset']}" for board in boards]
     for name in set(names):
         alike = [i for i, other in enumerate(names) if other == name]
-        entries = [{**boards[i]["parameters"], "seed": boards[i]["seed"]} for i in alike]
-        entries = [
-            {**entry, "data": short(boards[i]["dataset_fingerprint"])} for i, entry in zip(alike, entries, strict=True)
-        ]
+        entries = []
+        for board in (boards[i] for i in alike):
+            draws = {key: board.get(key, ABSENT) for key in ("seed", "references")}
+            entries.append({**board["parameters"], **draws, "data": short(board["dataset_fingerprint"])})
         for key in dict.fromkeys(key for entry in entries for key in entry):
             values = [entry.get(key, ABSENT) for entry in entries]
             if len({plain(value) for value in values}) > 1:
@@ -73,6 +73,7 @@ def _board(board: Mapping[str, Any], title: str, runs: Mapping[str, Mapping[str,
     conditions = [condition_words(cell["condition"], cell["level"]) for cell in cells]
     facts = [("Data", f"{board['dataset']}, fingerprint {short(board['dataset_fingerprint'])}")]
     facts += [("Samples", str(board["samples"])), ("Seed", str(board["seed"]))]
+    facts += [("References", str(board["references"]))] if "references" in board else []
     facts += [("Parameters", _parameters(board["parameters"]))]
     return {
         "id": f"board-{board['id']}",

@@ -11,6 +11,7 @@ import pandas as pd
 from holdfast.comparison import settings
 from holdfast.comparison.settings import SEPARABLE, disagreements
 from holdfast.errors import UserError, unknown
+from holdfast.subject import REFERENCES
 
 FORMAT = 1
 SHORT = 12
@@ -70,7 +71,7 @@ def common(
     """Everything that may be compared, or an error that names every difference that forbids it.
 
     With `only_shared` a data set, explainer, evaluation or condition that differs is left out instead; with
-    `across_seeds` runs of different seeds are compared, whose random draws are then not shared.
+    `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
     labels = [side.label for side in sides]
     formats = [side.manifest.get("format") for side in sides]
@@ -78,10 +79,12 @@ def common(
         held = ", ".join(f"{number} in {label}" for number, label in zip(formats, labels, strict=True))
         raise UserError(f"the runs cannot be compared: format: {held}; this holdfast reads tables of format {FORMAT}")
     found = Common()
-    seeds = disagreements("seed", [side.manifest["study"].get("seed") for side in sides], labels)
+    studies = [side.manifest["study"] for side in sides]
+    seeds = disagreements("seed", [study.get("seed") for study in studies], labels)
+    seeds += disagreements("references", [study.get("references", REFERENCES) for study in studies], labels)
     found.same_seed = not seeds
     if across_seeds:
-        found.subject += [f"{line}; scores are raw, as other seeds take chance from other samples" for line in seeds]
+        found.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in seeds]
     else:
         found.forbidden += seeds
     _match_data(found, sides)
@@ -92,7 +95,7 @@ def common(
     if lost and (not only_shared or (seeds and not across_seeds)):
         hints = []
         if seeds and not across_seeds:
-            hints.append("--across-seeds compares runs of different seeds, whose random draws are not shared")
+            hints.append("--across-seeds compares runs of different seeds or references, by raw scores")
         if len(lost) > len(seeds) or not seeds:
             hints.append("--only-shared leaves out what differs, where the rest does not depend on it")
         raise UserError("the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints))

@@ -20,6 +20,7 @@ from holdfast.report.build import embed
 from holdfast.report.pages import page, template
 from holdfast.report.phrases import number, p_value, records, with_interval
 from holdfast.report.tidy import to_csv
+from holdfast.subject import REFERENCES
 
 COLUMNS = ["Explainer", "Condition", "Measure", "Pair", "Earlier", "Later", "Difference", "p (Holm)", "Better"]
 COLUMNS += ["Joined", "Flipped", "Undefined", "Absent", "Unreadable"]
@@ -107,4 +108,5 @@ def _made(side: Side) -> dict[str, Any]:
         "weights": prints["models"],
         "data": prints["datasets"],
         "seed": manifest["study"].get("seed"),
+        "references": manifest["study"].get("references", REFERENCES),
     }

@@ -22,13 +22,14 @@ from holdfast.cubes import Cube, arrange
 from holdfast.errors import UserError
 from holdfast.evaluations.symmetry import SYMMETRISED
 from holdfast.report.phrases import records
+from holdfast.subject import REFERENCES
 
 if TYPE_CHECKING:
     from holdfast.run import Run
 
 SCHEMA = "holdfast-leaderboard/1"
 RESAMPLES = 2000
-SAME = ("axis", "measure", "dataset_fingerprint", "seed", "parameters")
+SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
 """What the rows of one board have in common; data may go by several names."""
 
 
@@ -96,6 +97,7 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                 "samples": data.get("samples"),
                 "dataset_fingerprint": data.get("fingerprint"),
                 "seed": side.manifest["study"].get("seed"),
+                "references": side.manifest["study"].get("references", REFERENCES),
                 "parameters": settings.own_settings(evaluation),
                 "conditions": list(dict.fromkeys(str(name) for name in asked)),
             }
