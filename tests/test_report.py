@@ -387,6 +387,20 @@ def test_cautions_speak_when_and_only_when_there_is_cause() -> None:
     assert [item for item in listed["Noise floor"].items if item.startswith("lime: 0.")]
 
 
+@pytest.mark.parametrize(("samples", "study", "said"), [(200, {}, 8), (200, {"references": 12}, 12)])
+def test_many_samples_and_few_references_are_told_apart_from_many_of_both(samples, study, said) -> None:
+    def spoken(n: int, **study: Any) -> list[str]:
+        found = findings_of({"a": 0.5, "b": 0.3}, samples=n)
+        given = cautions(found, synthetic.samples(n, unreadable=0), synthetic.manifest(**study))
+        return [caution.text for caution in given if caution.title == "Chance from few samples"]
+
+    (text,) = spoken(samples, **study)
+    assert text.startswith(
+        f"Chance is taken from the maps of {said} other samples. The intervals over {samples} samples"
+    )
+    assert not spoken(samples, references=64) and not spoken(100, **study)
+
+
 def test_charts_show_the_numbers_of_the_ranking() -> None:
     found = findings_of(synthetic.QUALITY)
     drawn = {chart.key: chart for chart in charts(found)}

@@ -11,11 +11,14 @@ import pandas as pd
 from holdfast.leakage import leakage_summary
 from holdfast.perturbations import title
 from holdfast.report.phrases import listing, number, records, with_interval
+from holdfast.subject import REFERENCES
 
 if TYPE_CHECKING:
     from holdfast.report.verdict import Findings
 
 FEW_SAMPLES = 30
+MANY_SAMPLES, FEW_REFERENCES = 200, 32
+"""From how many samples on the error of fewer references than these is as large as that over samples."""
 LEAKAGE = "leakage"  # as `holdfast.retraining` names its evaluation
 ONE_COLOUR = ("zero", "value", "image_mean", "dataset_mean")
 """Imputers that put one colour in place of what is removed, so that its outline stays visible."""
@@ -38,7 +41,8 @@ def cautions(
     `related` has the rows of its other evaluations, as `axes.related_rows` gives them, for what those cannot say.
     """
     listed = [*_unfinished(manifest), *_untrained(found.model, manifest)]
-    listed += [*_few(len(found.cube.samples)), *_low_retention(found)]
+    n = len(found.cube.samples)
+    listed += [*_few(n), *_few_references(n, manifest), *_low_retention(found)]
     listed += [*_at_chance(found), *_undefined(found.cube.reasons)]
     partial = found.ranking[found.ranking["conditions"] < found.ranking["conditions_total"]]
     if len(partial):
@@ -107,6 +111,17 @@ def _few(n: int) -> list[Caution]:
         return []
     text = f"Only {n} sample{'s were' if n != 1 else ' was'} tested. Intervals from fewer than {FEW_SAMPLES} samples"
     return [Caution("Few samples", text + " are rough and may be too narrow.")]
+
+
+def _few_references(n: int, manifest: Mapping[str, Any]) -> list[Caution]:
+    references = int((manifest.get("study") or {}).get("references", REFERENCES))
+    if n < MANY_SAMPLES or references >= FEW_REFERENCES:
+        return []
+    text = (
+        f"Chance is taken from the maps of {references} other samples. The intervals over {n} samples do not know that "
+    )
+    text += "others in their place may move calibrated scores by 0.01 or so: read nothing into smaller differences, or "
+    return [Caution("Chance from few samples", text + "ask for more with “references: 64” in the study.")]
 
 
 def _low_retention(found: Findings) -> list[Caution]:
