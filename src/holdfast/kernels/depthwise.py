@@ -124,7 +124,11 @@ def _empty(x: Tensor, weight: Tensor, padding: list[int]) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-@torch.library.custom_op("holdfast::depthwise", mutates_args=())
+# The schema is written out, since releases of torch before 2.5 do not read annotations that are text.
+_SCHEMA = "(Tensor x, Tensor weight, Tensor? bias, SymInt[] padding, bool flipped=False) -> Tensor"
+
+
+@torch.library.custom_op("holdfast::depthwise", mutates_args=(), schema=_SCHEMA)
 def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False) -> Tensor:
     """(B, C, H', W') of images and a filter (C, 1, tall, wide) for each channel, or with `flipped` the filters turned.
 
