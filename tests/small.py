@@ -64,7 +64,7 @@ def network() -> nn.Module:
         )
     kept = Path(os.environ[KEPT]) if KEPT in os.environ else None
     if kept is not None and kept.exists():
-        net.load_state_dict(torch.load(kept))
+        net.load_state_dict(torch.load(kept, weights_only=True))
         return net.eval()
     train(net)
     if kept is not None:
