@@ -52,9 +52,13 @@ def _is_stem(layer: nn.Conv2d) -> bool:
 
 def _is_by_channel(layer: nn.Conv2d) -> bool:
     alone = 1 < layer.groups == layer.in_channels == layer.out_channels
-    assert not isinstance(layer.padding, str)
-    sizes = zip(layer.padding, layer.kernel_size, strict=True)
+    sizes = zip(_padding(layer), layer.kernel_size, strict=True)
     return alone and layer.stride == (1, 1) and all(p < k and k in LARGE_FILTERS for p, k in sizes)
+
+
+def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
+    assert not isinstance(layer.padding, str)  # a plain layer's is in numbers
+    return layer.padding
 
 
 def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -63,10 +67,9 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
     Blocks of stride × stride pixels become channels, and the kernel, filled up with zeros to whole blocks, becomes one
     of blocks.
     """
-    assert not isinstance(layer.padding, str)
     stride = layer.stride[0]
     around, filling = [], []  # at the left, the right, above and below, as `pad` takes them
-    for size, kernel, padding in zip(x.shape[:1:-1], layer.kernel_size[::-1], layer.padding[::-1], strict=True):
+    for size, kernel, padding in zip(x.shape[:1:-1], layer.kernel_size[::-1], _padding(layer)[::-1], strict=True):
         blocks = -(-kernel // stride)
         steps = (size + 2 * padding - kernel) // stride + 1
         around += [padding, stride * (steps + blocks - 1) - size - padding]
@@ -77,10 +80,10 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
 
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """What a layer of a filter for each channel computes, on a GPU by a kernel."""
-    assert not isinstance(layer.padding, str)
+    padding = _padding(layer)
     if not fused(x) or x.ndim != 4:
-        return F.conv2d(x, layer.weight, layer.bias, padding=layer.padding, groups=layer.groups)
+        return F.conv2d(x, layer.weight, layer.bias, padding=padding, groups=layer.groups)
     from holdfast.kernels.depthwise import depthwise
 
-    found: Tensor = depthwise(x, layer.weight, layer.bias, list(layer.padding))
+    found: Tensor = depthwise(x, layer.weight, layer.bias, list(padding))
     return found

@@ -21,6 +21,7 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.storage import Place
+from holdfast.subject import REFERENCES
 from holdfast.types import Explainer, name_of, parameters
 
 SECTIONS = ("models", "datasets", "explainers", "evaluations")
@@ -52,6 +53,15 @@ def describe(
         "explainers": {k: {"name": name_of(v), **parameters(v)} for k, v in explainers.items()},
         "evaluations": {k: dict(v) for k, v in evaluations.items()},
     }
+
+
+def references_of(study: Mapping[str, Any]) -> int:
+    """From how many samples a study takes chance; one that does not say it took the usual number.
+
+    >>> references_of({}), references_of({"references": 64})
+    (8, 64)
+    """
+    return int(study.get("references", REFERENCES))
 
 
 def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:

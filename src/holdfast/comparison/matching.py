@@ -11,7 +11,7 @@ import pandas as pd
 from holdfast.comparison import settings
 from holdfast.comparison.settings import SEPARABLE, disagreements
 from holdfast.errors import UserError, unknown
-from holdfast.subject import REFERENCES
+from holdfast.manifest import references_of
 
 FORMAT = 1
 SHORT = 12
@@ -80,23 +80,23 @@ def common(
         raise UserError(f"the runs cannot be compared: format: {held}; this holdfast reads tables of format {FORMAT}")
     found = Common()
     studies = [side.manifest["study"] for side in sides]
-    seeds = disagreements("seed", [study.get("seed") for study in studies], labels)
-    seeds += disagreements("references", [study.get("references", REFERENCES) for study in studies], labels)
-    found.same_seed = not seeds
+    apart = disagreements("seed", [study.get("seed") for study in studies], labels)
+    apart += disagreements("references", [references_of(study) for study in studies], labels)
+    found.same_seed = not apart
     if across_seeds:
-        found.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in seeds]
+        found.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
     else:
-        found.forbidden += seeds
+        found.forbidden += apart
     _match_data(found, sides)
     _match_models(found, sides)
     _match_explainers(found, sides)
     _match_evaluations(found, sides, evaluations)
     lost = found.forbidden
-    if lost and (not only_shared or (seeds and not across_seeds)):
+    if lost and (not only_shared or (apart and not across_seeds)):
         hints = []
-        if seeds and not across_seeds:
+        if apart and not across_seeds:
             hints.append("--across-seeds compares runs of different seeds or references, by raw scores")
-        if len(lost) > len(seeds) or not seeds:
+        if len(lost) > len(apart) or not apart:
             hints.append("--only-shared leaves out what differs, where the rest does not depend on it")
         raise UserError("the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints))
     found.left_out[:0] = lost

@@ -16,11 +16,11 @@ from holdfast.comparison.joining import OVERALL
 from holdfast.comparison.matching import Side, short
 from holdfast.comparison.measures import measure_title
 from holdfast.comparison.words import cautions, condition_title, legend, outcome
+from holdfast.manifest import references_of
 from holdfast.report.build import embed
 from holdfast.report.pages import page, template
 from holdfast.report.phrases import number, p_value, records, with_interval
 from holdfast.report.tidy import to_csv
-from holdfast.subject import REFERENCES
 
 COLUMNS = ["Explainer", "Condition", "Measure", "Pair", "Earlier", "Later", "Difference", "p (Holm)", "Better"]
 COLUMNS += ["Joined", "Flipped", "Undefined", "Absent", "Unreadable"]
@@ -108,5 +108,5 @@ def _made(side: Side) -> dict[str, Any]:
         "weights": prints["models"],
         "data": prints["datasets"],
         "seed": manifest["study"].get("seed"),
-        "references": manifest["study"].get("references", REFERENCES),
+        "references": references_of(manifest["study"]),
     }

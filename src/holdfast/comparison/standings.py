@@ -21,8 +21,8 @@ from holdfast.comparison.measures import HEADLINES, direction, headlines
 from holdfast.cubes import Cube, arrange
 from holdfast.errors import UserError
 from holdfast.evaluations.symmetry import SYMMETRISED
+from holdfast.manifest import references_of
 from holdfast.report.phrases import records
-from holdfast.subject import REFERENCES
 
 if TYPE_CHECKING:
     from holdfast.run import Run
@@ -97,7 +97,7 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                 "samples": data.get("samples"),
                 "dataset_fingerprint": data.get("fingerprint"),
                 "seed": side.manifest["study"].get("seed"),
-                "references": side.manifest["study"].get("references", REFERENCES),
+                "references": references_of(side.manifest["study"]),
                 "parameters": settings.own_settings(evaluation),
                 "conditions": list(dict.fromkeys(str(name) for name in asked)),
             }

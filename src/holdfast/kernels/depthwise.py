@@ -21,6 +21,8 @@ if AVAILABLE:
     import triton
     import triton.language as tl
 
+    # Numbers by name, since Triton has no lists, and releases before 3.3 no tuples.
+
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _tap(total, value, w0, w1, w2, w3, w4, w5, w6, PLACE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
         """The sum with a value times the weight at a place of the filter's row, if it is one."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from holdfast.leakage import leakage_summary
+from holdfast.manifest import references_of
 from holdfast.perturbations import title
 from holdfast.report.phrases import listing, number, records, with_interval
-from holdfast.subject import REFERENCES
 
 if TYPE_CHECKING:
     from holdfast.report.verdict import Findings
@@ -114,7 +114,7 @@ def _few(n: int) -> list[Caution]:
 
 
 def _few_references(n: int, manifest: Mapping[str, Any]) -> list[Caution]:
-    references = int((manifest.get("study") or {}).get("references", REFERENCES))
+    references = references_of(manifest.get("study") or {})
     if n < MANY_SAMPLES or references >= FEW_REFERENCES:
         return []
     text = (
