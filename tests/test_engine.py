@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,6 +173,12 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
 
 
 def test_another_number_of_references_is_another_study(tmp_path):
+    run({"e": Saliency()}, out=tmp_path / "run", n=4)
+    with pytest.raises(UserError, match="references: the run has 8, this study says 3"):
+        run({"e": Saliency()}, out=tmp_path / "run", n=4, references=3)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    del manifest["study"]["references"]  # as before there was a choice
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
     run({"e": Saliency()}, out=tmp_path / "run", n=4)
     with pytest.raises(UserError, match="references: the run has 8, this study says 3"):
         run({"e": Saliency()}, out=tmp_path / "run", n=4, references=3)

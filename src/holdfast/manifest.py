@@ -108,7 +108,7 @@ def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
     manifest = table.read_manifest(root)
     found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
-    found += table.differences(manifest["study"], study)
+    found += table.differences({**manifest["study"], "references": references_of(manifest["study"])}, study)
     for session in table.read_sessions(root):
         found += table.differences(session.get("adds", {}), study)
     if found:
