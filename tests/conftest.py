@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
+import signal
 import sys
-import tempfile
 
 import pytest
 import torch
 
-from small import KEPT
-
-if KEPT not in os.environ:  # the first process of the tests, which the others inherit it from
-    _folder = tempfile.mkdtemp(prefix="holdfast-tests-")
-    os.environ[KEPT] = os.path.join(_folder, "network.pt")
-    atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-
 # Two test processes on two cores wait for each other's threads; small tensors gain nothing from more than one.
 torch.set_num_threads(1)
+
+# Started from a background job the tests inherit an ignored SIGINT, and so would every process that they interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -1,21 +1,25 @@
-"""A small real classifier and small pictures, trained in a moment, for tests that need a model with opinions."""
+"""A small real classifier and small pictures, for tests that need a model with opinions.
+
+Its trained weights are a file, because training rounds differently from processor to processor, and a test must not
+depend on that. `python tests/small.py` trains them anew.
+"""
 
 from __future__ import annotations
 
-import os
+import copy
 from functools import lru_cache
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast import Model
+from holdfast import Model, rand
 
 SIZE = 32
 CLASSES = ("disc", "bar", "cross", "ring")
-KEPT = "HOLDFAST_TESTS_NETWORK"
-"""The variable that says in which file the trained weights are kept, for the many processes that the tests start."""
+WEIGHTS = Path(__file__).with_name("small.safetensors")
 
 
 def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -42,12 +46,11 @@ def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.stack(images), torch.tensor(labels)
 
 
-@lru_cache(maxsize=1)
-def network() -> nn.Module:
-    """A convolutional net with batch norm, in-place ReLU and max-pooling, trained to tell the shapes apart."""
+def untrained() -> nn.Module:
+    """A convolutional net with batch norm, in-place ReLU and max-pooling."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        net = nn.Sequential(
+        return nn.Sequential(
             nn.Conv2d(3, 12, 3, padding=1),
             nn.BatchNorm2d(12),
             nn.ReLU(inplace=True),
@@ -62,16 +65,25 @@ def network() -> nn.Module:
             nn.Flatten(),
             nn.Linear(24, 4),
         )
-    kept = Path(os.environ[KEPT]) if KEPT in os.environ else None
-    if kept is not None and kept.exists():
-        net.load_state_dict(torch.load(kept, weights_only=True))
-        return net.eval()
-    train(net)
-    if kept is not None:
-        own = kept.with_suffix(f".{os.getpid()}")
-        torch.save(net.state_dict(), own)
-        own.replace(kept)
+
+
+@lru_cache(maxsize=1)
+def network() -> nn.Module:
+    """The net as it was trained to tell the shapes apart."""
+    net = untrained()
+    net.load_state_dict(load_file(WEIGHTS))
     return net.eval()
+
+
+def drawn(seed: int) -> Model:
+    """The same net with weights drawn by `holdfast.rand`: for laws, which hold for any weights."""
+    net = copy.deepcopy(network())
+    for name, weights in net.named_parameters():
+        if name.endswith("weight") and weights.ndim > 1:
+            scale = (2 / weights[0].numel()) ** 0.5
+            draws = rand.normal(rand.keys(seed, (name,), "weights"), weights.shape)[0]
+            weights.data = scale * draws.to(weights.dtype)
+    return Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=CLASSES, name="drawn", rows=32)
 
 
 def train(net: nn.Module) -> None:
@@ -92,3 +104,9 @@ def model(rows: int = 32) -> Model:
 def dataset(n: int = 24) -> tuple[Tensor, Tensor]:
     """Pictures with labels, as a study file's `python:` source gives them."""
     return pictures(n)
+
+
+if __name__ == "__main__":
+    fresh = untrained()
+    train(fresh)
+    save_file(fresh.state_dict(), WEIGHTS)

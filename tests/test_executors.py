@@ -240,7 +240,9 @@ def test_the_workers_of_a_run_that_ends_early_end_too(study, whole, tmp_path, se
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (tmp_path / "said.txt").open("wb") as said:
         process = subprocess.Popen([*command, "--workers", "2"], stderr=said, start_new_session=True, env=one_thread)
+    until = time.monotonic() + 120
     while process.poll() is None and not list((tmp_path / "run").glob("parts/**/[!.]*.parquet")):
+        assert time.monotonic() < until, (tmp_path / "said.txt").read_text()
         time.sleep(0.01)
     workers = children_of(process.pid)
     assert process.poll() is None and len(workers) >= 2

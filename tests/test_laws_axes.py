@@ -14,7 +14,7 @@ from holdfast import Batch
 from holdfast.concepts import Concept
 from holdfast.examples import Examples
 from holdfast.table import KEY
-from small import model, pictures
+from small import drawn, model, pictures
 
 TRAIN = Examples(Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1]))
 RED = pictures(24, seed=4)[0]
@@ -39,10 +39,10 @@ AXES: dict[str, dict[str, Any]] = {
 """Every axis but stability, with parameters that make it quick."""
 
 
-def run(axis: str, n: int = 5, data: Any = None, **options: Any) -> pd.DataFrame:
-    methods = FEATURES + ([{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" else [])
+def run(axis: str, n: int = 5, data: Any = None, net: holdfast.Model | None = None, **options: Any) -> pd.DataFrame:
+    others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
     given = pictures(n) if data is None else data
-    return holdfast.evaluate(model(), given, methods, [{axis: AXES[axis]}], **options).table()
+    return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
 
 
 @pytest.fixture(scope="module", params=sorted(AXES))
@@ -70,6 +70,12 @@ def test_the_table_does_not_depend_on_batches_and_shards(
     axis: str, reference: pd.DataFrame, options: dict[str, int]
 ) -> None:
     assert_same(reference, run(axis, **{"shard_size": 50, **options}))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nor_does_it_for_any_other_weights(seed: int) -> None:
+    axis = sorted(AXES)[seed % len(AXES)]
+    assert_same(*(run(axis, n=3, net=drawn(seed), batch_size=size) for size in (64, 1)))
 
 
 def test_nor_on_the_order_of_the_samples(axis: str, reference: pd.DataFrame) -> None:
