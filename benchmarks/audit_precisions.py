@@ -13,9 +13,9 @@ import argparse
 import torch
 
 from holdfast import Stability, evaluate, load_model, open_data
-from holdfast.audit import audit
-from holdfast.building import explainers
-from holdfast.plan import make_plan
+from holdfast.runs.plan import make_plan
+from holdfast.runs.precision_audit import audit
+from holdfast.runs.study.registry import explainers
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 

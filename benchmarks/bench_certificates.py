@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Model, open_data
-from holdfast.bounds import sample_size
-from holdfast.certificates import certify
-from holdfast.certificates.sequential import decide_rule, estimate_rule, expected_draws
+from holdfast.axes.certificate.certify import certify
+from holdfast.axes.certificate.sequential import decide_rule, estimate_rule, expected_draws
 from holdfast.features import Patches, Pixels
-from holdfast.masks import select
+from holdfast.maps.selection import select
+from holdfast.statistics.bounds import sample_size
 
 EPSILON = DELTA = 0.1
 PAPER = sample_size(EPSILON, DELTA, "hoeffding")

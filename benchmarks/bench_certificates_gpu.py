@@ -23,7 +23,7 @@ from torch import Tensor
 import holdfast
 from holdfast.features import Patches
 from holdfast.models import Model
-from holdfast.precision import arithmetic
+from holdfast.models.precision import arithmetic
 from holdfast.types import Batch
 
 MASKS, LOOP_BATCH, RADIUS = 150, 16, 10

@@ -56,17 +56,17 @@ from torch.nn.functional import avg_pool2d
 
 from bench_removal import with_spsolve
 from holdfast import Batch, Model, rand
-from holdfast.bounds import sample_size
-from holdfast.demo import demo_plan
+from holdfast.axes.faithfulness.sweeps import feature_means, importance, removal_ranks, removal_sizes
+from holdfast.axes.stability.perturbations import condition, level
 from holdfast.explainers import RandomMap
-from holdfast.explainers.feature_maps import find_layer
+from holdfast.explainers.cam_layer import find_layer
 from holdfast.features import count, keep
-from holdfast.masks import select
-from holdfast.perturbations import condition, level
-from holdfast.plan import Plan
-from holdfast.run import execute
-from holdfast.similarity import cosine, jaccard, undefined
-from holdfast.sweeps import feature_means, importance, removal_ranks, removal_sizes
+from holdfast.maps.selection import select
+from holdfast.maps.similarity import cosine, jaccard, undefined
+from holdfast.runs.plan import Plan
+from holdfast.runs.run import execute
+from holdfast.runs.study.demo import demo_plan
+from holdfast.statistics.bounds import sample_size
 
 SEED, SUPERSETS_AT_ONCE, CLOSE = 0, 16, 1e-3
 DETERMINISTIC = ("integrated_gradients", "grad_cam", "random")

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import holdfast
 from holdfast import rand
-from holdfast.evaluations.faithfulness import Faithfulness
+from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.features import Patches
-from holdfast.subject import REFERENCES
+from holdfast.runs.shard import REFERENCES
 from small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64

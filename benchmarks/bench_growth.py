@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 import holdfast
-from holdfast import table
+from holdfast.runs import table
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
@@ -241,7 +241,7 @@ def engine() -> None:
 
 
 def _engine(images: int, side: int, levels: int) -> tuple[int, float, int]:
-    from holdfast.perturbations import Brightness
+    from holdfast.axes.stability.perturbations import Brightness
 
     with torch.random.fork_rng():
         torch.manual_seed(0)

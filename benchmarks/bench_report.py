@@ -18,10 +18,10 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import synthetic
 from chromium import BROWSER, Chromium
-from holdfast.cubes import Cube
-from holdfast.extremes import ROLES, note
+from holdfast.axes.stability.extremes import ROLES, note
 from holdfast.report import build_report
-from holdfast.table import Shown
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import Cube
 
 EXPLAINERS = [*(f"method_{i:02d}(samples={32 * i})" for i in range(48)), "random", "sobel"]
 CONDITIONS = [

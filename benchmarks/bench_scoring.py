@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.similarity import COMPONENTS, compare_all, profile
-from holdfast.ties import expected_jaccard
+from holdfast.maps.ranks import expected_jaccard
+from holdfast.maps.similarity import COMPONENTS, compare_all, profile
 
 SIDE, REFERENCES, MAPS, K, WINDOW, ROUNDS = 224, 8, 4, 100, 11, 5
 C1, C2 = 0.01**2, 0.03**2

@@ -32,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import holdfast
 from holdfast import Batch, GradCAM, GradientShap, IntegratedGradients, Lime, Model, Stability
-from holdfast.building import explainers as labelled
+from holdfast.axes.stability.perturbations import PRESETS, condition
 from holdfast.features import Patches
-from holdfast.perturbations import PRESETS, condition
-from holdfast.similarity import compare, composite, profile
-from holdfast.subject import REFERENCES
+from holdfast.maps.similarity import compare, composite, profile
+from holdfast.runs.shard import REFERENCES
+from holdfast.runs.study.registry import explainers as labelled
 from small import model, pictures
 
 PICTURES, BATCH, K, SEED = 16, 8, 100, 0

@@ -28,7 +28,7 @@ from holdfast import explainers as methods
 from holdfast.explainers import IntegratedGradients, Lime
 from holdfast.features import Patches
 from holdfast.models import Model
-from holdfast.precision import arithmetic, weight_type
+from holdfast.models.precision import arithmetic, weight_type
 from holdfast.types import Batch
 
 MODES = (("float32", False), ("bfloat16", False), ("tf32", True), ("float16", True))

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from holdfast import Batch, Model
+from holdfast.axes.symmetry.groups import torus
+from holdfast.axes.symmetry.orbit import orbit
+from holdfast.axes.symmetry.scores import equivariance
 from holdfast.explainers import GradientShap, InputXGradient, IntegratedGradients, Saliency
-from holdfast.groups import torus
-from holdfast.nets import CircularCNN2d, seeded
-from holdfast.orbits import orbit
-from holdfast.similarity import cosine
-from holdfast.symmetry import equivariance
+from holdfast.maps.similarity import cosine
+from holdfast.models.reference import CircularCNN2d, seeded
 
 PICTURES, SIZE, ELEMENTS, ROWS = 8, 16, 16, 64
 EXPLAINERS = {

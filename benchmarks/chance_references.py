@@ -16,8 +16,8 @@ from torch import Tensor
 
 from holdfast import Model, load_model, open_data
 from holdfast.explainers import GradCAM, InputXGradient
-from holdfast.similarity import compare_all, composite, profile
-from holdfast.subject import REFERENCES
+from holdfast.maps.similarity import compare_all, composite, profile
+from holdfast.runs.shard import REFERENCES
 from holdfast.types import Batch, Explainer
 
 DRAWS = 2000

@@ -34,11 +34,11 @@ import torch
 import torchvision
 
 from holdfast import Model, Stability, open_data
-from holdfast.building import explainers
 from holdfast.data import Data
-from holdfast.engine import keeps_extremes
-from holdfast.plan import Plan, make_plan
-from holdfast.run import execute
+from holdfast.runs.engine import keeps_extremes
+from holdfast.runs.plan import Plan, make_plan
+from holdfast.runs.run import execute
+from holdfast.runs.study.registry import explainers
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

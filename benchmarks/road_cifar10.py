@@ -57,15 +57,24 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import holdfast
-from holdfast.consistency import consistency
+from holdfast.axes.faithfulness.consistency import consistency
+from holdfast.axes.faithfulness.evaluation import Faithfulness
+from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
+from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, accuracy
 from holdfast.data import Data, open_data
 from holdfast.errors import UserError
-from holdfast.evaluations.faithfulness import Faithfulness
-from holdfast.explainers import GuidedBackprop, IntegratedGradients, SmoothGrad, SmoothGradSquared, VarGrad, smoothing
-from holdfast.leakage import leakage_summary
+from holdfast.explainers import (
+    GuidedBackprop,
+    IntegratedGradients,
+    SmoothGrad,
+    SmoothGradSquared,
+    VarGrad,
+)
+from holdfast.explainers import (
+    smoothgrad as smoothing,
+)
 from holdfast.models import Model
 from holdfast.removal import DatasetMean, NoisyLinear
-from holdfast.training import ImageTrainer, Trainer, accuracy
 from holdfast.types import Batch, label_of
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)

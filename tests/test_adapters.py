@@ -13,11 +13,11 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
-from holdfast.adapters.foreign import Foreign, library
-from holdfast.adapters.isolation import seeded
+from holdfast.explainers.adapters.foreign import Foreign, library
+from holdfast.explainers.adapters.isolation import seeded
 from holdfast.features import Patches
-from holdfast.smoothed import Smoothed
-from holdfast.study import read_study
+from holdfast.models.smoothed import Smoothed
+from holdfast.runs.study.file import read_study
 from holdfast.types import label_of, parameters
 
 IDS = ("ant", "bee", "cat")

@@ -14,8 +14,8 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
-from holdfast.adapters.isolation import seeded
-from holdfast.study import read_study
+from holdfast.explainers.adapters.isolation import seeded
+from holdfast.runs.study.file import read_study
 from small import pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # libraries warn of their own ways

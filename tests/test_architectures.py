@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from holdfast import Batch, GradCAM, Model, load_model
-from holdfast.explainers.feature_maps import find_layer
+from holdfast.explainers.cam_layer import find_layer
 
 TORCHVISION = {
     "resnet18": ("layer4", (7, 7)),

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import holdfast
 import small
-from holdfast import audit as auditing
-from holdfast.audit import audit, compare, lower, settle
-from holdfast.building import evaluations, explainers
 from holdfast.cli import app
 from holdfast.errors import UserError
-from holdfast.plan import Plan
-from holdfast.precision import Precision
+from holdfast.models.precision import Precision
+from holdfast.runs import precision_audit as auditing
+from holdfast.runs.plan import Plan
+from holdfast.runs.precision_audit import audit, compare, lower, settle
+from holdfast.runs.study.registry import evaluations, explainers
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast import boolean, boolean_bounds
+from holdfast import boolean
+from holdfast.axes.certificate import boolean_bounds
 from holdfast.errors import UserError
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)

@@ -10,8 +10,8 @@ import torch
 from scipy import stats
 
 from holdfast import bounds
-from holdfast.certificates import sequential
-from holdfast.certificates.sequential import (
+from holdfast.axes.certificate import sequential
+from holdfast.axes.certificate.sequential import (
     NO,
     OPEN,
     YES,

@@ -8,10 +8,10 @@ import torch
 
 import holdfast
 from holdfast import Batch, Certificate, Model, Stability, UserError
-from holdfast.certificates.flips import TRIALS, find_flip
-from holdfast.evaluations.certificate import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.flips import TRIALS, find_flip
 from holdfast.features import Patches, Pixels, Superpixels, count
-from holdfast.table import KEY, read_exhibits
+from holdfast.runs.table import KEY, read_exhibits
 from small import model, pictures
 
 METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches": {"size": 8}}}}]

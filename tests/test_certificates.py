@@ -12,9 +12,9 @@ from scipy import stats
 from torch import Tensor, nn
 
 from holdfast import Model, rand
-from holdfast.certificates import Certificates, certify
-from holdfast.certificates.agreement import Problem
-from holdfast.certificates.strata import all_supersets, drawn_strata, random_supersets, supersets
+from holdfast.axes.certificate.agreement import Problem
+from holdfast.axes.certificate.certify import Certificates, certify
+from holdfast.axes.certificate.strata import all_supersets, drawn_strata, random_supersets, supersets
 from holdfast.errors import UserError
 from holdfast.features import Patches, Pixels, Tokens, Windows
 from holdfast.types import Batch

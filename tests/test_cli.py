@@ -114,7 +114,7 @@ def test_ls_names_everything_with_a_line_each(main, what):
     for word in LISTED[what]:
         assert word in text, word
     registry = {"explainers": holdfast.explainers.EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
-    registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.evaluations.EVALUATIONS}
+    registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.axes.EVALUATIONS}
     names = [line.split()[0] for line in text.splitlines()]
     assert len(names) == len(set(names))
     if what in registry:
@@ -190,7 +190,7 @@ def test_an_interruption_says_how_to_go_on(main, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.run.run_shards", interrupt)
+    monkeypatch.setattr("holdfast.runs.run.run_shards", interrupt)
     code, _, error = main("run", write(tmp_path), "--allow-code", "--out", tmp_path / "run")
     assert code == 130
     assert "run the same command again" in error and "Traceback" not in error
@@ -200,7 +200,7 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("holdfast.run.run_shards", broken)
+    monkeypatch.setattr("holdfast.runs.run.run_shards", broken)
     arguments = ["run", write(tmp_path), "--allow-code", "--out", tmp_path / "run"]
     monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
     with pytest.raises(ValueError, match="a mistake of ours"):
@@ -212,7 +212,7 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     reason="the demo's packages are not installed",
 )
 def test_the_demo_can_be_planned():
-    from holdfast.demo import demo_plan
+    from holdfast.runs.study.demo import demo_plan
 
     plan = demo_plan(limit=1)
     assert [len(data) for data in plan.data.values()] == [1]

@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 import holdfast
 import small
 from holdfast import perturbations
-from holdfast.cli.comparing import compare as compare_command
-from holdfast.cli.comparing import leaderboard as leaderboard_command
-from holdfast.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from holdfast.comparison.joining import paired_differences
-from holdfast.comparison.matching import Common, Evaluated, Side
-from holdfast.comparison.measures import HEADLINES, LOWER_IS_BETTER, direction
+from holdfast.axes.faithfulness.frames import METRICS
+from holdfast.axes.measures import HEADLINES, LOWER_IS_BETTER, direction
+from holdfast.cli.compare import compare as compare_command
+from holdfast.cli.compare import leaderboard as leaderboard_command
 from holdfast.errors import UserError
-from holdfast.report.faithfulness.scores import METRICS
+from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
+from holdfast.report.comparison.joining import paired_differences
+from holdfast.report.comparison.matching import Common, Evaluated, Side
 from holdfast.types import name_of, parameters
 
 AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from holdfast import UserError
-from holdfast.consistency import agreement, consistency, spearman
+from holdfast.axes.faithfulness.consistency import agreement, consistency, spearman
 
 METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]
 FRACTIONS = (0.1, 0.5, 0.9)

@@ -16,8 +16,7 @@ import torch
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from holdfast import images
-from holdfast.data import open_data
+from holdfast.data import images, open_data
 from holdfast.errors import UserError
 from holdfast.types import Batch
 

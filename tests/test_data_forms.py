@@ -22,8 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast import images
-from holdfast.data import Data, Vocabulary, open_data
+from holdfast.data import Data, Vocabulary, images, open_data
 from holdfast.errors import UserError
 
 REAL = Path(os.environ.get("HOLDFAST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -22,7 +22,7 @@ import holdfast
 from holdfast.data import Vocabulary, open_data
 from holdfast.data.huggingface import hub_files
 from holdfast.errors import UserError
-from holdfast.zoo import check_data_name
+from holdfast.models.loaders import check_data_name
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
 EXPECTED = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.study import read_study
+from holdfast.runs.study.file import read_study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

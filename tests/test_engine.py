@@ -13,9 +13,10 @@ from PIL import Image
 from torch import nn
 
 import holdfast
-from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError, subject
-from holdfast.perturbations import Jpeg, Rotation
-from holdfast.similarity import compare_all, composite, profile
+from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError
+from holdfast.axes.stability.perturbations import Jpeg, Rotation
+from holdfast.maps.similarity import compare_all, composite, profile
+from holdfast.runs import shard as subject
 from small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=50)

@@ -18,12 +18,13 @@ import pytest
 import torch
 
 import holdfast
-from holdfast import Model, Stability, UserError, atomic, manifest, table
-from holdfast.executors import Processes, WorkerError, pickled
-from holdfast.merging import merge, missing
-from holdfast.plan import describe, make_plan
-from holdfast.run import execute
-from holdfast.study import read_study
+from holdfast import Model, Stability, UserError
+from holdfast.runs import atomic, manifest, table
+from holdfast.runs.executors import Processes, WorkerError, pickled
+from holdfast.runs.merge import merge, missing
+from holdfast.runs.plan import describe, make_plan
+from holdfast.runs.run import execute
+from holdfast.runs.study.file import read_study
 from small import pictures
 
 TESTS = Path(__file__).parent

@@ -173,7 +173,7 @@ def test_ablation_by_hand(fill: Any, readout: Any) -> None:
     ours = FeatureAblation(features=features, fill=fill, readout=readout)(model, batch, TARGET, seed=0)
     inputs, labels = model.inputs(batch), features.segments(batch)
     if fill == "blur":
-        from holdfast.fills import blurred
+        from holdfast.features.fill import blurred
 
         replaced = blurred(inputs)
     else:

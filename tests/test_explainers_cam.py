@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast import Batch, Model, UserError
-from holdfast.explainers import feature_maps
+from holdfast.explainers import cam_layer as feature_maps
 from holdfast.explainers.cam import GradCAM
-from holdfast.explainers.feature_maps import find_layer, token_grid
+from holdfast.explainers.cam_layer import find_layer, token_grid
 from vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
 TARGET = torch.tensor([0, 1, 2])

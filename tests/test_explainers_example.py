@@ -16,16 +16,16 @@ from torch.nn import functional as F
 
 from holdfast import Batch, Model
 from holdfast.errors import UserError
-from holdfast.examples import Examples, open_examples
-from holdfast.explainers import loss_gradients
-from holdfast.explainers.checkpoints import Checkpoint
-from holdfast.explainers.curvature import curvature_products, dense_curvature
-from holdfast.explainers.influence import Influence
-from holdfast.explainers.loss_gradients import sample_gradients
-from holdfast.explainers.simplex import RepresentationSimilarity, SimplEx, simplex_weights
-from holdfast.explainers.tracin import TracIn
+from holdfast.explainers.examples import loss_gradients
+from holdfast.explainers.examples.curvature import curvature_products, dense_curvature
+from holdfast.explainers.examples.influence import Influence
+from holdfast.explainers.examples.loss_gradients import sample_gradients
+from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx, simplex_weights
+from holdfast.explainers.examples.tracin import TracIn
+from holdfast.explainers.examples.training_set import Examples, open_examples
+from holdfast.models.checkpoints import Checkpoint
+from holdfast.models.smoothed import Smoothed
 from holdfast.parameters import BadParameter, make
-from holdfast.smoothed import Smoothed
 from holdfast.types import label_of, parameters
 
 ALL = (Influence, TracIn, SimplEx, RepresentationSimilarity)
@@ -529,7 +529,7 @@ def test_the_training_set_is_read_once_and_again_when_the_weights_change(kind):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("holdfast.examples.KEPT_BYTES", 100)
+    monkeypatch.setattr("holdfast.explainers.examples.training_set.KEPT_BYTES", 100)
     examples, model = Examples(table(3, 1)), Model(mlp())
     for i in range(5):
         examples.remember(model, i, lambda: torch.zeros(12))
@@ -543,7 +543,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
 def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):
     train, test, model = table(12, 1), table(3, 2), Model(mlp(), rows=5)
     kept = explain(TracIn(train), model, test)
-    monkeypatch.setattr("holdfast.explainers.tracin.KEPT_BYTES", 10)
+    monkeypatch.setattr("holdfast.explainers.examples.tracin.KEPT_BYTES", 10)
     assert torch.equal(explain(TracIn(train), model, test), kept)
 
 

@@ -14,7 +14,7 @@ from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.controls import RandomMap, SobelEdges
 from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
-from holdfast.explainers.smoothing import SmoothGrad, SmoothGradSquared, VarGrad
+from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
 captum_warns = pytest.mark.filterwarnings("ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning")
 

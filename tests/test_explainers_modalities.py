@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import holdfast
-from holdfast.building import build
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS, KernelShap, Lime
 from holdfast.features import Tokens
-from holdfast.modalities import MODALITIES, UNDEFINED_ON, modality, why_undefined
 from holdfast.models import Model
+from holdfast.models.modality import MODALITIES, UNDEFINED_ON, modality, why_undefined
+from holdfast.runs.study.registry import build
 from holdfast.types import Batch
 from test_explainers_ablation import CASES, TARGET, case, graphs, sets, texts
 

@@ -17,7 +17,7 @@ from holdfast.errors import UserError
 from holdfast.explainers.masking import Occlusion, Rise, smooth_masks
 from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_coalitions, weighted_ridge
 from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
-from holdfast.fills import kept_only
+from holdfast.features.fill import kept_only
 from holdfast.models import Model
 from holdfast.types import Batch, label_of
 

@@ -17,8 +17,8 @@ from pandas.testing import assert_frame_equal
 
 import holdfast
 from holdfast import UserError
-from holdfast.exporting import export, fingerprint, unpacked
-from holdfast.exporting.card import KINDS
+from holdfast.runs.export import export, fingerprint, unpacked
+from holdfast.runs.export.card import KINDS
 
 TRAP = '=HYPERLINK("http://x","y")'
 

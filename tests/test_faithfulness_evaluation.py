@@ -12,12 +12,12 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Model, UserError
-from holdfast.curves import readouts
-from holdfast.evaluations.faithfulness import NEEDS, Faithfulness
+from holdfast.axes.faithfulness.curves import readouts
+from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
+from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
 from holdfast.features import Patches, Pixels
 from holdfast.parameters import make
-from holdfast.sweeps import removal_ranks, removal_sizes, resolve_imputer
-from holdfast.table import KEY, read_exhibits
+from holdfast.runs.table import KEY, read_exhibits
 from small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", "random"]

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import Batch, Faithfulness, Model, UserError, cli, removal
-from holdfast.curves import readouts
+from holdfast.axes.faithfulness.curves import readouts
+from holdfast.axes.faithfulness.sweeps import bound, removal_ranks, removal_sizes, resolve_imputers
 from holdfast.features import Pixels, Tokens, Windows
 from holdfast.removal import Hidden, ReferenceMean
-from holdfast.sweeps import bound, removal_ranks, removal_sizes, resolve_imputers
-from holdfast.table import KEY
+from holdfast.runs.table import KEY
 from test_explainers_ablation import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])

@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast import features
 from holdfast.errors import UserError
 from holdfast.features import GROUPINGS, Patches, Pixels, Slic, Superpixels, Windows
-from holdfast.segment import lab, quickshift, slic
+from holdfast.features.superpixels import lab, quickshift, slic
 from holdfast.types import Batch
 
 

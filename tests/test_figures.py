@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import holdfast
 import synthetic
-from holdfast import statistics, table
+from holdfast import statistics
 from holdfast.cli.figures import figures
+from holdfast.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from holdfast.errors import UserError
-from holdfast.figures import ITEMS, write, write_all
-from holdfast.figures.latex import Cell, Tabular, escape, render, unbeaten
-from holdfast.run import Run
+from holdfast.report.figures import ITEMS, write, write_all
+from holdfast.runs import table
+from holdfast.runs.run import Run
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
 

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import holdfast
 import synthetic
 from holdfast import statistics
-from holdfast.cli.gating import check as check_command
+from holdfast.cli.check import check as check_command
 from holdfast.errors import UserError
-from holdfast.gate.bounding import bound_mean, samples_needed
-from holdfast.gate.checking import Limits, check
-from holdfast.gate.requirement import parse
-from holdfast.resampling import bootstrap_counts, percentiles, resampled_means
-from holdfast.table import SCORES, part_path, write_manifest, write_part
+from holdfast.runs.table import SCORES, part_path, write_manifest, write_part
+from holdfast.statistics.bootstrap import bootstrap_counts, percentiles, resampled_means
+from holdfast.statistics.bounds_of_means import bound_mean, samples_needed
+from holdfast.testing.check import Limits, check
+from holdfast.testing.requirement import parse
 
 
 def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:

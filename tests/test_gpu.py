@@ -9,7 +9,7 @@ import torch
 import holdfast
 import test_laws_axes as axes
 from holdfast import Stability
-from holdfast.table import KEY
+from holdfast.runs.table import KEY
 from small import model, pictures
 from test_laws import ALL, EVERY_KIND
 

@@ -12,8 +12,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast.errors import UserError
-from holdfast.groups import (
+from holdfast.axes.stability.perturbations import Rotation
+from holdfast.axes.symmetry.groups import (
     GROUPS,
     Cyclic,
     Dihedral,
@@ -29,9 +29,9 @@ from holdfast.groups import (
     product,
     torus,
 )
-from holdfast.groups.contract import ENUMERABLE
+from holdfast.axes.symmetry.groups.contract import ENUMERABLE
+from holdfast.errors import UserError
 from holdfast.parameters import BadParameter
-from holdfast.perturbations import Rotation
 from holdfast.types import Batch
 
 

@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from holdfast import kernels, segment, windows
+from holdfast import kernels
+from holdfast.features import superpixels as segment
 from holdfast.kernels import depthwise, quickshift, ssim
-from holdfast.similarity import compare, compare_all, profile
+from holdfast.maps import ssim as windows
+from holdfast.maps.similarity import compare, compare_all, profile
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -14,11 +14,11 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Model, Stability
-from holdfast.building import build
-from holdfast.evaluations import EVALUATIONS
+from holdfast.axes import EVALUATIONS
+from holdfast.axes.stability.perturbations import PERTURBATIONS
 from holdfast.explainers import EXPLAINERS
-from holdfast.perturbations import PERTURBATIONS
-from holdfast.table import KEY
+from holdfast.runs.study.registry import build
+from holdfast.runs.table import KEY
 from small import drawn, model, pictures
 from test_laws_axes import AXES, OTHER_KINDS
 
@@ -81,7 +81,8 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
     A batch of another size is rounded differently, by as much as the processor likes. Where an activation is within
     rounding of a kink, or activations tie in a max-pool as in the flat blocks of a JPEG, that decides which of them a
-    gradient goes to. It concerns one unit of thousands and every measure of its map: three rows in a hundred may differ, by up to 5e-3.
+    gradient goes to. It concerns one unit of thousands and every measure of its map: three rows in a hundred may
+    differ, by up to 5e-3.
     """
     a, b = (frame.sort_values(KEY, ignore_index=True) for frame in (a, b))
     pd.testing.assert_frame_equal(a[[*KEY, "status", "reason"]], b[[*KEY, "status", "reason"]])

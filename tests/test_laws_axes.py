@@ -11,9 +11,9 @@ import torch
 
 import holdfast
 from holdfast import Batch
-from holdfast.concepts import Concept
-from holdfast.examples import Examples
-from holdfast.table import KEY
+from holdfast.explainers.concepts.concepts import Concept
+from holdfast.explainers.examples.training_set import Examples
+from holdfast.runs.table import KEY
 from small import drawn, model, pictures
 
 TRAIN = Examples(Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1]))

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
-from holdfast.layers import activations
 from holdfast.models import Model
+from holdfast.models.layers import activations
 from holdfast.types import Batch
 
 

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Batch, Concept, Examples, Model, UserError, load_model
+from holdfast.axes.symmetry.groups import dihedral
 from holdfast.explainers import EXPLAINERS
-from holdfast.explainers.feature_maps import find_layer
+from holdfast.explainers.cam_layer import find_layer
 from holdfast.explainers.gradient import Saliency
 from holdfast.features import Patches, Pixels
-from holdfast.groups import dihedral
-from holdfast.modalities import modality, why_not_explainable, why_undefined
-from holdfast.tokens import Tokens
-from holdfast.zoo import LOADERS
+from holdfast.features.tokens import Tokens
+from holdfast.models.loaders import LOADERS
+from holdfast.models.modality import modality, why_not_explainable, why_undefined
 from model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures

@@ -364,7 +364,7 @@ def test_trained_and_small_heads_are_not_flagged() -> None:
     reason="EfficientNet-Lite0 is not installed",
 )
 def test_a_real_classifier_is_not_flagged() -> None:
-    from holdfast.bundled import efficientnet_lite0
+    from holdfast.data.bundled import efficientnet_lite0
 
     net = efficientnet_lite0()
     assert Model(net).untrained_head() is None

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from holdfast import Model
 from holdfast.data import open_data
 from holdfast.errors import UserError
-from holdfast.layers import activations
-from holdfast.nets import (
+from holdfast.models.layers import activations
+from holdfast.models.loaders import load_model
+from holdfast.models.reference import (
     GNN,
     BagOfWords,
     CircularCNN1d,
@@ -30,7 +31,6 @@ from holdfast.nets import (
     seeded,
 )
 from holdfast.types import Batch
-from holdfast.zoo import load_model
 
 STUDIES = Path(__file__).resolve().parents[1] / "studies"
 Move = Callable[[Tensor], Tensor]

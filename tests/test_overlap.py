@@ -16,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast import Batch, Model, Saliency, Stability, UserError, engine, throughput
+from holdfast import Batch, Model, Saliency, Stability, UserError
 from holdfast.data import Data, open_data
 from holdfast.data.dataset import Sample
-from holdfast.plan import make_plan
-from holdfast.run import execute
-from holdfast.table import part_path
+from holdfast.runs import batch_size as throughput
+from holdfast.runs import engine
+from holdfast.runs.plan import make_plan
+from holdfast.runs.run import execute
+from holdfast.runs.table import part_path
 from small import model, pictures
 
 JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
@@ -121,7 +123,7 @@ def test_an_error_of_the_reader_comes_up_and_what_was_done_before_it_is_kept(tmp
 
 
 def reference_ids(data: Data) -> tuple[str, ...]:
-    return holdfast.subject.load_references(data, 0).ids
+    return holdfast.runs.shard.load_references(data, 0).ids
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def test_a_batch_size_is_measured_once_for_all_who_come_later(tmp_path, patient)
 import torch
 from pathlib import Path
 from holdfast import Batch, Model
-from holdfast.throughput import agreed_rows
+from holdfast.runs.batch_size import agreed_rows
 
 class Untouchable(torch.nn.Module):
     def forward(self, x):

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from scipy import ndimage
 from torch import Tensor
 
-from holdfast.errors import UserError
-from holdfast.perturbations import (
+from holdfast.axes.stability.perturbations import (
     PERTURBATIONS,
     PRESETS,
     Brightness,
@@ -36,8 +35,9 @@ from holdfast.perturbations import (
     is_geometric,
     level,
     resolve,
-    warping,
 )
+from holdfast.errors import UserError
+from holdfast.maps import warping
 from holdfast.rand import keys
 from holdfast.types import Batch
 

@@ -10,10 +10,10 @@ import holdfast
 import small
 from holdfast.errors import UserError
 from holdfast.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
-from holdfast.explainers.concept import layer_gradient
-from holdfast.memory import Workbench
+from holdfast.explainers.concepts.explain import layer_gradient
 from holdfast.models import Model
-from holdfast.precision import arithmetic
+from holdfast.models.batches import Workbench
+from holdfast.models.precision import arithmetic
 from holdfast.types import Batch
 
 

@@ -15,11 +15,12 @@ from holdfast import removal
 from holdfast.errors import UserError
 from holdfast.parameters import BadParameter, make
 from holdfast.rand import keys, normal
-from holdfast.removal import IMPUTERS, grids
-from holdfast.removal.hierarchy import hierarchy
-from holdfast.removal.linear import banded, interpolated
-from holdfast.removal.multigrid import fill
-from holdfast.removal.relaxation import colours, relaxed
+from holdfast.removal import IMPUTERS
+from holdfast.removal.harmonic import grids
+from holdfast.removal.harmonic.hierarchy import hierarchy
+from holdfast.removal.harmonic.linear import banded, interpolated
+from holdfast.removal.harmonic.multigrid import fill
+from holdfast.removal.harmonic.relaxation import colours, relaxed
 
 EVERY = {
     "zero": removal.Zero(),

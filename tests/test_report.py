@@ -20,16 +20,16 @@ from PIL import Image
 
 import synthetic
 from holdfast import Stability, evaluate
-from holdfast.cubes import arrange
-from holdfast.extremes import note, pair_scores
+from holdfast.axes.stability.extremes import note, pair_scores
+from holdfast.axes.stability.gallery import gallery
+from holdfast.axes.stability.gallery_choice import choose
+from holdfast.axes.stability.page import charts
+from holdfast.axes.stability.words import cautions, findings, number, verdict
+from holdfast.drawing.pictures import draw_map, photo
+from holdfast.drawing.tidy import figure_table, to_csv
 from holdfast.report import build_report, text_summary
-from holdfast.report.choosing import choose
-from holdfast.report.gallery import gallery
-from holdfast.report.pictures import draw_map, photo
-from holdfast.report.stability import charts
-from holdfast.report.tidy import figure_table, to_csv
-from holdfast.report.verdict import cautions, findings, number, verdict
-from holdfast.table import Shown, read_exhibits
+from holdfast.runs.table import Shown, read_exhibits
+from holdfast.statistics.cubes import arrange
 
 SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("rotation", 30.0), ("jpeg", 40.0))
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))

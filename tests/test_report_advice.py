@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import synthetic
-from holdfast.report.advice import Advice, advice, advice_lines
-from holdfast.report.verdict import cautions, findings, other_cautions, verdict
+from holdfast.axes.stability.words import cautions, findings, other_cautions, verdict
+from holdfast.report.findings import Advice, advice, advice_lines
 from synthetic import rows_of
 
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))

@@ -10,15 +10,15 @@ import pytest
 
 import holdfast
 from holdfast import Certificate
-from holdfast.cubes import arrange
-from holdfast.evaluations.certificate import EXPLANATION, FLIP, INPUT, NO_FLIP
-from holdfast.evaluations.smoothing import Smoothing
+from holdfast.axes.certificate import page as certified
+from holdfast.axes.certificate import smoothing_page as smoothed
+from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.features import Patches
-from holdfast.report.certificates import rates as certified
-from holdfast.report.certificates import smoothing as smoothed
 from holdfast.report.parts import Axis, Panel
+from holdfast.runs.table import Shown, read_exhibits
 from holdfast.statistics import wilson
-from holdfast.table import Shown, read_exhibits
+from holdfast.statistics.cubes import arrange
 from holdfast.types import parameters
 from small import model, pictures
 from synthetic import rows_of

@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 
 import holdfast
-from holdfast.consistency import consistency
-from holdfast.cubes import arrange
+from holdfast.axes.faithfulness import checks as faithful_checks
+from holdfast.axes.faithfulness import frames as scores
+from holdfast.axes.faithfulness import page as faithful
+from holdfast.axes.faithfulness.checks import NOT_MEASURED
+from holdfast.axes.faithfulness.consistency import consistency
+from holdfast.axes.faithfulness.retraining import page as faithful_retraining
+from holdfast.axes.faithfulness.strip import BUDGET, strip
+from holdfast.drawing.charts import Chart
 from holdfast.report import build_report
 from holdfast.report.axes import axis_sections, related_rows
-from holdfast.report.charts import Chart
-from holdfast.report.faithfulness import checks as faithful_checks
-from holdfast.report.faithfulness import parts as faithful
-from holdfast.report.faithfulness import retraining as faithful_retraining
-from holdfast.report.faithfulness import scores
-from holdfast.report.faithfulness.checks import NOT_MEASURED
-from holdfast.report.faithfulness.strip import BUDGET, strip
 from holdfast.report.parts import Axis, Panel
-from holdfast.table import Shown, read_exhibits, read_samples
+from holdfast.runs.table import Shown, read_exhibits, read_samples
+from holdfast.statistics.cubes import arrange
 from small import model, pictures
 from synthetic import Entry, rows_of
 from test_report import NASTY, Page
@@ -212,7 +212,7 @@ def test_a_leak_is_a_warning_and_its_absence_no_claim() -> None:
     assert isinstance(warned, Panel) and isinstance(chart, Chart)
     assert 'class="caution"' in warned.html and "zero leaks" in warned.html and "noisy_linear" in warned.caption
     bars = {t.name: t for t in chart.views[0][1].data}
-    summary = holdfast.leakage.leakage_summary(leaking()).set_index("condition")
+    summary = holdfast.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
     for name in ("zero morf", "noisy_linear morf"):
         assert bars[name].y[0] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
     assert {t.name: t.y[0] for t in chart.views[1][1].data} == {"zero morf": 0.99, "noisy_linear morf": 0.6}

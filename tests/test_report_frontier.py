@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import synthetic
-from holdfast.cubes import Cube, arrange
-from holdfast.report.faithfulness import parts as faithful
-from holdfast.report.faithfulness.frontier import frontier_chart, frontier_points, on_frontier
-from holdfast.report.faithfulness.scores import BY_MEASURE, Line
+from holdfast.axes.faithfulness import page as faithful
+from holdfast.axes.faithfulness.frames import BY_MEASURE, Line
+from holdfast.report.frontier import frontier_chart, frontier_points, on_frontier
 from holdfast.statistics import ranking
+from holdfast.statistics.cubes import Cube, arrange
 from test_report import NASTY
 from test_report_faithful import axis_of, made_up, rows_of
 

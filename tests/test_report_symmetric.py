@@ -13,17 +13,17 @@ from scipy import stats
 
 import holdfast
 from holdfast import statistics
-from holdfast.cubes import arrange
-from holdfast.evaluations.symmetry import Symmetry
+from holdfast.axes.symmetry import page as symmetric
+from holdfast.axes.symmetry.evaluation import Symmetry
+from holdfast.axes.symmetry.flowchart import flow_chart
+from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
+from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
+from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
+from holdfast.drawing.charts import Chart, label
 from holdfast.report import axes, build_report
-from holdfast.report.charts import Chart, label
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetry import parts as symmetric
-from holdfast.report.symmetry.flowchart import flow_chart
-from holdfast.report.symmetry.panels import failures, layer_table, shown_pairs
-from holdfast.report.symmetry.relations import MOST_DOTS, correlation
-from holdfast.report.symmetry.scores import Symmetries, layer_verdicts, symmetries
-from holdfast.table import Shown
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import arrange
 from holdfast.types import parameters
 from small import model, pictures
 
@@ -403,7 +403,7 @@ def test_a_real_run_is_drawn():
     done = holdfast.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
     rows = done.table()
     (cube,) = arrange(rows)
-    shown = holdfast.table.read_exhibits(done.path)
+    shown = holdfast.runs.table.read_exhibits(done.path)
     pictured = [item for item in shown if item.evaluation == cube.evaluation]
     axis = Axis(cube, rows, done.samples(), pictured, parameters(evaluation), done.manifest)
     parts = symmetric.parts(axis)

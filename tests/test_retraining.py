@@ -13,11 +13,11 @@ from torch.utils.data import TensorDataset
 
 import holdfast
 from holdfast import Batch
+from holdfast.axes.faithfulness.retraining.leakage import Removed, leakage_summary, probe_classes, probe_pixels
+from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
 from holdfast.errors import UserError
-from holdfast.leakage import Removed, leakage_summary, probe_classes, probe_pixels
 from holdfast.removal import IMPUTERS
-from holdfast.retraining import retrain
-from holdfast.training import ImageTrainer, accuracy, small_net
+from holdfast.runs.retrain import retrain
 from small import model, pictures
 
 TRAIN, TEST = pictures(96, seed=5), pictures(40, seed=6)

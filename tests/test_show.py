@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import holdfast
 import small
-from holdfast.cli.reading import list_names, report, show
+from holdfast.cli.read import list_names, report, show
 from holdfast.errors import UserError
 from holdfast.report.story import sparkline
 

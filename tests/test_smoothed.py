@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Model
-from holdfast.building import build
-from holdfast.certificates import certify
+from holdfast.axes.certificate.certify import certify
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.features import Patches, Pixels, Superpixels, Tokens
-from holdfast.smoothed import Smoothed, accuracy_curve
+from holdfast.models.smoothed import Smoothed, accuracy_curve
+from holdfast.runs.study.registry import build
 from holdfast.types import Batch
 from small import model as shapes
 from small import pictures

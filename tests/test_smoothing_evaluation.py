@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Model, UserError
-from holdfast.evaluations.smoothing import UNLABELLED, Smoothing
+from holdfast.axes.certificate.smoothing import UNLABELLED, Smoothing
 from holdfast.explainers import InputXGradient, RandomMap, Saliency
 from holdfast.features import Patches, Pixels, Superpixels, Tokens
-from holdfast.smoothed import Smoothed, accuracy_curve
-from holdfast.table import KEY
+from holdfast.models.smoothed import Smoothed, accuracy_curve
+from holdfast.runs.table import KEY
 from small import model as shapes
 from small import pictures
 

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
-from holdfast.gate.checking import check as gate
-from holdfast.gate.requirement import parse_all
-from holdfast.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift
+from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift
 from holdfast.rand import keys, normal
-from holdfast.report.advice.contract import milder
-from holdfast.subject import load_references
-from holdfast.table import KEY
+from holdfast.report.advice_contract import milder
+from holdfast.runs.shard import load_references
+from holdfast.runs.table import KEY
 from holdfast.testing import assert_stable
+from holdfast.testing.check import check as gate
+from holdfast.testing.requirement import parse_all
 from test_explainers_ablation import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])

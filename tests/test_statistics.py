@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 import synthetic
-from holdfast import resampling
 from holdfast import statistics as st
+from holdfast.statistics import bootstrap as resampling
 from holdfast.types import STATUS
 
 

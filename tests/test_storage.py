@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import holdfast
-from holdfast import atomic, manifest, merging, storage, table
 from holdfast.errors import UserError
-from holdfast.storage import StorePath, place
+from holdfast.runs import atomic, manifest, storage, table
+from holdfast.runs import merge as merging
+from holdfast.runs.storage import StorePath, place
 from holdfast.types import OK, Exhibit, Scores
 
 pytest.importorskip("fsspec")

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Vocabulary, open_data
-from holdfast.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
-from holdfast.run import Run, execute
-from holdfast.study import Study, read_study
+from holdfast.models.reference import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
+from holdfast.runs.run import Run, execute
+from holdfast.runs.study.file import Study, read_study
 from holdfast.types import Batch
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UserError
-from holdfast.study import read_study
+from holdfast.runs.study.file import read_study
 
 GOOD = """\
 seed: 3

@@ -10,9 +10,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from holdfast.errors import UserError
-from holdfast.explainers import GradientShap, Occlusion, Saliency
-from holdfast.explainers.symmetrised import (
+from holdfast.axes.symmetry.groups import cyclic, dihedral, node_permutation, own, permutation, product, torus
+from holdfast.axes.symmetry.symmetrised import (
     CurvePoint,
     Symmetrised,
     _fresh_elements,
@@ -21,9 +20,10 @@ from holdfast.explainers.symmetrised import (
     symmetrise,
     symmetrise_curve,
 )
-from holdfast.groups import cyclic, dihedral, node_permutation, own, permutation, product, torus
+from holdfast.errors import UserError
+from holdfast.explainers import GradientShap, Occlusion, Saliency
+from holdfast.maps.similarity import cosine
 from holdfast.models import Model
-from holdfast.similarity import cosine
 from holdfast.types import Batch, label_of
 
 

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast import Batch, Model, UserError, table
-from holdfast.evaluations.symmetry import Symmetry
+from holdfast import Batch, Model, UserError
+from holdfast.axes.symmetry.evaluation import Symmetry
+from holdfast.axes.symmetry.groups import Cyclic, Dihedral, Permutation
+from holdfast.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
 from holdfast.explainers import GradientShap, InputXGradient, Saliency
-from holdfast.groups import Cyclic, Dihedral, Permutation
-from holdfast.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
+from holdfast.models.reference import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from holdfast.parameters import BadParameter, make
-from holdfast.symmetry import equivariance, max_sensitivity, model_invariance
-from holdfast.table import KEY
+from holdfast.runs import table
+from holdfast.runs.table import KEY
 
 METHODS = {
     "saliency": Saliency(),
@@ -205,7 +206,9 @@ class Nearest:
         self.examples, self.layer = examples, layer
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        own, theirs = (holdfast.layers.activations(model, b, self.layer).flatten(1) for b in (batch, self.examples))
+        own, theirs = (
+            holdfast.models.layers.activations(model, b, self.layer).flatten(1) for b in (batch, self.examples)
+        )
         return own @ theirs.T
 
 
@@ -218,7 +221,7 @@ class Presence:
         self.layer = layer
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        h = holdfast.layers.activations(model, batch, self.layer).flatten(1)
+        h = holdfast.models.layers.activations(model, batch, self.layer).flatten(1)
         ways = torch.randn(h.shape[1], 3, generator=torch.Generator().manual_seed(0))
         return (h @ (ways - ways.mean(0)) > 0).float()
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from holdfast import table
 from holdfast.errors import UserError
+from holdfast.runs import table
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 NAMES = [

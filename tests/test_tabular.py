@@ -13,11 +13,11 @@ import torch
 import holdfast
 from holdfast import Batch, UserError
 from holdfast.features import Patches
-from holdfast.run import execute
-from holdfast.study import read_study
-from holdfast.suiting import suited
-from holdfast.tabular import from_sklearn
-from holdfast.zoo import load_model
+from holdfast.models.loaders import load_model
+from holdfast.models.loaders.sklearn import from_sklearn
+from holdfast.runs.run import execute
+from holdfast.runs.study.file import read_study
+from holdfast.runs.suiting import suited
 from test_loaders_matrix import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]

@@ -14,8 +14,8 @@ import pytest
 import holdfast
 import small
 from holdfast import testing
-from holdfast.caching import fingerprint, plan_of
 from holdfast.errors import UserError
+from holdfast.testing.cache import fingerprint, plan_of
 
 TESTS = Path(__file__).parent
 MILD = {"brightness": {"factor": 1.05}}
@@ -79,7 +79,11 @@ def test_assertions_raise_with_the_lines_of_the_check_and_name_the_run_that_was_
 
 def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     entry_points = metadata.entry_points(group="pytest11")
-    plugin = [] if any(e.value == "holdfast.pytest_plugin" for e in entry_points) else ["-p", "holdfast.pytest_plugin"]
+    plugin = (
+        []
+        if any(e.value == "holdfast.testing.pytest_plugin" for e in entry_points)
+        else ["-p", "holdfast.testing.pytest_plugin"]
+    )
     command = [sys.executable, "-m", "pytest", "-W", "error", "--strict-markers", "-q", *plugin, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -137,6 +141,7 @@ def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):
 
 def test_the_plugin_loads_nothing_heavy():
     heavy = "{'torch', 'pandas', 'scipy', 'numpy', 'pyarrow', 'rich', 'pydantic'}"
-    code = f"import sys, holdfast.pytest_plugin, holdfast.gate.requirement; sys.exit(str({heavy} & set(sys.modules)))"
+    load = "import sys; from holdfast.testing import pytest_plugin, requirement"
+    code = f"{load}; sys.exit(str({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"

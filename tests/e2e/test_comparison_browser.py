@@ -22,7 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import holdfast
 import small
-from holdfast.comparison import compare, leaderboard, leaderboard_page
+from holdfast.report.comparison import compare, leaderboard, leaderboard_page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")

@@ -19,7 +19,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import synthetic
 from chromium import BROWSER, Chromium
-from holdfast.report import build, build_report
+from holdfast.report import build_report
+from holdfast.report import page as build
 from holdfast.report import sections as report_sections
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.comparing import compare, leaderboard
-from holdfast.cli.exporting import export, push
+from holdfast.cli.check import check
+from holdfast.cli.compare import compare, leaderboard
+from holdfast.cli.export import export, push
 from holdfast.cli.figures import figures
-from holdfast.cli.gating import check
-from holdfast.cli.reading import list_names, report, show
-from holdfast.cli.running import LOCAL_RAY, demo, merge, run
+from holdfast.cli.read import list_names, report, show
+from holdfast.cli.run import LOCAL_RAY, demo, merge, run
 
 app = typer.Typer(
     help="Does the explanation hold? A test bench for feature attributions.",

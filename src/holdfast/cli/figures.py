@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from holdfast.figures import Written
+    from holdfast.report.figures import Written
 
 
 def figures(
@@ -26,7 +26,7 @@ def figures(
 
     Whatever the run has the rows for; what is left out is said, with the reason.
     """
-    from holdfast.figures import write_all
+    from holdfast.report.figures import write_all
 
     names = _listed(only) if only else None
     written = write_all(directory, out, _listed([formats]), names, width)

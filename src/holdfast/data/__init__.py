@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from holdfast import images
+from holdfast.data import images
 from holdfast.data.arrays import open_arrays, open_dataset
 from holdfast.data.choices import NO_LABEL, Choice, only_choices
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
 from holdfast.data.files import existing, open_pictures
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
 from holdfast.data.huggingface import check_hub_name
+from holdfast.data.images import Resize
 from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
 from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
 from holdfast.errors import UserError
-from holdfast.images import Resize
 from holdfast.types import Batch
 
 __all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data", "open_files"]
@@ -77,7 +77,7 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
-    from holdfast.zoo import sources  # which opens data too, so it cannot be loaded first
+    from holdfast.data import sources  # which opens data too, so it cannot be loaded first
 
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)

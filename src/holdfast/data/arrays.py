@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from holdfast import images
+from holdfast.data import images
 from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered
 from holdfast.data.labels import whole_label, whole_labels
 from holdfast.errors import UserError

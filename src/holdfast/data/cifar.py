@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from holdfast import images
+from holdfast.data import images
 from holdfast.data.choices import Choice, one_split
 from holdfast.data.dataset import Data, How, Reader, Sample, as_text, numbered, unpacked
 from holdfast.data.labels import whole_labels

@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from holdfast import images
+from holdfast.data import images
+from holdfast.data.images import Resize
 from holdfast.errors import UserError
-from holdfast.images import Resize
 from holdfast.types import Batch
 
 Size = int | Literal["auto"] | None

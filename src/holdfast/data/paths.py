@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast import images
+from holdfast.data import images
 from holdfast.data.arrays import open_arrays
 from holdfast.data.choices import Choice, expanded, grouped, one_split, only_choices
 from holdfast.data.cifar import cifar_layout, open_cifar

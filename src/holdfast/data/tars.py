@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from holdfast import images
+from holdfast.data import images
 from holdfast.data.choices import NO_LABEL
 from holdfast.data.dataset import Data, How, as_text, unpacked
 from holdfast.data.files import encoded, ends

@@ -1,20 +1,20 @@
 """Attribution methods, by the name that a study file uses."""
 
-from holdfast.adapters.maps import Precomputed
+from holdfast.axes.symmetry.symmetrised import Symmetrised
 from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
+from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.cam import GradCAM
-from holdfast.explainers.concept import Car, Cav
+from holdfast.explainers.concepts.explain import Car, Cav
 from holdfast.explainers.controls import RandomMap, SobelEdges
+from holdfast.explainers.examples.influence import Influence
+from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx
+from holdfast.explainers.examples.tracin import TracIn
 from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
-from holdfast.explainers.influence import Influence
 from holdfast.explainers.masking import Occlusion, Rise
 from holdfast.explainers.mfaba import Mfaba
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.sampling import KernelShap, Lime
-from holdfast.explainers.simplex import RepresentationSimilarity, SimplEx
-from holdfast.explainers.smoothing import SmoothGrad, SmoothGradSquared, VarGrad
-from holdfast.explainers.symmetrised import Symmetrised
-from holdfast.explainers.tracin import TracIn
+from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
 EXPLAINERS = {
     "saliency": Saliency,

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.examples import Examples, examples
-from holdfast.explainers.absence import Fill, ground
+from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.explainers.masking import Readout, beside_channels, changeable, labels, readouts, spread_out
 from holdfast.features import GroupingField, Pixels, count, spatial, spread
+from holdfast.features.absence import Fill, ground
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:

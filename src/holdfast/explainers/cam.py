@@ -12,10 +12,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
-from holdfast.explainers.feature_maps import Site, find_layer, first_tensor
+from holdfast.explainers.cam_layer import Site, find_layer, first_tensor
 from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
-from holdfast.smoothed import Smoothed
+from holdfast.models.smoothed import Smoothed
 from holdfast.types import STRICT, Batch
 
 

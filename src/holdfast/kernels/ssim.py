@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.kernels import AVAILABLE, OPTIONS
 
 if TYPE_CHECKING:
-    from holdfast.windows import Windows
+    from holdfast.maps.ssim import Windows
 
 WINDOW = 11
 _PLACES_AT_ONCE = 1024

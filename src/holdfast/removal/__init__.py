@@ -2,7 +2,7 @@
 
 `noisy_linear` is the imputation of ROAD, solved in batch on the device of its input; the others are the usual fills.
 `IMPUTERS` holds the parameter object of each by name; every one is called as `imputer(x, keep, ids, seed)`. Those in
-`CONTEXTUAL` need more than the sample; `holdfast.removal.kinds` says what removal means on each kind of data.
+`CONTEXTUAL` need more than the sample; `holdfast.axes.faithfulness.kinds` says what removal means on each kind of data.
 
 >>> sorted(IMPUTERS)
 ['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
@@ -12,16 +12,7 @@ from __future__ import annotations
 
 from holdfast.removal.contextual import CONTEXTUAL, Hidden, ReferenceMean
 from holdfast.removal.functional import blur, dataset_mean, image_mean, noise, noisy_linear, value, zero
-from holdfast.removal.imputers import (
-    IMPUTERS,
-    Blur,
-    DatasetMean,
-    ImageMean,
-    NoisyLinear,
-    UniformNoise,
-    Value,
-    Zero,
-)
+from holdfast.removal.imputers import IMPUTERS, Blur, DatasetMean, ImageMean, NoisyLinear, UniformNoise, Value, Zero
 
 __all__ = [
     "CONTEXTUAL",

@@ -14,8 +14,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
+from holdfast.features.tokens import Tokens
 from holdfast.removal.imputers import Zero
-from holdfast.tokens import Tokens
 from holdfast.types import STRICT, Batch
 
 

@@ -25,7 +25,7 @@ from torch.nn.functional import conv1d, pad
 
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
-from holdfast.removal.linear import interpolated
+from holdfast.removal.harmonic.linear import interpolated
 from holdfast.types import STRICT
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -163,7 +163,7 @@ class NoisyLinear:
     """Noisy linear imputation (ROAD): a removed pixel becomes the weighted mean of its neighbours plus N(0, σ²).
 
     The means of all removed pixels are one linear system, with weights 1/6 for the four neighbours that share a side
-    and 1/12 for those that share a corner (see `holdfast.removal.linear`); in a series, the straight line between kept
+    and 1/12 for those that share a corner (see `harmonic.linear`); in a series, the straight line between kept
     points. In each channel, what the equations leave over is at most `tolerance` times what they leave with zeros at
     the removed pixels, as a root mean square, and is computed in double precision below 5e-6; the default keeps values
     within 1e-3 of the exact ones. The noise is added to removed pixels only and, as in the paper, the result is not

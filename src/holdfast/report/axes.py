@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.cubes import Cube
-from holdfast.report.certificates import rates as certified
-from holdfast.report.certificates import smoothing as smoothed
-from holdfast.report.certificates.words import certificate_lead, smoothing_lead
-from holdfast.report.charts import Chart
-from holdfast.report.faithfulness import parts as faithful
+from holdfast.axes.certificate import page as certified
+from holdfast.axes.certificate import smoothing_page as smoothed
+from holdfast.axes.certificate.words import certificate_lead, smoothing_lead
+from holdfast.axes.faithfulness import page as faithful
+from holdfast.axes.symmetry import page as symmetric
+from holdfast.axes.symmetry import words as symmetric_words
+from holdfast.drawing.charts import Chart
 from holdfast.report.parts import Axis, Panel
-from holdfast.report.symmetry import parts as symmetric
-from holdfast.report.symmetry import words as symmetric_words
-from holdfast.table import Shown
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import Cube
 
 TITLES = {"certificate": "Certificates", "smoothing": "Smoothing", "symmetry": "Symmetry"}
 TITLES |= {"faithfulness": "Faithfulness", "retraining": "Retraining"}

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from holdfast.leakage import leakage_summary
-from holdfast.manifest import references_of
-from holdfast.perturbations import title
-from holdfast.report.phrases import listing, number, records, with_interval
+from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
+from holdfast.axes.stability.perturbations import title
+from holdfast.drawing.prose import listing, number, records, with_interval
+from holdfast.runs.manifest import references_of
 
 if TYPE_CHECKING:
-    from holdfast.report.verdict import Findings
+    from holdfast.axes.stability.words import Findings
 
 FEW_SAMPLES = 30
 MANY_SAMPLES, FEW_REFERENCES = 200, 32
 """From how many samples on the error of fewer references than these is as large as that over samples."""
-LEAKAGE = "leakage"  # as `holdfast.retraining` names its evaluation
+LEAKAGE = "leakage"  # as `holdfast.runs.retrain` names its evaluation
 ONE_COLOUR = ("zero", "value", "image_mean", "dataset_mean")
 """Imputers that put one colour in place of what is removed, so that its outline stays visible."""
 

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from holdfast.cubes import Cube
-from holdfast.table import Shown
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import Cube
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.cubes import Cube
-from holdfast.perturbations import title
-from holdfast.report import verdict as words
-from holdfast.report.advice import Advice, place_advice
+from holdfast.axes.stability import words
+from holdfast.axes.stability.gallery import Gallery, gallery
+from holdfast.axes.stability.page import charts
+from holdfast.axes.stability.perturbations import title
+from holdfast.axes.stability.severity import severity_charts
+from holdfast.axes.stability.tables import Row, disagreement, floor_rows, number_rows, pair_rows, ranking_rows
+from holdfast.drawing.charts import Chart
 from holdfast.report.axes import AxisSection, axis_sections, base_model, related_rows
-from holdfast.report.charts import Chart
-from holdfast.report.gallery import Gallery, gallery
-from holdfast.report.rows import Row, disagreement, floor_rows, number_rows, pair_rows, ranking_rows
-from holdfast.report.severity import severity_charts
-from holdfast.report.stability import charts
-from holdfast.table import Shown
+from holdfast.report.findings import Advice, place_advice
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import Cube
 
 UNTESTED = "Stability was not tested."
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them

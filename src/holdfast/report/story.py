@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.cubes import SUFFIXES
+from holdfast.axes.stability.words import number, records
 from holdfast.errors import UserError, nearest, unknown
-from holdfast.gate.choosing import CURVES, condition_title, matches
 from holdfast.report.axes import TITLES
 from holdfast.report.terminal import Line, shortened
-from holdfast.report.verdict import number, records
-from holdfast.storage import Place, contents, files
-from holdfast.table import SCORES
+from holdfast.runs.storage import Place, contents, files
+from holdfast.runs.table import SCORES
+from holdfast.statistics.cubes import SUFFIXES
+from holdfast.testing.choose import CURVES, condition_title, matches
 from holdfast.types import REDRAW
 
 if TYPE_CHECKING:
-    from holdfast.run import Run
+    from holdfast.runs.run import Run
 
 BEHIND = ("ssim", "spearman", "jaccard", "passes", "model_agreement", "model_invariance", *CURVES)
 """Measures that stand behind another one of the same pair, or in a curve."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.cubes import arrange
+from holdfast.axes.stability.words import Findings, cautions, findings, number, records, verdict, with_interval
 from holdfast.report.axes import axis_sections, base_model, related_rows
-from holdfast.report.verdict import Findings, cautions, findings, number, records, verdict, with_interval
+from holdfast.statistics.cubes import arrange
 
 WIDTH = 110
 NOTHING = "Nothing can be concluded: the table has no scores."

@@ -4,15 +4,15 @@ Samples are the unit of resampling throughout: a bootstrap draw takes whole samp
 condition they were seen under, so that differences between explainers stay paired and the correlation between the
 conditions of one sample is kept. Draws are count matrices (resamples × samples), so a bootstrap is a matrix product.
 
-Every function takes the long table (see `holdfast.table`) or the cubes that `holdfast.cubes.arrange` makes of it;
+Every function takes the long table (see `holdfast.runs.table`) or the cubes that `arrange` makes of it;
 arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
 in ranks and tests.
 """
 
 from __future__ import annotations
 
-from holdfast.cubes import arrange
-from holdfast.similarity import COMPONENTS
+from holdfast.maps.similarity import COMPONENTS
+from holdfast.statistics.cubes import arrange
 from holdfast.statistics.forms import CONTROLS, IDENTITY, Form, is_control
 from holdfast.statistics.means import FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
 from holdfast.statistics.pairs import component_disagreement, holm, paired_tests, signed_rank

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.cubes import Array, Cube
-from holdfast.resampling import calibrate, mean_of_finite
+from holdfast.statistics.bootstrap import calibrate, mean_of_finite
+from holdfast.statistics.cubes import Array, Cube
 
 Form = Literal["best", "raw"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from holdfast.cubes import Array, Cube, arrange
-from holdfast.resampling import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.cubes import Array, Cube, arrange
 
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.01
 

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from holdfast.cubes import Array, Cube, arrange
-from holdfast.resampling import bootstrap_counts, mean_of_finite, percentiles, resampled_means
-from holdfast.similarity import COMPONENTS
+from holdfast.maps.similarity import COMPONENTS
+from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.cubes import Array, Cube, arrange
 from holdfast.statistics.forms import IDENTITY, Form, sample_scores
 
 

@@ -7,8 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from holdfast.cubes import Array, Cube, arrange
-from holdfast.resampling import Counts, bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.bootstrap import (
+    Counts,
+    bootstrap_counts,
+    calibrate,
+    mean_of_finite,
+    percentiles,
+    resampled_means,
+)
+from holdfast.statistics.cubes import Array, Cube, arrange
 from holdfast.statistics.forms import IDENTITY, Form, best_columns, is_control
 
 

@@ -1,0 +1,136 @@
+"""Does a model agree with itself when only some features of its input are kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.errors import UserError
+from holdfast.features import count
+from holdfast.features.fill import Fill, filled, kept_only
+from holdfast.types import Batch
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+Agreement = Literal["argmax", "margin"]
+
+
+class Problem:
+    """The samples with their explanations α, ready to be masked, and what the model says of x ⊙ α.
+
+    `mask` and `free` (B, n) are the features kept at the least and those that can be added, `left_out` (B,) counts the
+    latter, `predicted` (B,) is the class on x ⊙ α, `agrees` (B,) whether α itself counts as agreement.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batch: Batch,
+        mask: Tensor,
+        features: Any,
+        fill: Fill,
+        agreement: Agreement,
+        margin: float | None,
+        target: Tensor | None,
+        seed: int,
+    ) -> None:
+        self.model, self.features, self.agreement, self.batch = model, features, agreement, batch.to(model.device)
+        features.check(tuple(batch.x.shape))
+        self.segments = features.segments(self.batch)
+        counts = count(self.segments)
+        fixed = features.fixed(self.batch) if hasattr(features, "fixed") else None
+        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed)
+        self.left_out = self.free.sum(1).cpu()
+        with torch.no_grad():
+            if hasattr(features, "hide"):
+                self.inputs = self.fill = self.batch.x
+            else:
+                self.inputs = model.inputs(self.batch)
+                self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
+        self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
+        everyone = torch.arange(len(batch), device=model.device)
+        reference = torch.cat(list(self._outputs(everyone, lambda some: self.mask[some])))
+        self.predicted = reference.argmax(1)
+        self.target = self.predicted if target is None else target.to(model.device)
+        self.probability = reference.softmax(1)
+        first, second = self.probability.topk(2, dim=1).values.unbind(1)
+        half = (first - second) / 2
+        self.margin = half if margin is None else torch.full_like(half, margin)
+        self.agrees = torch.ones_like(self.target).bool() if agreement == "margin" else self.predicted == self.target
+
+    def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
+        """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
+        verdicts, start = [torch.zeros(0, dtype=torch.bool, device=owner.device)], 0
+        for logits in self._outputs(owner, build):
+            own = owner[start : start + len(logits)]
+            start += len(logits)
+            if self.agreement == "argmax":
+                verdicts.append(logits.argmax(1) == self.target[own])
+            else:
+                change = (logits.softmax(1) - self.probability[own]).abs().amax(1)
+                same = logits.argmax(1) == self.predicted[own]
+                verdicts.append((change <= self.margin[own]) & same)
+        return torch.cat(verdicts)
+
+    def _outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+        for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
+            if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
+                continue
+            own = owner[rows]
+            aux = {name: value[own] for name, value in self.batch.aux.items()}
+            with torch.no_grad():
+                inputs, aux = kept_only(
+                    self.features, self.inputs[own], self.fill[own], aux, build(rows), self.segments[own]
+                )
+                logits = self.model.logits(inputs, aux).double()
+            bad = (~torch.isfinite(logits)).any(1)
+            if bool(bad.any()):
+                sample = self.batch.ids[int(own[bad][0])]
+                raise UserError(f"{self.model.name} gives scores that are not finite for masked sample {sample!r}")
+            yield logits
+
+
+def _checked_mask(
+    mask: Tensor, batch: Batch, features: Any, counts: Tensor, fixed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
+        what = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one from maps")
+    if len(batch) == 0:
+        raise UserError("the batch has no samples to certify")
+    if len(mask) != len(batch):
+        raise UserError(f"mask has {len(mask)} rows for {len(batch)} samples")
+    n, same = int(counts.max()), features.total(tuple(batch.x.shape)) is not None
+    width = mask.shape[1]
+    if width < n or (same and width != n):
+        raise UserError(f"mask has {width} columns, but the samples have {n} features")
+    mask = mask.to(counts.device)
+    exists = torch.arange(width, device=counts.device) < counts[:, None]
+    _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
+    may = exists if fixed is None else exists & ~fixed
+    chosen, free = mask & may, may & ~mask
+    _refuse(
+        ~chosen.any(1, keepdim=True),
+        batch,
+        "is empty for sample {id!r}: select at least one of its {n} features",
+        counts,
+    )
+    _refuse(
+        ~free.any(1, keepdim=True),
+        batch,
+        "has all features selected for sample {id!r}: none of its {n} can be added",
+        counts,
+    )
+    return (chosen if fixed is None else chosen | (fixed & exists)), free
+
+
+def _refuse(wrong: Tensor, batch: Batch, why: str, counts: Tensor) -> None:
+    if bool(wrong.any()):
+        at = int(wrong.any(1).nonzero()[0])
+        raise UserError("mask " + why.format(id=batch.ids[at], n=int(counts[at])))

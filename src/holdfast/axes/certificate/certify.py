@@ -1,0 +1,324 @@
+"""Soft stability: how often the prediction survives when features are added to an explanation, with a guarantee.
+
+For an explanation α of a sample x, τ_r is the share of the supersets β ∈ Δ_r of α with at most r more features on which
+the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps the features β and fills the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from holdfast.axes.certificate.agreement import Agreement, Problem
+from holdfast.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
+from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
+from holdfast.errors import UserError, unknown
+from holdfast.features import Patches
+from holdfast.features.fill import Fill
+from holdfast.statistics.bounds import betting, check_share, hard_size, sample_size
+from holdfast.types import Batch
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
+
+Mode = Literal["estimate", "decide", "hard"]
+_NUMBERS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """What is known of τ_r for B samples and R radii; all tensors are (B, R) on the CPU unless said otherwise.
+
+    `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high; where `exact`,
+    all supersets were tried and rate = low = high = τ_r. `decision` is 1 (shown), 0 (refuted) or −1 (open; always for
+    mode "estimate"). `samples` are the draws a certificate rests on. `passes` are the model passes that it cost:
+    radii share their draws, and a pass is charged to the smallest radius that needed it. The one pass of x ⊙ α itself
+    is not counted. `stratum_rate`, `stratum_low`, `stratum_high` and `stratum_samples`, (B, K + 1), are about τ_{=k},
+    exactly k more features, k = 0 … K; `least` and `least_low` about the smallest τ_{=k} with 1 ≤ k ≤ r. `target` (B,)
+    is the class predicted on x ⊙ α, `left_out` (B,) the number m of features that can be added.
+    """
+
+    radii: Tensor
+    rate: Tensor
+    low: Tensor
+    high: Tensor
+    exact: Tensor
+    passes: Tensor
+    samples: Tensor
+    decision: Tensor
+    stratum_rate: Tensor
+    stratum_low: Tensor
+    stratum_high: Tensor
+    stratum_samples: Tensor
+    least: Tensor
+    least_low: Tensor
+    target: Tensor
+    left_out: Tensor
+
+
+def certify(
+    model: Model,
+    batch: Batch,
+    mask: Tensor,
+    features: Any = Patches(),  # noqa: B008 (frozen)
+    radii: Sequence[int] | Literal["all"] = (1, 5, 10),
+    delta: float = 0.1,
+    epsilon: float = 0.1,
+    method: Method = "clopper-pearson",
+    *,
+    mode: Mode = "estimate",
+    threshold: float = 0.9,
+    simultaneous: bool = False,
+    agreement: Agreement = "argmax",
+    margin: float | None = None,
+    fill: Fill = "zero",
+    target: Tensor | None = None,
+    budget: int | None = None,
+    seed: int = 0,
+) -> Certificates:
+    """Certificates for the explanations `mask` (B, n) boolean, true where a feature of `features` is selected.
+
+    mode "estimate": the rate is within ± epsilon of τ_r with probability 1 − delta, and so is low ≤ τ_r. `method` is
+    "clopper-pearson" (exact, stops early), "hoeffding" (the paper's) or "betting" (holds at all times at once).
+    mode "decide": is τ_r ≥ threshold? The decision is wrong with probability at most delta; it stays open when τ_r is
+    too near the threshold for as many draws as an estimate would take. mode "hard": stop at the first disagreement;
+    without any, τ_r ≥ 1 − epsilon is certified, which is less than hard stability unless `exact`.
+
+    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried. With
+    radii="all" there is one column for each r = 1, 2, …; radii beyond m repeat the last. The statements hold for each
+    radius, or, if `simultaneous`, for all radii of a sample at once. The strata are bounded at all times at once.
+
+    agreement "argmax": the same class is predicted on x ⊙ β as on x ⊙ α, or as `target` (B,) says. "margin": no class
+    probability differs by more than `margin`, by default half the gap between the two largest on x ⊙ α, which
+    implies the same class. `fill` replaces features that are left out: "zero" after normalisation (the paper), their
+    "mean", a "blur" or a number in the data's units.
+
+    >>> from holdfast.features import Pixels
+    >>> from holdfast.models import Model
+    >>> model = Model(torch.nn.Linear(6, 2))
+    >>> batch, mask = Batch(("a",), torch.rand(1, 6)), torch.tensor([[True, True, False, False, False, False]])
+    >>> result = certify(model, batch, mask, Pixels(), radii=(1, 3))
+    >>> result.exact.tolist(), result.passes.tolist()
+    ([[True, True]], [[4, 10]])
+    """
+    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget)
+    problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
+    asked = _radii(radii, problem.left_out)
+    order = asked[0].argsort(stable=True) if asked.shape[1] else torch.arange(0)
+    capped = asked[:, order].minimum(problem.left_out[:, None])
+    shares = [len(set(row) - {0}) if simultaneous else 1 for row in capped.tolist()]
+    parts: list[Certificates] = []
+    places: list[int] = []
+    for share in sorted(set(shares)):
+        level = delta / max(1, share)
+        rule, most = _rule(mode, method, epsilon, level, threshold, budget)
+        rows = [i for i, own in enumerate(shares) if own == share]
+        size = max(1, _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)))
+        for start in range(0, len(rows), size):
+            some = torch.tensor(rows[start : start + size])
+            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold))
+            places += some.tolist()
+    back = torch.tensor(places).argsort()
+    columns = order.argsort()
+    joined = {f.name: torch.cat([getattr(part, f.name) for part in parts])[back] for f in fields(Certificates)}
+    return Certificates(**{n: v[:, columns] if n in _PER_RADIUS else v for n, v in joined.items()})
+
+
+_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "least", "least_low"}
+
+
+def _certify(
+    problem: Problem,
+    rows: Tensor,
+    asked: Tensor,
+    capped: Tensor,
+    rule: Rule,
+    most: int,
+    level: float,
+    mode: Mode,
+    threshold: float,
+) -> Certificates:
+    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m."""
+    device = problem.key.device
+    here, radii, m = rows.to(device), capped[rows], problem.left_out[rows]
+    strata = int(capped.max())
+    trivial = problem.agrees[here].cpu()
+    within = torch.tensor([exact_radius(int(left), most) for left in m])
+    known = radii <= within[:, None]
+    rate, low, high = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(3))
+    passes, samples = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(2))
+    decision = torch.full(radii.shape, OPEN)
+    counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
+    for i, j in known.nonzero().tolist():
+        r = int(radii[i, j])
+        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : r + 1].sum())) / supersets(int(m[i]), r)
+        samples[i, j] = supersets(int(m[i]), r)
+        before = int(samples[i, :j].amax()) if j else 1
+        passes[i, j] = max(0, int(samples[i, j]) - max(1, before))
+    low[known], high[known] = rate[known], rate[known]
+    if mode != "estimate":
+        good = rate >= threshold if mode == "decide" else rate == 1
+        decision[known] = torch.where(good, YES, NO)[known]
+
+    draws, outcomes = torch.zeros(len(rows), strata + 1, dtype=torch.int64), None
+    active = ~known
+    if bool(active.any()):
+        planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
+        outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
+        outcomes[:, 0] = trivial[:, None]
+        for look, n in enumerate(rule.looks):
+            used = torch.zeros(*radii.shape, strata + 1, dtype=torch.int64)
+            used.scatter_add_(2, planned[..., :n], torch.ones(1, dtype=torch.int64).expand_as(planned[..., :n]))
+            wanted = torch.where(active[..., None], used, 0)
+            so_far = torch.cat([draws[:, None], wanted], 1).cummax(1).values
+            passes += (so_far[:, 1:] - so_far[:, :-1])[..., 1:].sum(2)
+            _draw(problem, here, draws, so_far[:, -1], outcomes)
+            draws = so_far[:, -1]
+            ahead = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
+            agreed = ahead.gather(2, used.mT).sum(1)
+            stop = active & rule.stop[look][agreed]
+            rate[stop] = agreed[stop].double() / n
+            low[stop], high[stop] = rule.low[look][agreed][stop], rule.high[look][agreed][stop]
+            decision[stop] = rule.decision[look][agreed][stop]
+            samples[stop] = n
+            active &= ~stop
+            if not bool(active.any()):
+                break
+    stratum = _strata(draws, outcomes, counts, hits, m, trivial, level)
+    least, least_low = (_running_min(values, radii) for values in stratum[:2])
+    return Certificates(
+        asked[rows], rate, low, high, known, passes, samples, decision, *stratum, least, least_low,
+        problem.predicted[here].cpu(), m,
+    )  # fmt: skip
+
+
+def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> tuple[Tensor, Tensor]:
+    """How many supersets of each stratum were tried and agreed, (B, strata + 1) each, up to the radius (B,)."""
+    tried, hits = (torch.zeros(len(here), strata + 1, dtype=torch.int64) for _ in range(2))
+    rows, owner, stratum = [], [], []
+    for i, r in enumerate(radius.tolist()):
+        if r:
+            sets, sizes = all_supersets(problem.mask[here[i]].cpu(), problem.free[here[i]].cpu(), r)
+            rows.append(sets)
+            owner.append(torch.full((len(sets),), i))
+            stratum.append(sizes)
+    if rows:
+        every, own, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
+        agreed = problem.judge(here[own.to(here.device)], lambda some: every[some.cpu()].to(here.device)).cpu()
+        place = own * (strata + 1) + size
+        tried.view(-1).scatter_add_(0, place, torch.ones_like(place))
+        hits.view(-1).scatter_add_(0, place, agreed.to(torch.int64))
+    return tried, hits
+
+
+def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: Tensor) -> None:
+    """Fill in the outcomes of draws have … need − 1 of every stratum but 0, all samples and strata in one go."""
+    new = (need - have)[:, 1:].clamp(min=0)
+    sample, stratum = new.nonzero(as_tuple=True)
+    repeats = new[sample, stratum]
+    owner, k = sample.repeat_interleave(repeats), (stratum + 1).repeat_interleave(repeats)
+    offset = torch.arange(len(owner)) - (repeats.cumsum(0) - repeats).repeat_interleave(repeats)
+    index = have[owner, k] + offset
+    device = here.device
+    place, size, number = here[owner.to(device)], k.to(device), index.to(device)
+
+    def build(some: Tensor) -> Tensor:
+        own = place[some]
+        return random_supersets(problem.key[own], size[some], number[some], problem.mask[own], problem.free[own])
+
+    outcomes[owner, k, index] = problem.judge(place, build).cpu()
+
+
+def _strata(
+    draws: Tensor, outcomes: Tensor | None, tried: Tensor, hits: Tensor, m: Tensor, trivial: Tensor, delta: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rate, low, high and draws of every stratum, (B, K + 1); rate NaN where nothing was drawn or k > m."""
+    agreed = torch.zeros_like(draws)
+    if outcomes is not None:
+        drawn = torch.arange(outcomes.shape[2]) < draws[..., None]
+        agreed = (outcomes & drawn).sum(2)
+    low, high = betting(agreed, draws, delta)
+    rate = torch.where(draws > 0, agreed / draws.clamp(min=1).double(), torch.nan)
+    known = tried > 0
+    known[:, 0] = True
+    tried, hits = tried.clone(), hits.clone()
+    tried[:, 0], hits[:, 0] = 1, trivial.to(torch.int64)
+    exact = hits / tried.clamp(min=1).double()
+    rate, low, high = (torch.where(known, exact, value) for value in (rate, low, high))
+    missing = torch.arange(draws.shape[1]) > m[:, None]
+    return (
+        rate.masked_fill(missing, torch.nan),
+        low.masked_fill(missing, torch.nan),
+        high.masked_fill(missing, torch.nan),
+        torch.where(known, tried, draws),
+    )
+
+
+def _running_min(values: Tensor, radii: Tensor) -> Tensor:
+    """The smallest value over strata 1 … r, NaN left out; 1 for r = 0."""
+    filled_in = torch.where(values.isnan(), torch.inf, values)
+    filled_in[:, 0] = torch.inf
+    least = filled_in.cummin(1).values.gather(1, radii)
+    return torch.where(radii == 0, 1.0, torch.where(least.isinf(), torch.nan, least))
+
+
+def _rule(
+    mode: Mode, method: Method, epsilon: float, delta: float, threshold: float, budget: int | None
+) -> tuple[Rule, int]:
+    """The stopping rule, and up to how many supersets are tried one by one instead."""
+    if mode == "estimate":
+        rule = estimate_rule(epsilon, delta, method)
+    elif mode == "decide":
+        rule = decide_rule(threshold, delta, max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1))
+    else:
+        rule = hard_rule(epsilon, delta)
+    return rule, rule.looks[-1] if budget is None else budget
+
+
+def _radii(radii: Sequence[int] | Literal["all"], left_out: Tensor) -> Tensor:
+    """The radii asked for, (B, R)."""
+    if isinstance(radii, str):
+        if radii != "all":
+            raise unknown("radii", radii, ("all",))
+        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
+    values = [int(r) for r in radii]
+    if not values:
+        raise UserError("radii is empty; give at least one, for instance (1, 5, 10), or 'all'")
+    for r, given in zip(values, radii, strict=True):
+        if r < 0 or r != given:
+            raise UserError(f"radii must be whole numbers of features, 0 or more, got {given!r}")
+    return torch.tensor(values).expand(len(left_out), -1)
+
+
+def _check_numbers(
+    delta: float,
+    epsilon: float,
+    method: str,
+    mode: str,
+    threshold: float,
+    agreement: str,
+    margin: float | None,
+    target: Tensor | None,
+    budget: int | None,
+) -> None:
+    for name, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
+        check_share(name, value)
+    for what, given, choices in (
+        ("method", method, ("clopper-pearson", "hoeffding", "betting")),
+        ("mode", mode, ("estimate", "decide", "hard")),
+        ("agreement", agreement, ("argmax", "margin")),
+    ):
+        if given not in choices:
+            raise unknown(what, given, choices)
+    if mode != "estimate" and method == "hoeffding":
+        raise UserError(f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule")
+    if margin is not None and (agreement != "margin" or not margin >= 0):
+        raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
+    if target is not None and agreement != "argmax":
+        raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
+    if budget is not None and (isinstance(budget, bool) or budget < 1):
+        raise UserError(f"budget must be at least 1, got {budget!r}")

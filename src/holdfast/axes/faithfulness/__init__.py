@@ -1,0 +1,1 @@
+"""Faithfulness: does removing what the map calls important hurt the prediction?"""

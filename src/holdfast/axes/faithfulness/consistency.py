@@ -1,0 +1,230 @@
+"""Do evaluation strategies agree on which explainer is better? Rank correlations as a pure function of the table.
+
+Between removing the most and the least relevant pixels first, between imputers, and between networks that were
+retrained on imputed images and the one that was not: Tables 2 and 3 of the ROAD paper, with bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from holdfast.errors import UserError
+from holdfast.statistics import is_control
+from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.cubes import Array
+
+Pairing = Literal["removed", "mask"]
+COLUMNS = ["dataset", "model", "evaluation", "measure", "kind", "a", "b", "level", "spearman", "low", "high"]
+COLUMNS += ["explainers", "samples"]
+POOLED = "all"
+"""The model of retrained networks whose names are those of repeats."""
+FEWEST = 3
+"""With fewer explainers a rank correlation can only be −1 or 1, and is not given."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The scores of one way to evaluate: fraction removed → (explainers, samples), NaN where there is none.
+
+    They are turned so that larger is better: what is left after the most relevant pixels went counts against a map.
+    """
+
+    imputer: str
+    order: str
+    explainers: list[str]
+    samples: list[str]
+    scores: dict[float, Array]
+
+    @property
+    def name(self) -> str:
+        """The imputer and the order, as a condition of the table is called."""
+        return f"{self.imputer} {self.order}"
+
+
+Pair = tuple[str, tuple[str, str], Strategy, Strategy, list[tuple[float, float]]]
+
+
+def spearman(a: Array, b: Array) -> Array:
+    """Spearman's correlation over the last axis, tied values sharing their mean rank; NaN where one is constant.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0])).item()
+    0.5
+    """
+    ranks = [stats.rankdata(v, axis=-1) for v in (a, b)]
+    x, y = (r - r.mean(-1, keepdims=True) for r in ranks)
+    product, size = (x * y).sum(-1), np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    found = np.divide(product, size, out=np.full(np.shape(product), np.nan), where=size > 0)
+    missing = np.isnan(a).any(-1) | np.isnan(b).any(-1)
+    return np.asarray(np.where(missing, np.nan, found))
+
+
+def agreement(
+    a: Array, b: Array, paired: bool = True, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Spearman's correlation of the mean scores of E explainers, (E, N) and (E, M), with a bootstrap interval.
+
+    `paired` says that column i of both is the same sample; a draw then takes it in both or in neither.
+
+    >>> scores = np.array([[0.1, 0.2], [0.4, 0.5], [0.8, 0.7]])
+    >>> agreement(scores, -scores, resamples=20)
+    (-1.0, -1.0, -1.0)
+    """
+    values, draws = _agreements([(a, b)], paired, resamples, seed)
+    low, high = _interval(values, draws, level)
+    return float(values[0]), float(low[0]), float(high[0])
+
+
+def _interval(values: Array, draws: Array, level: float) -> tuple[Array, Array]:
+    """From the quantiles of the draws, and from their mirror images at the value, whichever reach further.
+
+    Noise in the means weakens a rank correlation, and resampling adds noise: the draws lie below the value as the
+    value lies below the truth. So their quantiles alone miss the truth above, and the mirror images alone, 2·value −
+    quantile, shrink to a point at a value of 1.
+    """
+    low, high = percentiles(draws, level)
+    mirrored_low, mirrored_high = 2 * values - high, 2 * values - low
+    return np.clip(np.minimum(low, mirrored_low), -1, 1), np.clip(np.maximum(high, mirrored_high), -1, 1)
+
+
+def _agreements(pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int) -> tuple[Array, Array]:
+    """Correlations (K,) of K pairs of scores and their draws (resamples, K), one set of draws for all."""
+    n, m = pairs[0][0].shape[1], pairs[0][1].shape[1]
+    first = bootstrap_counts(n, resamples, seed)
+    second = first if paired else bootstrap_counts(m, resamples, seed + 1)
+    values = [spearman(_settled(mean_of_finite(a)), _settled(mean_of_finite(b))) for a, b in pairs]
+    draws = [spearman(_settled(resampled_means(a, first)), _settled(resampled_means(b, second))) for a, b in pairs]
+    return np.asarray(values, dtype=np.float64), np.stack(draws, -1)
+
+
+def _settled(means: Array) -> Array:
+    """Means without their last digits, where the rounding of equal accuracies would break ties."""
+    largest = np.nanmax(np.abs(means), initial=0.0)
+    return np.asarray(np.round(means / largest, 6) if largest > 0 else means)
+
+
+def consistency(
+    table: pd.DataFrame,
+    measure: str = "accuracy",
+    pairing: Pairing = "removed",
+    retrained: str = "retraining",
+    controls: bool = False,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Spearman's correlation of the rankings of explainers under two strategies, a and b, at every fraction removed.
+
+    `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
+    `retrained` against the others). At a fraction, explainers are ranked by their mean over samples; the row with
+    level NaN is the mean of the correlations at all fractions. Intervals are from a bootstrap over samples.
+    With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Retrained
+    networks that are named like models of the study are compared with these; others, such as
+    repeats, are averaged (model "all"). The controls, random and Sobel maps, are left out unless `controls`.
+
+    >>> consistency(pd.DataFrame(columns=["condition", "measure", "status"])).empty
+    True
+    """
+    if pairing not in ("removed", "mask"):
+        raise UserError(f"pairing must be 'removed' or 'mask', got {pairing!r}")
+    rows = table[(table["measure"] == measure) & table["condition"].str.endswith((" morf", " lerf"))]
+    if rows.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    if not controls:
+        rows = rows[~rows["explainer"].map(is_control).astype(bool)]
+    records: list[dict[str, Any]] = []
+    for dataset, here in rows.groupby("dataset", sort=False, observed=True):
+        fixed = here[here["evaluation"] != retrained]
+        again = _retrained(here[here["evaluation"] == retrained], set(fixed["model"]))
+        groups: dict[tuple[str, str], dict[str, Strategy]] = {}
+        for (model, evaluation), own in fixed.groupby(["model", "evaluation"], sort=False, observed=True):
+            groups[str(model), str(evaluation)] = _strategies(own)
+        groups |= {(model, retrained): found for model, found in again.items()}
+        for (model, evaluation), found in groups.items():
+            pairs = [*_within(found, pairing)]
+            if evaluation != retrained:
+                pairs += _between(found, again.get(model, again.get(POOLED, {})), evaluation, retrained)
+            for kind, names, a, b, levels in pairs:
+                head = {"dataset": dataset, "model": model, "evaluation": evaluation, "measure": measure, "kind": kind}
+                head |= {"a": names[0], "b": names[1]}
+                records += [head | row for row in _rows(a, b, levels, level, resamples, seed)]
+    return pd.DataFrame.from_records(records, columns=COLUMNS)
+
+
+def _retrained(rows: pd.DataFrame, models: set[str]) -> dict[str, dict[str, Strategy]]:
+    """The strategies of retrained networks per model of the study, or of all repeats together if they are named."""
+    if rows.empty:
+        return {}
+    if set(rows["model"]) <= models or not models:
+        return {str(model): _strategies(own) for model, own in rows.groupby("model", sort=False, observed=True)}
+    return {POOLED: _strategies(rows)}
+
+
+def _strategies(rows: pd.DataFrame) -> dict[str, Strategy]:
+    """The strategies in the rows, by name; repeats of a row, such as several retrained networks, are averaged."""
+    found = {}
+    value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
+    for condition, own in rows.assign(value=value).groupby("condition", sort=False, observed=True):
+        imputer, order = str(condition).rsplit(" ", 1)
+        sign = -1.0 if order == "morf" else 1.0
+        explainers, samples = sorted(set(own["explainer"])), sorted(set(own["sample"]))
+        scores = {}
+        for fraction, at in own.groupby("level"):
+            wide = at.pivot_table("value", "explainer", "sample", aggfunc="mean", dropna=False, observed=True)
+            scores[float(str(fraction))] = sign * wide.reindex(explainers, columns=samples).to_numpy(np.float64)
+        found[str(condition)] = Strategy(imputer, order, explainers, samples, scores)
+    return found
+
+
+def _within(found: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
+    """The comparisons of orders and of imputers among the strategies of one evaluation."""
+    for a, b in itertools.combinations(found.values(), 2):
+        if a.imputer == b.imputer:
+            first, second = (a, b) if a.order == "morf" else (b, a)
+            other = {f: round(1 - f, 9) if pairing == "mask" else f for f in first.scores}
+            there = {round(f, 9): f for f in second.scores}
+            levels = [(f, there[round(g, 9)]) for f, g in other.items() if round(g, 9) in there]
+            yield "order", (first.name, second.name), first, second, levels
+        elif a.order == b.order:
+            yield "imputer", (a.name, b.name), a, b, [(f, f) for f in a.scores if f in b.scores]
+
+
+def _between(found: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str) -> Iterator[Pair]:
+    """The comparisons of each strategy with the same one after retraining."""
+    for name in (name for name in found if name in again):
+        a, b = found[name], again[name]
+        yield "retraining", (f"{one}: {name}", f"{other}: {name}"), a, b, [(f, f) for f in a.scores if f in b.scores]
+
+
+def _rows(
+    a: Strategy, b: Strategy, levels: list[tuple[float, float]], level: float, resamples: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """The correlation at each fraction, then their mean with level NaN."""
+    common = [e for e in a.explainers if e in b.explainers]
+    places = [[s.explainers.index(e) for e in common] for s in (a, b)]
+    paired = a.samples == b.samples
+    used = [(a.scores[f][places[0]], b.scores[g][places[1]]) for f, g in levels]
+    # An explainer without any score has no rank, so the others are compared without it.
+    scored = [e for e in range(len(common)) if all(np.isfinite(v[e]).any() for pair in used for v in pair)]
+    used = [(x[scored], y[scored]) for x, y in used]
+    count = {"explainers": len(scored), "samples": min(len(a.samples), len(b.samples))}
+    if not used:
+        return
+    values, draws = np.full(len(used), np.nan), np.full((1, len(used)), np.nan)
+    if len(scored) >= FEWEST:
+        values, draws = _agreements(used, paired, resamples, seed)
+    mean, mean_draws = mean_of_finite(values[None]), mean_of_finite(draws)[:, None]
+    at = [*(f for f, _ in levels), math.nan]
+    every, every_draw = np.concatenate([values, mean]), np.concatenate([draws, mean_draws], 1)
+    low, high = _interval(every, every_draw, level)
+    if count["samples"] < 2:
+        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
+    for k, fraction in enumerate(at):
+        yield {"level": fraction, "spearman": every[k], "low": low[k], "high": high[k], **count}

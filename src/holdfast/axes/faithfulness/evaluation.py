@@ -1,0 +1,205 @@
+"""ROAD and its relatives: does removing what the map calls important hurt the prediction?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from holdfast.axes.faithfulness import sweeps
+from holdfast.axes.faithfulness.curves import Readout
+from holdfast.axes.faithfulness.judge import BANKED, judge
+from holdfast.axes.faithfulness.kinds import INSTEAD, KINDS, checked_kind, kind_of, usual
+from holdfast.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
+from holdfast.errors import UserError, unknown
+from holdfast.features import GroupingField, Pixels, Tokens
+from holdfast.models import Model
+from holdfast.models.modality import modality
+from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
+from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
+
+Metric = Literal[
+    "road",
+    "deletion_auc",
+    "insertion_auc",
+    "pixel_flipping",
+    "aopc",
+    "irof",
+    "infidelity",
+    "sensitivity_n",
+    "faithfulness_correlation",
+]
+NEEDS: dict[Metric, tuple[Order, ...]] = {
+    "road": ("morf", "lerf"),
+    "deletion_auc": ("morf",),
+    "insertion_auc": ("lerf",),
+    "pixel_flipping": ("morf",),
+    "aopc": ("morf",),
+    "irof": (),
+    "infidelity": (),
+    "sensitivity_n": (),
+    "faithfulness_correlation": (),
+}
+"""Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
+SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
+
+USUAL: Any = "usual"
+"""What a field holds until it is known which kind of data it is for."""
+FITTED = ("imputers", "segments", "baseline")
+"""The fields that depend on it."""
+KNOWN = {**IMPUTERS, **CONTEXTUAL}
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Faithfulness:
+    """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
+
+    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. What `imputers`,
+    `segments` and `baseline` are unless given depends on the kind of data, see `kinds.usual`.
+
+    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
+    image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
+    the whole image. Then, per imputer, what these curves say in one number: `road`, `deletion_auc`, `insertion_auc`,
+    `pixel_flipping`, `aopc`, beside the same for a random order (`_random`); and with `baseline` in place of removed
+    `segments`: `irof`, and from one bank of random masks `infidelity`, `sensitivity_n` and
+    `faithfulness_correlation`. See `curves` and `mask_bank` for the formulas.
+
+    >>> Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), metrics=("road",)).conditions()
+    [('zero morf', 0.5), ('zero lerf', 0.5), ('zero', 0.0)]
+    """
+
+    name: ClassVar[str] = "faithfulness"
+    reexplains: ClassVar[bool] = False
+
+    imputers: Annotated[Any, BeforeValidator(partial(resolve_imputers, known=KNOWN))] = USUAL
+    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+    orders: tuple[Order, ...] = sweeps.ORDERS
+    features: GroupingField = Pixels()
+    absolute: bool = False
+    against: Literal["prediction", "label"] = "prediction"
+    readout: Readout = "probability"
+    metrics: Literal["all"] | tuple[Metric, ...] = "all"
+    segments: GroupingField = USUAL
+    baseline: Annotated[Any, BeforeValidator(partial(resolve_imputer, known=KNOWN))] = USUAL
+    subsets: tuple[Share, ...] = (0.1, 0.5)
+    masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
+
+    @field_validator("fractions")
+    @classmethod
+    def _rising(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        return sweeps.check_fractions(value)
+
+    @field_validator("orders", "subsets", "metrics")
+    @classmethod
+    def _different(cls, value: Any) -> Any:
+        if len(set(value)) != len(value) and value != "all":
+            raise ValueError(f"must not name anything twice, got {list(value)}")
+        return value
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        given = [value] if isinstance(value, str) and value != "all" else value
+        for metric in given if isinstance(given, list | tuple) else ():
+            if metric not in NEEDS:
+                raise unknown("metric", metric, NEEDS)
+        return given
+
+    @field_validator("metrics")
+    @classmethod
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
+        orders = info.data.get("orders", sweeps.ORDERS)
+        for metric in () if value == "all" else value:
+            for order in NEEDS[metric]:
+                if order not in orders:
+                    raise ValueError(f"{metric} needs the order {order!r}, but orders is {list(orders)}")
+        if not orders and not value:
+            raise ValueError("without orders there must be metrics such as irof")
+        return value
+
+    @field_validator("masks")
+    @classmethod
+    def _enough(cls, value: int, info: ValidationInfo) -> int:
+        sizes = len(info.data.get("subsets", (0,)))
+        if not sizes or value < 2 * sizes:
+            raise ValueError(f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}")
+        return value
+
+    def __post_init__(self) -> None:
+        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
+        left_open = tuple(name for name in FITTED if isinstance(getattr(self, name), str))
+        object.__setattr__(self, "left_open", left_open)
+        for name, value in usual("image", (3, 2, 2), None).items():
+            if name in left_open:
+                object.__setattr__(self, name, value)
+
+    def suited(self, model: Model, batch: Batch) -> Faithfulness:
+        """The axis with what was left open chosen for data such as this batch; data to remove nothing of is refused."""
+        kind = checked_kind(modality(model, batch), self.features)
+        return self._for(kind, tuple(batch.x.shape[1:]))
+
+    def _for(self, kind: str, shape: Sequence[int]) -> Faithfulness:
+        left_open: tuple[str, ...] = getattr(self, "left_open", ())
+        if kind == "image" or not left_open:
+            return self
+        found = usual(kind, shape, self.features)
+        return replace(self, **{name: found[name] for name in left_open})
+
+    @property
+    def wanted(self) -> tuple[Metric, ...]:
+        """The metrics asked for: of "all", those that the orders allow."""
+        if self.metrics != "all":
+            return self.metrics
+        return tuple(metric for metric, orders in NEEDS.items() if set(orders) <= set(self.orders))
+
+    def conditions(self) -> list[tuple[str, float]]:
+        """(imputer and order, fraction) of the curves; (imputer, 0) and (imputer, size) of the other numbers."""
+        names = [label_of(imputer) for imputer in self.imputers]
+        found = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
+        if set(SWEPT) & set(self.wanted):
+            found += [(name, 0.0) for name in names]
+        if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
+            found.append((label_of(self.baseline), 0.0))
+        if "sensitivity_n" in self.wanted:
+            found += [(label_of(self.baseline), size) for size in self.subsets]
+        return list(dict.fromkeys(found))
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
+        all where something must be left."""
+        kind = kind_of(shape, self.features)
+        self._for(kind, shape)._check(kind, shape)
+
+    def _check(self, kind: str, shape: Sequence[int]) -> None:
+        self.features.check((1, *shape))
+        if {"irof", *BANKED} & set(self.wanted):
+            self.segments.check((1, *shape))
+        for imputer in (*self.imputers, self.baseline):
+            if isinstance(imputer, Hidden) != (kind == "text"):
+                what = KINDS[kind].parts
+                raise UserError(f"{label_of(imputer)} cannot take the place of {what}; {INSTEAD[kind]}")
+            if kind != "text":
+                sweeps.try_imputer(imputer, shape)
+        if kind == "text":
+            if not isinstance(self.segments, Tokens):
+                raise UserError(f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out")
+            return
+        total = self.features.total((1, *shape))
+        for imputer in self.imputers:
+            most = None if total is None else int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
+            if self.orders and most is not None and most == total and needs_kept(imputer, shape):
+                raise UserError(
+                    f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
+                    "from what is kept; leave that fraction out"
+                )
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        """Curves, summaries and pictures, explainer by explainer."""
+        yield from judge(self.suited(subject.model, subject.batch), subject)

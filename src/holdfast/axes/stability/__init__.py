@@ -1,0 +1,1 @@
+"""Stability (FASS): does the map survive a perturbation that leaves the prediction unchanged?"""

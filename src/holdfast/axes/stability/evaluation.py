@@ -1,0 +1,284 @@
+"""FASS: does the map survive a perturbation that leaves the prediction unchanged?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import torch
+from pydantic import Field, field_validator
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast.axes.stability import perturbations as perturbing
+from holdfast.axes.stability.extremes import pair_scores
+from holdfast.axes.stability.pairs import Candidate, Pairs, column, extreme_exhibits
+from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
+from holdfast.errors import UserError
+from holdfast.maps.ranks import Ties
+from holdfast.maps.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
+from holdfast.models import Model
+from holdfast.models.modality import modality
+from holdfast.runs.threads import beside
+from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
+
+MEASURES = (*COMPONENTS, "fass")
+NOT_FINITE = "the prediction is not finite"
+IDENTITY = "identity"
+USUAL: Any = "usual"
+"""What a field holds until it is known which kind of data it is for."""
+Items = TypeVar("Items", Tensor, Profile)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Stability:
+    """Perturb, keep the pairs whose top-1 class is unchanged, and compare the maps of the original class.
+
+    For every pair: SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each the same against
+    maps of other samples (`_chance`), and for geometric perturbations the map of the moved input against the moved map
+    on the places that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
+    compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
+
+    For images (C, H, W), series (C, T) and tables (F,). SSIM has windows along time for series; a table has none, and
+    FASS is then the weighted mean of the other two. `perturbations` and `k` left open suit the kind of data: the
+    presets fass-paper, series-mild or table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
+
+    >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
+    [('rotation', 5.0), ('rotation', 10.0)]
+    """
+
+    name: ClassVar[str] = "stability"
+
+    perturbations: Any = USUAL
+    k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = USUAL
+    ties: Ties = "average"
+    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
+        1.0,
+        1.0,
+        1.0,
+    )
+    max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
+    aligned: bool = True
+    noise_floor: bool = True
+
+    @field_validator("perturbations")
+    @classmethod
+    def _resolve(cls, value: Any) -> Any:
+        return value if isinstance(value, str) and value in perturbing.OPEN else perturbing.resolve(value)
+
+    @field_validator("weights")
+    @classmethod
+    def _some_weight(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        if sum(value) <= 0:
+            raise ValueError("at least one weight must be positive")
+        return value
+
+    def __post_init__(self) -> None:
+        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
+        left_open = {name: word for name in ("perturbations", "k") if isinstance(word := getattr(self, name), str)}
+        object.__setattr__(self, "left_open", left_open)
+        for name, value in self._chosen("image").items():
+            object.__setattr__(self, name, value)
+
+    def _chosen(self, kind: perturbing.Kind) -> dict[str, Any]:
+        """What was left open, for a kind of data."""
+        left_open: dict[str, str] = getattr(self, "left_open", {})
+        found: dict[str, Any] = {"k": USUAL_K[kind]} if "k" in left_open else {}
+        if "perturbations" in left_open:
+            preset = perturbing.OPEN[left_open["perturbations"]][kind]
+            found["perturbations"] = perturbing.KNOWN_PRESETS[preset]
+        return found
+
+    def suited(self, model: Model, batch: Batch) -> Stability:
+        """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
+        checked_kind(modality(model, batch))
+        return self._for(kind_of_samples(batch.x.shape[1:]))
+
+    def _for(self, kind: perturbing.Kind) -> Stability:
+        chosen = {} if kind == "image" else self._chosen(kind)
+        return replace(self, **chosen) if chosen else self
+
+    def conditions(self) -> list[tuple[str, float]]:
+        """(condition, level) of each perturbation."""
+        return [(perturbing.condition(p), perturbing.level(p)) for p in self.perturbations]
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
+        kind = kind_of_samples(shape)
+        self._for(kind)._check(kind, shape)
+
+    def _check(self, kind: perturbing.Kind, shape: Sequence[int]) -> None:
+        for perturbation in self.perturbations:
+            perturbing.check(perturbation, shape)
+        size = math.prod(shape)
+        if self.k >= size:
+            raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
+        if kind == "table" and not sum(self.weights[1:]):
+            raise UserError(f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else")
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        """One column of scores per explainer, condition and measure, explainer by explainer."""
+        axis = self.suited(subject.model, subject.batch)
+        bound = [perturbing.bound(perturbation, subject.references) for perturbation in axis.perturbations]
+        calls = [partial(perturb, subject.batch, subject.seed) for perturb in bound]
+        with beside(subject.model.device, calls) as perturbed:
+            if subject.model.device.type != "cpu":
+                subject.clean(next(iter(subject.explainers)))  # keeps the device busy while files are compressed
+            pairs = [axis._attempt(subject, *each) for each in zip(axis.perturbations, perturbed, strict=True)]
+        for explainer in subject.explainers:
+            yield from axis._judge(subject, explainer, pairs)
+
+    def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
+        changed = perturb()
+        if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
+            given = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+            wanted = tuple(subject.batch.x.shape)
+            raise UserError(
+                f"perturbation {name_of(perturbation)!r} gave {given} for inputs of shape {wanted}; they must agree"
+            )
+        batch = subject.batch.with_x(changed)
+        logits = subject.predict(batch)
+        drop = (subject.probability - logits.softmax(1).gather(1, subject.target[:, None])[:, 0]).tolist()
+        finite = (torch.isfinite(logits).all(1) & torch.isfinite(subject.probability)).tolist()
+        columns = zip(subject.target.tolist(), logits.argmax(1).tolist(), drop, finite, strict=True)
+        verdicts = [self._verdict(subject, *column) for column in columns]
+        status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
+        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts))
+
+    def _verdict(self, subject: Subject, before: int, after: int, drop: float, finite: bool) -> tuple[int, str]:
+        if not finite:
+            return UNDEFINED, NOT_FINITE
+        if before != after:
+            names = (subject.model.class_name(before), subject.model.class_name(after))
+            return FLIPPED, f"top-1 changed from {names[0]} to {names[1]}"
+        if self.max_drop is not None and drop > self.max_drop:
+            return FLIPPED, f"probability fell by {drop:.3f}, more than {self.max_drop:g}"
+        return OK, ""
+
+    def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
+        clean = subject.clean(explainer)
+        pictured = subject.batch.x.ndim == 4  # the gallery is one of images
+        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase and pictured]
+        for i in shown:
+            yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
+        originals = self._profile(clean)
+        chance = self._profile(subject.reference(explainer))
+        blank = reasons(clean, "the clean map")
+        if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
+            yield from self._floor(subject, explainer, originals, blank)
+        candidates: list[Candidate] = []
+        for number, pair in enumerate(pairs):
+            status, reason = pair.status.clone(), list(pair.reason)
+            for i, why in enumerate(blank):
+                if why and status[i] == OK:
+                    status[i], reason[i] = UNDEFINED, why
+            rows = (status == OK).nonzero().flatten()
+            maps = torch.full_like(clean, torch.nan)
+            if len(rows):
+                maps[rows] = subject.explain(explainer, pair.batch[rows], subject.target[rows])
+            for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
+                if why:
+                    status[i], reason[i] = UNDEFINED, why
+            rows = (status == OK).nonzero().flatten()
+            columns = self._columns(subject, maps, originals, chance, rows)
+            if self.aligned and perturbing.is_geometric(pair.perturbation):
+                columns |= self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
+            where = (perturbing.condition(pair.perturbation), perturbing.level(pair.perturbation))
+            for measure, value in columns.items():
+                yield column(explainer, measure, where, value, rows, status, reason)
+            for i in shown:
+                picture = maps[i] if status[i] == OK else None
+                yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
+            if len(rows) and pictured and subject.keeps_extremes and where[0] != IDENTITY:
+                flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
+                found = pair_scores(columns)
+                candidates += [Candidate(*c, number) for c in zip(found.tolist(), rows.tolist(), flat, strict=True)]
+        yield from extreme_exhibits(subject, explainer, pairs, clean, candidates)
+
+    def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
+        return profile(maps, self.k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
+
+    def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The components with FASS, on the CPU."""
+        return {name: value.cpu() for name, value in (scores | {"fass": composite(scores, self.weights)}).items()}
+
+    def _columns(
+        self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
+    ) -> dict[str, Tensor]:
+        if not len(rows):
+            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}
+        perturbed = self._profile(_at(maps, rows))
+        raw = self._score(compare(_at(originals, rows), perturbed))
+        chance = _mean_over_others(subject, rows, self._score(compare_all(references, perturbed)))
+        return raw | {f"{m}_chance": v for m, v in chance.items()}
+
+    def _aligned_columns(
+        self, subject: Subject, explainer: str, perturbation: Any, clean: Tensor, maps: Tensor, rows: Tensor
+    ) -> dict[str, Tensor]:
+        if not len(rows):
+            return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in _measures(maps)}
+        ids = [subject.batch.ids[i] for i in rows.tolist()]
+        moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
+        perturbed = self._profile(_at(maps, rows), valid)
+        aligned = self._score(compare(self._profile(moved, valid), perturbed))
+        references = subject.reference(explainer)
+        if not len(references):
+            others = {measure: torch.empty(0, len(ids)) for measure in aligned}
+        elif getattr(perturbation, "stochastic", True):
+            each = []
+            for reference in references:
+                other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)
+                each.append(self._score(compare(self._profile(other, valid), perturbed)))
+            others = {measure: torch.stack([scores[measure] for scores in each]) for measure in aligned}
+        else:  # every sample moves alike, so a reference is moved once for all of them
+            other, _ = perturbation.move(references, subject.references.ids, subject.seed)
+            others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
+        chance = _mean_over_others(subject, rows, others)
+        return {f"{m}_aligned": v for m, v in aligned.items()} | {f"{m}_aligned_chance": v for m, v in chance.items()}
+
+    def _floor(
+        self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
+    ) -> Iterator[Scores | Exhibit]:
+        again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
+        second = reasons(again, "the map of the second draw")
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
+        status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
+        rows = (status == OK).nonzero().flatten()
+        columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}
+        for measure in _measures(again):
+            value = columns.get(measure, torch.empty(0))
+            yield column(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
+
+
+def _measures(maps: Tensor) -> tuple[str, ...]:
+    return measures(kind_of_samples(maps.shape[1:]))
+
+
+def _at(items: Items, rows: Tensor) -> Items:
+    """The maps or profiles at some rows; all of them are not copied."""
+    if len(rows) == len(items):
+        return items
+    device = items.device if isinstance(items, Tensor) else items.rank.device
+    return items[rows.to(device)]
+
+
+def _mean_over_others(subject: Subject, rows: Tensor, others: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The mean score (B,) of (R, B) over the references that are other samples; NaN when there is none."""
+    ids = [subject.batch.ids[i] for i in rows.tolist()]
+    same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
+    return {m: scores.masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for m, scores in others.items()}
+
+
+def reasons(maps: Tensor, what: str) -> list[str]:
+    """Why each map cannot be scored, empty where it can."""
+    if not len(maps):
+        return []
+    ends = torch.stack(bounds(maps)).double().T.tolist()
+    finite = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
+    constant = [low == high for low, high in ends]
+    why = zip(finite, constant, strict=True)
+    return ["" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}" for ok, flat in why]

@@ -1,0 +1,232 @@
+"""Perturbations: each has a family, a magnitude with a unit and, when geometric, a `move`.
+
+A perturbation maps `batch.x` to another tensor of that shape: images (B, C, H, W) in [0, 1] and not yet normalised,
+series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a function of (seed, sample id)
+alone; the magnitude scales the draw, so a sweep shares its draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from holdfast.axes.stability.perturbations.contract import (
+    INSTEAD,
+    Geometric,
+    Perturbation,
+    bound,
+    check,
+    condition,
+    describe,
+    is_geometric,
+    kind_of,
+    level,
+)
+from holdfast.axes.stability.perturbations.geometric import Elastic, Rotation, Translation
+from holdfast.axes.stability.perturbations.photometric import (
+    Brightness,
+    Contrast,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Jpeg,
+    OccludingPatch,
+)
+from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
+from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
+from holdfast.errors import unknown
+from holdfast.parameters import BadParameter, make
+from holdfast.types import Kind
+
+__all__ = [
+    "FOR_SERIES",
+    "FOR_TABLES",
+    "INSTEAD",
+    "KNOWN",
+    "KNOWN_PRESETS",
+    "OPEN",
+    "PERTURBATIONS",
+    "PRESETS",
+    "Brightness",
+    "ColumnNoise",
+    "ColumnSwap",
+    "Contrast",
+    "Elastic",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Geometric",
+    "Identity",
+    "Jitter",
+    "Jpeg",
+    "Kind",
+    "OccludingPatch",
+    "Perturbation",
+    "Rotation",
+    "Scaling",
+    "TimeShift",
+    "Translation",
+    "bound",
+    "check",
+    "condition",
+    "describe",
+    "is_geometric",
+    "kind_of",
+    "level",
+    "resolve",
+    "title",
+]
+
+PERTURBATIONS: dict[str, Any] = {
+    "identity": Identity,
+    "rotation": Rotation,
+    "translation": Translation,
+    "brightness": Brightness,
+    "gaussian_noise": GaussianNoise,
+    "jpeg": Jpeg,
+    "contrast": Contrast,
+    "gaussian_blur": GaussianBlur,
+    "occluding_patch": OccludingPatch,
+    "elastic": Elastic,
+}
+"""Every perturbation of images by its name in a study file."""
+FOR_SERIES: dict[str, Any] = {"jitter": Jitter, "scaling": Scaling, "time_shift": TimeShift}
+FOR_TABLES: dict[str, Any] = {"column_noise": ColumnNoise, "column_swap": ColumnSwap}
+KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES}
+"""Every perturbation of any data."""
+
+PRESETS: dict[str, tuple[Perturbation, ...]] = {
+    "fass-paper": (
+        Rotation(degrees=15.0),
+        Translation(pixels=20),
+        Brightness(factor=1.5),
+        GaussianNoise(sigma=0.15),
+        Jpeg(quality=40),
+    ),
+    "fass-mild": (
+        Rotation(degrees=5.0),
+        Translation(pixels=10),
+        Brightness(factor=1.1),
+        GaussianNoise(sigma=0.01),
+        Jpeg(quality=85),
+    ),
+    "beyond-paper": (Contrast(), GaussianBlur(), OccludingPatch(), Elastic()),
+}
+"""The magnitudes printed in the FASS paper, those its released code ran, and the perturbations the paper lacks."""
+KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
+    **PRESETS,
+    "series-mild": (Jitter(sigma=0.1), Scaling(factor=1.1), TimeShift(steps=2)),
+    "table-mild": (ColumnNoise(sigma=0.05), ColumnNoise(sigma=0.1)),
+}
+"""The presets of any data."""
+OPEN: dict[str, dict[Kind, str]] = {
+    "usual": {"image": "fass-paper", "series": "series-mild", "table": "table-mild"},
+    "mild": {"image": "fass-mild", "series": "series-mild", "table": "table-mild"},
+}
+"""What an evaluation may leave open until it knows the data: the preset for each kind."""
+
+
+def title(condition: str, level: float) -> str:
+    """A condition of the table with its level and unit, as it is written in a report.
+
+    >>> title("rotation", 15.0), title("brightness", 1.5), title("jpeg", 40.0)
+    ('rotation 15°', 'brightness ×1.5', 'jpeg quality 40')
+    >>> title("time_shift", 2.0), title("my_own", 0.0)
+    ('time shift 2 steps', 'my own')
+    """
+    unit = getattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "unit", None)
+    name, size = condition.replace("_", " "), f"{level:g}"
+    if unit == "" or (unit is None and level == 0):
+        return name
+    if unit in ("×", "σ", "quality"):
+        return f"{name} {unit}{'' if unit == '×' else ' '}{size}"
+    return f"{name} {size}{'' if unit == '°' else ' '}{unit or ''}".rstrip()
+
+
+def resolve(spec: Any) -> tuple[Perturbation, ...]:
+    """The perturbations that a study names, in order.
+
+    `spec` is a preset, a name, an object, a mapping {name: {parameter: value}}, or a list of these. A list as the
+    value of one parameter is a sweep.
+
+    >>> [describe(p) for p in resolve(["jpeg", {"rotation": {"degrees": [5, 10]}}])]
+    ['JPEG quality 40', 'rotation 5°', 'rotation 10°']
+    """
+    found = tuple(_flatten(spec))
+    if not found:
+        raise BadParameter("no perturbations were given; name at least one, for example 'fass-paper'")
+    seen = set()
+    for perturbation in found:
+        key = condition(perturbation), level(perturbation)
+        if key in seen:
+            raise BadParameter(f"the perturbation {key[0]!r} at level {key[1]:g} is given twice; each may occur once")
+        seen.add(key)
+    return found
+
+
+def _flatten(spec: Any) -> Iterable[Perturbation]:
+    if isinstance(spec, str):
+        yield from _named(spec)
+    elif isinstance(spec, type):
+        raise BadParameter(
+            f"got the class {spec.__name__} as a perturbation; pass an object, such as {spec.__name__}()"
+        )
+    elif isinstance(spec, Mapping):
+        for name, values in spec.items():
+            try:
+                yield from _named(name) if values is None or values == {} else _sweep(name, values)
+            except BadParameter as error:
+                raise error.inside(name) from error
+    elif callable(spec):
+        yield spec
+    elif isinstance(spec, Iterable):
+        for number, item in enumerate(spec):
+            try:
+                yield from _flatten(item)
+            except BadParameter as error:
+                raise error.inside(number) from error
+    else:
+        raise BadParameter(
+            f"a perturbation must be a name, an object, a mapping {{name: {{parameter: value}}}} or a list of these, "
+            f"got {spec!r}"
+        )
+
+
+def _named(name: str) -> Iterable[Perturbation]:
+    if name in KNOWN_PRESETS:
+        return KNOWN_PRESETS[name]
+    if name in KNOWN:
+        return (KNOWN[name](),)
+    raise BadParameter(str(unknown("perturbation or preset", name, [*KNOWN, *KNOWN_PRESETS])))
+
+
+def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
+    """One perturbation, or one for each value of the parameter that is a list."""
+    if name in KNOWN_PRESETS:
+        raise BadParameter(f"the preset {name!r} takes no parameters, got {values!r}")
+    if name not in KNOWN:
+        raise BadParameter(str(unknown("perturbation", name, KNOWN)))
+    if not isinstance(values, Mapping):
+        raise BadParameter(f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}")
+    swept = [
+        key for key, value in values.items() if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+    ]
+    if len(swept) > 1:
+        raise BadParameter(
+            f"{name}: only one parameter may be a list, got lists for {' and '.join(swept)}", (swept[1],)
+        )
+    if not swept:
+        yield make(KNOWN[name], name, values)
+        return
+    steps = list(values[swept[0]])
+    if not steps:
+        raise BadParameter(f"{name}: the list for {swept[0]} is empty", (swept[0],))
+    for step in steps:
+        yield make(KNOWN[name], name, {**values, swept[0]: step})
+
+
+def _example(name: str) -> str:
+    defaults = {f.name: f.default for f in fields(KNOWN[name])}
+    return "such as {" + ", ".join(f"{key}: {value}" for key, value in list(defaults.items())[:1]) + "}"

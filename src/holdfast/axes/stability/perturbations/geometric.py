@@ -1,0 +1,111 @@
+"""Perturbations that move pixels, and maps with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast.axes.stability.perturbations.contract import Family, Finite, NonNegative, Positive, check_maps, images_of
+from holdfast.errors import UserError
+from holdfast.maps.warping import elastic_offsets, resample, rotation_offsets, shift
+from holdfast.rand import keys
+from holdfast.types import STRICT, Batch
+
+
+@dataclass(frozen=True, config=STRICT)
+class Rotation:
+    """Rotation about the centre by `degrees`, counter-clockwise when positive; bilinear, exposed regions zero.
+
+    Works in pixel coordinates, so it is a true rotation on images of any proportions.
+
+    >>> x = torch.tensor([[[[0.1, 0.2], [0.3, 0.4]]]])
+    >>> torch.allclose(Rotation(degrees=90)(Batch(ids=("a",), x=x), seed=0), torch.rot90(x, 1, (2, 3)))
+    True
+    """
+
+    name: ClassVar[str] = "rotation"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "°"
+    magnitude_field: ClassVar[str] = "degrees"
+    text: ClassVar[str] = "rotation {degrees:g}°"
+    stochastic: ClassVar[bool] = False
+    degrees: Finite = 15.0
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(images_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, H, W) rotated alike, and the mask (B, 1, H, W) of pixels whose source lies inside."""
+        check_maps(self, maps, ids)
+        return resample(maps, rotation_offsets(self.degrees, *maps.shape[-2:]))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Translation:
+    """Shift by whole pixels, right or down when positive; exposed regions zero: out[i, j] = x[i, j − pixels].
+
+    >>> x = torch.tensor([[[[0.1, 0.2, 0.3]]]])
+    >>> Translation(pixels=1)(Batch(ids=("a",), x=x), seed=0).flatten().tolist() == [0.0, *x.flatten()[:2].tolist()]
+    True
+    """
+
+    name: ClassVar[str] = "translation"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "px"
+    magnitude_field: ClassVar[str] = "pixels"
+    text: ClassVar[str] = "{axis} translation {pixels} px"
+    stochastic: ClassVar[bool] = False
+    pixels: int = 20
+    axis: Literal["horizontal", "vertical"] = "horizontal"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape (C, H, W) of which nothing would remain."""
+        side, what = (shape[-1], "width") if self.axis == "horizontal" else (shape[-2], "height")
+        if abs(self.pixels) >= side:
+            raise UserError(
+                f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {what} {side}; "
+                f"pixels must be below {side}"
+            )
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(images_of(self, batch), batch.ids, seed)[0]
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, H, W) shifted alike, and the mask (B, 1, H, W) of pixels that are not fill."""
+        check_maps(self, maps, ids)
+        down, right = (0, self.pixels) if self.axis == "horizontal" else (self.pixels, 0)
+        return shift(maps, down, right)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Elastic:
+    """A smooth random displacement field; its longest vector is `amplitude` pixels, it varies over `smoothness` pixels.
+
+    Bilinear, zero outside. The field depends on (seed, sample id); amplitudes of a sweep share it.
+
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 16, 16))
+    >>> warped, valid = Elastic(amplitude=2.0).move(batch.x, batch.ids, seed=0)
+    >>> torch.allclose(warped[valid], torch.ones(1))
+    True
+    """
+
+    name: ClassVar[str] = "elastic"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "px"
+    magnitude_field: ClassVar[str] = "amplitude"
+    text: ClassVar[str] = "elastic deformation up to {amplitude:g} px, smooth over {smoothness:g} px"
+    stochastic: ClassVar[bool] = True
+    amplitude: NonNegative = 4.0
+    smoothness: Positive = 8.0
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(images_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""
+        check_maps(self, maps, ids)
+        key = keys(seed, ids, "elastic").to(maps.device)
+        return resample(maps, elastic_offsets(key, self.amplitude, self.smoothness, *maps.shape[-2:]))

@@ -1,0 +1,241 @@
+"""Perturbations that change values and leave pixels where they are."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn import functional
+
+from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Positive, images_of
+from holdfast.errors import UserError
+from holdfast.rand import keys, normal, uniform
+from holdfast.types import STRICT, Batch
+
+_LUMA = (0.299, 0.587, 0.114)
+_TRUNCATE = 4.0
+
+
+@dataclass(frozen=True, config=STRICT)
+class Identity:
+    """The control: x itself, for data of any shape. Every stability measure must score it 1.
+
+    >>> batch = Batch(ids=("a",), x=torch.rand(1, 3, 4, 4))
+    >>> Identity()(batch, seed=0) is batch.x
+    True
+    """
+
+    name: ClassVar[str] = "identity"
+    family: ClassVar[Family] = "control"
+    unit: ClassVar[str] = ""
+    magnitude_field: ClassVar[str] = ""
+    text: ClassVar[str] = "identity"
+    stochastic: ClassVar[bool] = False
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return batch.x
+
+
+@dataclass(frozen=True, config=STRICT)
+class Brightness:
+    """Every pixel times `factor`: min(1, factor · x).
+
+    >>> Brightness(factor=1.5)(Batch(ids=("a",), x=torch.full((1, 1, 1, 1), 0.5)), seed=0).item()
+    0.75
+    """
+
+    name: ClassVar[str] = "brightness"
+    family: ClassVar[Family] = "photometric"
+    unit: ClassVar[str] = "×"
+    magnitude_field: ClassVar[str] = "factor"
+    text: ClassVar[str] = "brightness ×{factor:g}"
+    stochastic: ClassVar[bool] = False
+    factor: Positive = 1.5
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return (images_of(self, batch) * self.factor).clamp(0, 1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Contrast:
+    """Distance from the image's own mean grey level m times `factor`: clamp(m + factor · (x − m), 0, 1).
+
+    The grey level is 0.299 R + 0.587 G + 0.114 B for three channels, else the mean of the channels.
+
+    >>> x = torch.tensor([[[[0.25, 0.5]]]])
+    >>> Contrast(factor=2.0)(Batch(ids=("a",), x=x), seed=0).flatten().tolist()
+    [0.125, 0.625]
+    """
+
+    name: ClassVar[str] = "contrast"
+    family: ClassVar[Family] = "photometric"
+    unit: ClassVar[str] = "×"
+    magnitude_field: ClassVar[str] = "factor"
+    text: ClassVar[str] = "contrast ×{factor:g}"
+    stochastic: ClassVar[bool] = False
+    factor: Positive = 1.5
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        x = images_of(self, batch)
+        means = x.mean((2, 3))
+        grey = (means * means.new_tensor(_LUMA)).sum(1) if x.shape[1] == 3 else means.mean(1)
+        grey = grey.reshape(-1, 1, 1, 1)
+        return (grey + self.factor * (x - grey)).clamp(0, 1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class GaussianNoise:
+    """clamp(x + σ z, 0, 1) with z standard normal, a function of (seed, sample id) shared by all σ of a sweep.
+
+    >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 8, 8), 0.5))
+    >>> torch.equal(GaussianNoise()(batch, seed=0), GaussianNoise()(batch, seed=1))
+    False
+    """
+
+    name: ClassVar[str] = "gaussian_noise"
+    family: ClassVar[Family] = "photometric"
+    unit: ClassVar[str] = "σ"
+    magnitude_field: ClassVar[str] = "sigma"
+    text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
+    stochastic: ClassVar[bool] = True
+    sigma: NonNegative = 0.15
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        x = images_of(self, batch)
+        z = normal(keys(seed, batch.ids, "gaussian_noise").to(x.device), x.shape[1:])
+        return (x + self.sigma * z).clamp(0, 1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class GaussianBlur:
+    """Convolution with a Gaussian of standard deviation `sigma` pixels, cut at 4σ, edge pixels repeated outwards.
+
+    >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 3, 3), 0.5))
+    >>> torch.allclose(GaussianBlur(sigma=5.0)(batch, seed=0), batch.x)
+    True
+    """
+
+    name: ClassVar[str] = "gaussian_blur"
+    family: ClassVar[Family] = "photometric"
+    unit: ClassVar[str] = "px"
+    magnitude_field: ClassVar[str] = "sigma"
+    text: ClassVar[str] = "Gaussian blur σ {sigma:g} px"
+    stochastic: ClassVar[bool] = False
+    sigma: NonNegative = 2.0
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        x = images_of(self, batch)
+        return _smooth(_smooth(x, self.sigma, 2), self.sigma, 3).clamp(0, 1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Jpeg:
+    """A round trip through a real JPEG codec (Pillow's, 4:2:0) at `quality` 1 to 100; images of 1 or 3 channels.
+
+    Pixels are rounded to 8 bits first. Qualities above 95 are allowed, but give much larger files and hardly a better
+    image; 100 still quantises.
+
+    >>> batch = Batch(ids=("a",), x=torch.full((1, 3, 8, 8), 128 / 255))
+    >>> torch.allclose(Jpeg()(batch, seed=0), batch.x, atol=0.02)
+    True
+    """
+
+    name: ClassVar[str] = "jpeg"
+    family: ClassVar[Family] = "compression"
+    unit: ClassVar[str] = "quality"
+    magnitude_field: ClassVar[str] = "quality"
+    text: ClassVar[str] = "JPEG quality {quality}"
+    stochastic: ClassVar[bool] = False
+    quality: Annotated[int, Field(ge=1, le=100)] = 40
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape (C, H, W) that the codec has no colour space for."""
+        if shape[0] not in (1, 3):
+            raise UserError(f"jpeg needs images of 1 or 3 channels, got {shape[0]}")
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        x = images_of(self, batch)
+        pixels = (x.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
+        pictures = pixels.permute(0, 2, 3, 1).contiguous().numpy()
+        with ThreadPoolExecutor(max(1, min(len(pictures), os.cpu_count() or 1))) as pool:
+            decoded = list(pool.map(self._round_trip, pictures))
+        out = torch.from_numpy(np.stack(decoded)) if decoded else pixels.permute(0, 2, 3, 1)
+        return out.permute(0, 3, 1, 2).to(x.device, torch.float32).contiguous() / 255
+
+    def _round_trip(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        file = io.BytesIO()
+        Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture).save(file, "JPEG", quality=self.quality)
+        with Image.open(file) as image:
+            return np.array(image).reshape(picture.shape)
+
+
+@dataclass(frozen=True, config=STRICT)
+class OccludingPatch:
+    """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
+
+    Its side is round(√(fraction · H · W)).
+
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 10, 10))
+    >>> int((OccludingPatch(fraction=0.09)(batch, seed=0) == 0.5).sum())
+    9
+    """
+
+    name: ClassVar[str] = "occluding_patch"
+    family: ClassVar[Family] = "occlusion"
+    unit: ClassVar[str] = "of the area"
+    magnitude_field: ClassVar[str] = "fraction"
+    text: ClassVar[str] = "occluding patch, {fraction:g} of the area, value {value:g}"
+    stochastic: ClassVar[bool] = True
+    fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)] = 0.1
+    value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5
+
+    def side(self, height: int, width: int) -> int:
+        """The side of the square in pixels."""
+        return max(1, round(math.sqrt(self.fraction * height * width)))
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape (C, H, W) that the square does not fit into."""
+        side = self.side(shape[-2], shape[-1])
+        if side > min(shape[-2:]):
+            raise UserError(
+                f"a square patch of fraction {self.fraction:g} has side {side} and does not fit into images of "
+                f"{shape[-2]} × {shape[-1]}; use a fraction of at most {min(shape[-2:]) / max(shape[-2:]):.3g}"
+            )
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        x = images_of(self, batch)
+        height, width = x.shape[-2:]
+        side = self.side(height, width)
+        draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (2,))
+        rows = torch.arange(height, device=x.device) - _start(draw[:, :1], height - side)
+        columns = torch.arange(width, device=x.device) - _start(draw[:, 1:], width - side)
+        inside = ((rows >= 0) & (rows < side))[:, None, :, None] & ((columns >= 0) & (columns < side))[:, None, None]
+        return torch.where(inside, self.value, x)
+
+
+def _smooth(x: Tensor, sigma: float, dim: int) -> Tensor:
+    """One axis of a Gaussian blur; tap by tap, because a GPU's convolution may round to ten bits."""
+    radius = int(_TRUNCATE * sigma + 0.5)
+    if radius == 0:
+        return x
+    taps = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / sigma) ** 2)
+    padded = functional.pad(x, (0, 0, radius, radius) if dim == 2 else (radius, radius, 0, 0), mode="replicate")
+    out = torch.zeros_like(x)
+    for index, weight in enumerate((taps / taps.sum()).tolist()):
+        out += weight * padded.narrow(dim, index, x.shape[dim])
+    return out
+
+
+def _start(draw: Tensor, room: int) -> Tensor:
+    """Where a patch begins when it has `room` pixels to move: uniform on 0 … room."""
+    return (draw * (room + 1)).long().clamp(max=room)

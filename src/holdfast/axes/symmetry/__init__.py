@@ -1,0 +1,1 @@
+"""Symmetry: does the explanation respect the symmetries of the model?"""

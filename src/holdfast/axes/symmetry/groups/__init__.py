@@ -1,0 +1,156 @@
+"""Symmetry groups, by the name that a study file uses: elements are tensors, acting on inputs and moving maps.
+
+`group.act(g, batch)` moves inputs, `group.move(g, maps)` moves feature maps alike; see `Group` for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import Tensor
+
+from holdfast.axes.symmetry.groups.contract import Group
+from holdfast.axes.symmetry.groups.custom import Own
+from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
+from holdfast.axes.symmetry.groups.planning import monte_carlo_error, plan_elements
+from holdfast.axes.symmetry.groups.products import Product
+from holdfast.axes.symmetry.groups.reflections import Dihedral
+from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
+from holdfast.errors import unknown
+from holdfast.parameters import BadParameter, make
+from holdfast.types import Batch
+
+GROUPS: dict[str, Any] = {
+    "cyclic": Cyclic,
+    "torus": Torus,
+    "dihedral": Dihedral,
+    "permutation": Permutation,
+    "node_permutation": NodePermutation,
+    "product": Product,
+    "own": Own,
+}
+
+__all__ = [
+    "GROUPS",
+    "Cyclic",
+    "Dihedral",
+    "Group",
+    "NodePermutation",
+    "Own",
+    "Permutation",
+    "Product",
+    "Torus",
+    "build",
+    "cyclic",
+    "dihedral",
+    "monte_carlo_error",
+    "node_permutation",
+    "own",
+    "permutation",
+    "plan_elements",
+    "product",
+    "torus",
+]
+
+
+def cyclic(dim: int = -1) -> Cyclic:
+    """Circular shifts along one dimension; see `Cyclic`.
+
+    >>> cyclic().act(torch.tensor(1), Batch(("a",), torch.tensor([[1, 2, 3]]))).x.tolist()
+    [[3, 1, 2]]
+    """
+    return cast(Cyclic, make(Cyclic, "cyclic", {"dim": dim}))
+
+
+def torus(dims: Sequence[int] = (-2, -1)) -> Torus:
+    """Circular shifts along several dimensions; see `Torus`.
+
+    >>> torus((-2, -1)).order(Batch(("a",), torch.rand(1, 3, 4, 5)))
+    20
+    """
+    return cast(Torus, make(Torus, "torus", {"dims": dims}))
+
+
+def dihedral(n: int = 4) -> Dihedral:
+    """Rotations by multiples of 360°/n and reflections, n = 1, 2, 4 or 8 (approximate); see `Dihedral`.
+
+    >>> dihedral(4).exact, dihedral(8).exact
+    (True, False)
+    """
+    return cast(Dihedral, make(Dihedral, "dihedral", {"n": n}))
+
+
+def permutation(dim: int = 1) -> Permutation:
+    """Permutations of set elements or tokens, with their masks; see `Permutation`.
+
+    >>> permutation(1).order(Batch(("a",), torch.rand(1, 5, 2)))
+    120
+    """
+    return cast(Permutation, make(Permutation, "permutation", {"dim": dim}))
+
+
+def node_permutation() -> NodePermutation:
+    """Permutations of graph nodes, edges and mask together; see `NodePermutation`.
+
+    >>> node_permutation().inverse(torch.tensor([1, 2, 0])).tolist()
+    [2, 0, 1]
+    """
+    return NodePermutation()
+
+
+def product(*factors: Any) -> Product:
+    """The direct product of groups that commute; see `Product`.
+
+    >>> product(cyclic(-1), dihedral(1)).check((1, 4, 4))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: cyclic and dihedral do not commute, so their product is not a group action: ...
+    """
+    return cast(Product, make(Product, "product", {"factors": factors}))
+
+
+def own(
+    act: Callable[[Any, Batch], Any],
+    move: Callable[[Any, Tensor], Tensor],
+    elements: Sequence[Any] | Tensor | Callable[[Batch], Any],
+    *,
+    interpolating: bool = False,
+    title: str = "a group of your own",
+) -> Own:
+    """Your own group from three functions: how an element acts, how it moves maps, and the list; see `Own`.
+
+    >>> sign = own(lambda g, batch: g * batch.x, lambda g, maps: g * maps, [1, -1], title="change of sign")
+    >>> sign.check((3,))
+    >>> own(lambda g, batch: g * batch.x, lambda g, maps: g * maps, [1, 2]).check((3,))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: own: move is no group action: 2 after 2 is none of the 2 elements
+    """
+    given = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
+    return cast(Own, make(Own, "own", given))
+
+
+def build(spec: Any) -> Group:
+    """A group from its name, a mapping {name: parameters}, or the group itself.
+
+    >>> build({"dihedral": {"n": 4}})
+    Dihedral(n=4)
+    >>> build("cyclick")
+    Traceback (most recent call last):
+    holdfast.parameters.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
+    """
+    if not isinstance(spec, str | Mapping):
+        if isinstance(spec, type) or not all(hasattr(spec, part) for part in ("act", "move", "sample", "inverse")):
+            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
+            raise BadParameter(f"groups are given by name or as objects, got {spec!r}{hint}")
+        return cast(Group, spec)
+    if isinstance(spec, Mapping) and len(spec) != 1:
+        raise BadParameter(f"a group is one name with its parameters, got the keys {', '.join(map(str, spec))}")
+    name, given = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
+    if name not in GROUPS:
+        raise BadParameter(str(unknown("group", name, GROUPS)), (name,) if isinstance(spec, Mapping) else ())
+    if not isinstance(given, Mapping | None):
+        raise BadParameter(f"{name}: parameters are a mapping such as {{dim: -1}}, got {given!r}", (name,))
+    try:
+        return cast(Group, make(GROUPS[name], name, given or {}))
+    except BadParameter as error:
+        raise error.inside(name) from error

@@ -1,0 +1,300 @@
+"""A user's own group, from three functions, checked before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, probe
+from holdfast.errors import UserError
+from holdfast.types import STRICT, Batch
+
+_TRIED = 6
+"""How many elements are checked with each other."""
+_LARGEST = 4096
+_CLOSE = 1e-4
+_PROJECTIONS = 32
+
+
+def _checked(members: Any) -> Sequence[Any]:
+    if not hasattr(members, "__len__") or not 1 <= len(members) <= _LARGEST:
+        given = len(members) if hasattr(members, "__len__") else repr(members)
+        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {given}")
+    return members  # type: ignore[no-any-return]
+
+
+def _listed(members: Any) -> Any:
+    return members if callable(members) else _checked(members)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Own:
+    """A finite group given by how its elements act on inputs, how they move maps, and their list.
+
+    `acting(element, batch)` returns the moved batch, or the moved x alone; `moving(element, maps)` returns maps (B, …)
+    moved alike; both get one element and move all samples by it. `members` is the list of elements, identity first:
+    a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. For
+    the bench an element is its place in that list, so elements here are numbers 0 … |G| − 1.
+
+    Products and inverses are found by trying what `moving` does to a made-up map. `check`, and the first `act` on
+    inputs of each shape, try a few elements with each other and refuse functions that are no group action.
+    `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
+
+    >>> flip = Own(
+    ...     acting=lambda g, batch: batch.x.flip(-1) if g else batch.x,
+    ...     moving=lambda g, maps: maps.flip(-1) if g else maps,
+    ...     members=[False, True],
+    ... )
+    >>> flip.act(torch.tensor([0, 1]), Batch(("a", "b"), torch.tensor([[1, 2], [3, 4]]))).x.tolist()
+    [[1, 2], [4, 3]]
+    >>> flip.inverse(torch.tensor(1)).tolist()
+    1
+    """
+
+    name: ClassVar[str] = "own"
+    rank: ClassVar[int] = 0
+    acting: Callable[[Any, Batch], Any]
+    moving: Callable[[Any, Tensor], Tensor]
+    members: Annotated[Any, AfterValidator(_listed)]
+    interpolating: bool = False
+    title: str = "a group of your own"
+
+    def __post_init__(self) -> None:
+        # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
+        object.__setattr__(self, "_tables", {})
+        object.__setattr__(self, "_acted_on", set())
+
+    @property
+    def exact(self) -> bool:
+        """Whether the action does not interpolate."""
+        return not self.interpolating
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Try `moving` on a made-up map of a sample's shape: identity, closure and inverses of a few elements."""
+        shape = tuple(shape)
+        if shape in self._memo:
+            return
+        table = _Table(self, shape)
+        if self.exact:
+            table.check_a_few()
+        self._memo[shape] = table
+
+    def order(self, batch: Batch) -> int:
+        """The length of the list."""
+        return len(self._list(batch))
+
+    def identity(self, batch: Batch) -> Tensor:
+        """Element 0, ()."""
+        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """0 … |G| − 1, (|G|,)."""
+        return torch.arange(self.order(batch), device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform elements, (n, B)."""
+        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """The element that moves maps like g after h."""
+        table = self._table("compose")
+        g, h = g + 0 * h, h + 0 * g
+        found = [table.product(a, b) for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)]
+        return torch.tensor(found, device=g.device).reshape(g.shape)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """The element that moves maps back."""
+        return self._table("inverse").inverses.to(g.device)[g]
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples moved, those with the same element in one call."""
+        g = aligned(self.name, g, self.rank, len(batch), torch.device("cpu"))
+        members = self._list(batch)
+        self._check_acting(members, batch)
+        if g.ndim == 0:
+            return self._acted(members, int(g), batch)
+        x, aux = batch.x.clone(), {key: tensor.clone() for key, tensor in batch.aux.items()}
+        for index in sorted(set(g.tolist())):
+            rows = g.expand(len(batch)) == index
+            part = self._acted(members, index, batch[rows])
+            x[rows.to(x.device)] = part.x
+            for key, tensor in aux.items():
+                tensor[rows.to(tensor.device)] = part.aux[key]
+        return replace(batch, x=x, aux=aux)
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, …) moved alike."""
+        g = aligned(self.name, g, self.rank, len(maps), torch.device("cpu"))
+        members = self._members_for(maps)
+        if g.ndim == 0:
+            return self.moved(members, int(g), maps)
+        out = maps.clone()
+        for index in sorted(set(g.tolist())):
+            rows = (g.expand(len(maps)) == index).to(maps.device)
+            out[rows] = self.moved(members, index, maps[rows])
+        return out
+
+    def moved(self, members: Sequence[Any], index: int, maps: Tensor) -> Tensor:
+        """`moving` for one element, with a check of what it returns."""
+        out = self.moving(_member(members, index), maps)
+        if not isinstance(out, Tensor) or out.shape != maps.shape:
+            given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise UserError(f"own: move must return maps of shape {tuple(maps.shape)}, got {given}")
+        return out
+
+    def _acted(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
+        out = self.acting(_member(members, index), batch)
+        out = batch.with_x(out) if isinstance(out, Tensor) else out
+        if not isinstance(out, Batch) or out.x.shape != batch.x.shape or set(out.aux) != set(batch.aux):
+            given = f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
+            raise UserError(f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {given}")
+        return out
+
+    def _check_acting(self, members: Sequence[Any], batch: Batch) -> None:
+        """The laws of `acting` on the first sample of this shape, with the products that `moving` has."""
+        shape = tuple(batch.x.shape[1:])
+        if shape in self._seen or not len(batch):
+            return
+        self.check(shape)
+        one = batch[:1]
+        if not _same(self._acted(members, 0, one), one):
+            raise UserError(f"own: the first element, {members[0]!r}, must act as the identity but changes the input")
+        if self.exact:
+            table = self._memo[shape]
+            for g, h in table.pairs:
+                both = self._acted(members, g, self._acted(members, h, one))
+                if not any(_same(self._acted(members, k, one), both) for k in table.products(g, h)):
+                    raise UserError(
+                        f"own: act is no group action, or not that of move: {members[g]!r} after {members[h]!r} is "
+                        f"not what {' or '.join(repr(members[k]) for k in table.products(g, h))} does to the input"
+                    )
+        self._seen.add(shape)
+
+    def _list(self, batch: Batch) -> Sequence[Any]:
+        return _checked(self.members(batch)) if callable(self.members) else _checked(self.members)
+
+    def _members_for(self, maps: Tensor) -> Sequence[Any]:
+        """The list of elements for maps; where it depends on the input's shape, that must be known."""
+        if not callable(self.members):
+            return _checked(self.members)
+        shape = tuple(maps.shape[1:])
+        return self._memo[shape].members if shape in self._memo else self._table("move").members
+
+    def _table(self, what: str) -> _Table:
+        tables = list(self._memo.values())
+        if not tables:
+            raise UserError(f"own: {what} needs to know the shape of the inputs; call check(shape) first")
+        if callable(self.members) and len(tables) > 1:
+            raise UserError(
+                f"own: {what} is ambiguous, for the elements depend on the input and the group was used on inputs of "
+                f"shapes {', '.join(map(str, self._memo))}; make one group for each"
+            )
+        return tables[-1]
+
+    @property
+    def _memo(self) -> dict[tuple[int, ...], _Table]:
+        return self._tables  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def _seen(self) -> set[tuple[int, ...]]:
+        return self._acted_on  # type: ignore[attr-defined, no-any-return]
+
+
+class _Table:
+    """What `moving` does to one made-up map, as a few random projections per element: enough to tell maps apart."""
+
+    def __init__(self, group: Own, shape: tuple[int, ...]) -> None:
+        self.group = group
+        self.start = probe(shape).x - 0.5  # centred, so that what falls off the border counts for little
+        self.members = group._list(probe(shape))
+        key = rand.keys(0, [str(i) for i in range(_PROJECTIONS)], "own group")
+        self.directions = rand.normal(key, (self.start.numel(),)).T.double()
+        self.marks = torch.cat([self.mark(self.moved(k, self.start)) for k in range(len(self.members))])
+        few = torch.linspace(0, len(self.members) - 1, min(_TRIED, len(self.members))).round().long().tolist()
+        self.pairs = [(g, h) for g in few for h in few]
+        self._inverses: Tensor | None = None
+
+    def moved(self, index: int, maps: Tensor) -> Tensor:
+        return self.group.moved(self.members, index, maps)
+
+    def mark(self, maps: Tensor) -> Tensor:
+        flat = maps.flatten(1).double()
+        return torch.matmul(flat, self.directions) if self.group.exact else flat
+
+    def check_a_few(self) -> None:
+        if not self.near(self.marks[:1], self.mark(self.start)):
+            raise UserError(f"own: the first element, {self.members[0]!r}, must be the identity but moves maps")
+        for g, h in self.pairs:
+            self.products(g, h)
+        for g in sorted({g for g, _ in self.pairs}):
+            self.inverse_of(torch.tensor([g]))
+
+    def near(self, a: Tensor, b: Tensor) -> bool:
+        return bool(self.gap(a, b).max() <= _CLOSE)
+
+    def gap(self, a: Tensor, b: Tensor) -> Tensor:
+        """How far apart maps are: the size of their difference, against that of the probe, as projections tell it.
+
+        Interpolation blurs, so for it the whole maps are compared, by their angle.
+        """
+        if not self.group.exact:
+            return 1 - torch.cosine_similarity(a, b, dim=-1)
+        size = self.start.double().square().sum() * _PROJECTIONS
+        return ((a - b).square().sum(-1) / size).sqrt()
+
+    def products(self, g: int, h: int) -> list[int]:
+        """The elements that move the map like g after h; several where the map cannot tell them apart."""
+        gaps = self.gap(self.marks, self.mark(self.moved(g, self.moved(h, self.start))))
+        if not self.group.exact:
+            return [int(gaps.argmin())]
+        found: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
+        if not found:
+            raise UserError(
+                f"own: move is no group action: {self.members[g]!r} after {self.members[h]!r} is none of the "
+                f"{len(self.members)} elements"
+            )
+        return found
+
+    def product(self, g: int, h: int) -> int:
+        return self.products(g, h)[0]
+
+    @property
+    def inverses(self) -> Tensor:
+        if self._inverses is None:
+            n = len(self.members)
+            parts = [self.inverse_of(torch.arange(i, min(i + 64, n))) for i in range(0, n, 64)]
+            self._inverses = torch.cat(parts)
+        return self._inverses
+
+    def inverse_of(self, indices: Tensor) -> Tensor:
+        away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])
+        home = self.mark(self.start)
+        gaps = torch.stack([self.gap(self.mark(self.moved(k, away)), home) for k in range(len(self.members))])
+        best, found = gaps.min(0)
+        if self.group.exact and bool((best > _CLOSE).any()):
+            lost = int(indices[int((best > _CLOSE).nonzero()[0])])
+            raise UserError(
+                f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)} elements"
+            )
+        return found
+
+
+def _member(members: Sequence[Any], index: int) -> Any:
+    if not 0 <= index < len(members):
+        raise UserError(f"own: elements are numbered 0 to {len(members) - 1}, got {index}")
+    return members[index]
+
+
+def _same(a: Batch, b: Batch) -> bool:
+    pairs = [(a.x, b.x), *((a.aux[key], b.aux[key]) for key in b.aux)]
+    return all(
+        torch.allclose(u, v, atol=1e-5, equal_nan=True) if u.is_floating_point() else torch.equal(u, v)
+        for u, v in pairs
+    )

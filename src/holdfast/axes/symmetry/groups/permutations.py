@@ -1,0 +1,171 @@
+"""Permutations of set elements, tokens and graph nodes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.axes.symmetry.groups.contract import ALONG, aligned, axis, draw_keys, listed, shape_text, take, take_along
+from holdfast.errors import UserError
+from holdfast.types import STRICT, Batch
+
+
+class _Orders(ABC):
+    """S_n, whose elements are the orders p (n,) of n positions; what it moves is up to the classes made of it."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    rank: ClassVar[int] = 1
+
+    def order(self, batch: Batch) -> int:
+        """n!."""
+        return math.factorial(self._size(batch))
+
+    def identity(self, batch: Batch) -> Tensor:
+        """0 … n − 1, (n,)."""
+        return torch.arange(self._size(batch), device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All orders, (n!, n)."""
+        n = self._size(batch)
+        listed(self.name, math.factorial(n))
+        return torch.tensor(list(permutations(range(n))), dtype=torch.int64, device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform orders, (n, B, positions)."""
+        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        size = self._size(batch)
+        return rand.permutation(keys.flatten(), size).reshape(n, len(batch), size)
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """(gh)[i] = h[g[i]]."""
+        g, h = g + 0 * h, h + 0 * g  # of one shape, whether one element or one per sample
+        return h.gather(-1, g)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """The order that puts everything back."""
+        return g.argsort(-1)
+
+    @abstractmethod
+    def _size(self, batch: Batch) -> int:
+        """n."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Permutation(_Orders):
+    """S_n by permuting the n positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
+
+    Dimension 1 holds the elements of a set (B, N, F) and the tokens of a text (B, L); maps may lack the features or
+    have embeddings besides. Auxiliary tensors named in `along`, (B, n) each, move with the input where they are
+    present. Padding is permuted like everything else, together with its mask, so it may end up anywhere: a network
+    must find the real elements by the mask, not by their number.
+
+    >>> batch = Batch(("a",), torch.tensor([[7, 8, 0]]), {"attention_mask": torch.tensor([[1, 1, 0]])})
+    >>> moved = Permutation().act(torch.tensor([2, 0, 1]), batch)
+    >>> moved.x.tolist(), moved.aux["attention_mask"].tolist()
+    ([[0, 7, 8]], [[0, 1, 1]])
+    """
+
+    name: ClassVar[str] = "permutation"
+    dim: int = 1
+    along: tuple[str, ...] = ALONG
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return f"permutations along dimension {self.dim}"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape without the dimension."""
+        axis(self.name, self.dim, (1, *shape))
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples permuted, with their masks."""
+        if "adjacency" in batch.aux:
+            raise UserError(
+                "permutation moves the elements of a set but not the edges in aux['adjacency']; use node_permutation()"
+            )
+        x = self.move(g, batch.x)
+        return replace(batch, x=x, aux=take_along(self.name, batch.aux, self.along, g.to(batch.x.device)))
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, …) permuted alike."""
+        return _permute(self.name, g, maps, self.dim)
+
+    def _size(self, batch: Batch) -> int:
+        return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class NodePermutation(_Orders):
+    """S_N on the nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together, and the mask.
+
+    (ρ[p]x)[i] = x[p[i]] and (ρ[p]A)[i, j] = A[p[i], p[j]]; an element is the order p, (N,). `edges` names the
+    auxiliary tensors (B, N, N, …) to permute, `along` those of shape (B, N, …). Maps (B, N, F) and (B, N) move like x.
+    Padding nodes are permuted like all others, with their mask.
+
+    >>> graph = Batch(("a",), torch.tensor([[[7], [8]]]), {"adjacency": torch.tensor([[[0, 1], [2, 3]]])})
+    >>> moved = NodePermutation().act(torch.tensor([1, 0]), graph)
+    >>> moved.x.tolist(), moved.aux["adjacency"].tolist()
+    ([[[8], [7]]], [[[3, 2], [1, 0]]])
+    """
+
+    name: ClassVar[str] = "node_permutation"
+    edges: tuple[str, ...] = ("adjacency",)
+    along: tuple[str, ...] = ("mask",)
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return "permutations of the nodes with their edges"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not node features (N, F)."""
+        if len(shape) != 2:
+            raise UserError(f"node_permutation needs node features (B, N, F), got shape {shape_text(shape)}")
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The graphs with their nodes renamed."""
+        self.check(batch.x.shape[1:])
+        x = self.move(g, batch.x)
+        source = g.to(batch.x.device)
+        aux = take_along(self.name, batch.aux, self.along, source)
+        for key in self.edges:
+            if key not in aux:
+                raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, N, N); the batch has {sorted(aux)}")
+            shape = aux[key].shape
+            if len(shape) < 3 or not shape[1] == shape[2] == source.shape[-1]:
+                n = source.shape[-1]
+                raise UserError(
+                    f"node_permutation: aux[{key!r}] has shape {shape_text(shape[1:])}, expected (B, {n}, {n})"
+                )
+            place = source.to(aux[key].device)
+            aux[key] = take(take(aux[key], 1, place), 2, place)
+        return replace(batch, x=x, aux=aux)
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps of the nodes (B, N, …) permuted alike."""
+        return _permute(self.name, g, maps, 1)
+
+    def _size(self, batch: Batch) -> int:
+        return batch.x.shape[1]
+
+
+def _permute(name: str, g: Tensor, maps: Tensor, dim: int) -> Tensor:
+    g = aligned(name, g, 1, len(maps), maps.device)
+    place = axis(name, dim, maps.shape)
+    if g.shape[-1] != maps.shape[place]:
+        raise UserError(
+            f"{name}: a permutation of {g.shape[-1]} positions cannot move dimension {dim} of a tensor of shape "
+            f"{shape_text(maps.shape[1:])}"
+        )
+    return take(maps, place, g)

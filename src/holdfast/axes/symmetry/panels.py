@@ -1,0 +1,133 @@
+"""Symmetry on the page, beyond charts: which layers keep it, and an explanation that does not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from holdfast.axes.stability.gallery import prediction
+from holdfast.axes.stability.words import number, records
+from holdfast.axes.symmetry.frames import TOLERANCE, Symmetries, layer_verdicts
+from holdfast.drawing.pictures import draw_map, photo
+from holdfast.report.parts import Axis, Panel
+from holdfast.runs.table import Shown
+
+SIDE = 112
+MOST_FAILURES = 24
+CLEAN = "clean"
+
+
+def layer_table(axis: Axis) -> Panel | None:
+    """Every tested layer with its verdict and the largest errors."""
+    rows = layer_verdicts(axis)
+    if rows.empty:
+        return None
+    body = Markup("").join(
+        Markup('<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>').format(
+            r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance)
+        )
+        for r in records(rows)
+    )
+    head = Markup("").join(
+        Markup('<th scope="col">{}</th>').format(t) for t in ("Layer", "Invariance error", "Equivariance error")
+    )
+    head = Markup("<tr>{}</tr>").format(head)
+    table = Markup('<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>')
+    caption = (
+        "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are "
+    )
+    caption += "the largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and "
+    caption += (
+        f"‖h(g·x) − g·h(x)‖ / ‖h(x)‖. A verdict needs at most {TOLERANCE:g}. There is no equivariance error where "
+    )
+    caption += (
+        "the group cannot move the output, as after pooling. Examples and concepts computed on an invariant layer "
+    )
+    caption += "are invariant."
+    lost = int(rows["lost"].sum())
+    if lost:
+        caption += f" {lost} {'output was' if lost == 1 else 'outputs were'} zero or not finite and took no part."
+    return Panel("layers", "Which layers keep the symmetry", caption, table.format(head, body))
+
+
+def error_text(value: float) -> str:
+    """A relative error as a small number.
+
+    >>> error_text(0.0), error_text(3.2e-7), error_text(0.257), error_text(float("nan"))
+    ('0', '3e−07', '0.26', '–')
+    """
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
+
+
+def failures(axis: Axis, found: Symmetries | None) -> Panel | None:
+    """For each method the worst of the samples that were kept as pictures: input and map, moved input and map."""
+    pairs = shown_pairs(axis.exhibits)
+    if not pairs:
+        return None
+    scores: dict[tuple[str, str], float] = {}
+    order: list[str] = []
+    if found is not None:
+        scores = {(r.explainer, r.sample): r.value for r in records(found.scores)}
+        order = found.means.iloc[::-1].sort_values("control", kind="stable")["explainer"].tolist()  # the worst first
+    known = axis.samples.drop_duplicates("sample").set_index("sample")
+    worst = {}
+    for explainer in dict.fromkeys([*order, *(e for e, _ in pairs)]):
+        own = [sample for e, sample in pairs if e == explainer]
+        if own:
+            # A sample without a score says less than one with a bad score.
+            worst[explainer] = min(own, key=lambda s: (math.isnan(v := scores.get((explainer, s), math.nan)), v, s))
+    chosen = list(worst.items())[:MOST_FAILURES]
+    cards = Markup("").join(_card(e, s, *pairs[e, s], prediction(known, s), scores.get((e, s))) for e, s in chosen)
+    caption = "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, "
+    caption += "and the element that is worst for it: a bad case, not a typical one. If the method respects the group, "
+    caption += "the last map is the second, moved as the input was. Signed maps run blue – white – red about zero, "
+    caption += "others dark to bright; each map has its own scale."
+    left = len(worst) - len(chosen)
+    if left:
+        caption += f" {left} better methods were left out to keep this file small."
+    return Panel("failures", "Worst cases", caption, Markup('<div class="moved">{}</div>').format(cards))
+
+
+def shown_pairs(exhibits: list[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
+    """The clean and the moved picture of every explainer and sample that has both with their maps."""
+    found: dict[tuple[str, str], dict[bool, Shown]] = {}
+    for item in exhibits:
+        if item.map is not None and item.explainer:
+            found.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
+    return {key: (pair[True], pair[False]) for key, pair in found.items() if len(pair) == 2}
+
+
+def _card(explainer: str, sample: str, clean: Shown, moved: Shown, predicted: str, score: float | None) -> Markup:
+    assert clean.map is not None and moved.map is not None
+    signed = bool(min(_low(clean.map), _low(moved.map)) < 0)
+    tiles = [
+        (photo(clean.image, SIDE), "input", f"{sample}, the input", clean.image.shape),
+        (draw_map(clean.map, signed, SIDE), "its map", f"{explainer} map of {sample}", clean.map.shape),
+        (photo(moved.image, SIDE), "moved", f"{sample}, moved by the group", moved.image.shape),
+        (draw_map(moved.map, signed, SIDE), "map of moved", f"{explainer} map of {sample}, moved", moved.map.shape),
+    ]
+    figures = Markup("").join(
+        Markup('<figure><img{} src="{}" alt="{}" loading="lazy"><figcaption>{}</figcaption></figure>').format(
+            Markup(' class="coarse"') if max(size[:2]) < SIDE else "", uri, alt, name
+        )
+        for uri, name, alt, size in tiles
+    )
+    heading = Markup("<h4>{} <span>{}{}</span></h4>").format(explainer, sample, f", {predicted}" if predicted else "")
+    mean = f"; mean over the group {number(score)}" if score is not None and math.isfinite(score) else ""
+    note = (
+        Markup('<p class="small">{}{}</p>').format(moved.note.replace(" -", " −"), mean)
+        if moved.note or mean
+        else Markup("")
+    )
+    return Markup("<article>{}<div>{}</div>{}</article>").format(heading, figures, note)
+
+
+def _low(values: NDArray[Any]) -> float:
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    return float(numbers.min() + 0.01 * max(float(numbers.max()), 0.0))  # a trace of rounding is no sign

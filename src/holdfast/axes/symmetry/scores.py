@@ -1,0 +1,203 @@
+"""Does an explanation respect what the model is invariant to?
+
+Every score is a mean over the elements g of a group G, of each sample apart: all of G where it has at most n elements,
+else n elements drawn uniformly from G, keyed by seed and sample id. The identity is an element like any other. Both
+explanations of a comparison share their random draws, because a moved sample keeps its id.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from holdfast.axes.symmetry.groups import Group
+from holdfast.axes.symmetry.orbit import (
+    Estimate,
+    Explain,
+    ModelInvariance,
+    Orbit,
+    compare,
+    explanation_scores,
+    layer_errors,
+    model_scores,
+    orbit,
+    sensitivities,
+)
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.models.batches import Workbench
+from holdfast.models.layers import activations
+from holdfast.types import Batch, Explainer
+
+Verdict = Literal["invariant", "equivariant", "neither"]
+NO_BALL = "token ids have no neighbours to perturb to"
+
+
+@dataclass(frozen=True)
+class LayerSymmetry:
+    """What a layer does under a group; the errors (B,) are the largest over the elements that were tried.
+
+    `equivariance_error` is None where the group cannot move the layer's output, as after pooling.
+    """
+
+    verdict: Verdict
+    invariance_error: Tensor
+    equivariance_error: Tensor | None
+    elements: Tensor
+    exact: bool
+
+
+def model_invariance(
+    model: Model, batch: Batch, group: Group, n: int = 32, seed: int = 0, delta: float = 0.05
+) -> ModelInvariance:
+    """(1/|G|) Σ_g s(f(g·x), f(x)) of the class probabilities f (B, classes): their cosine, and whether the top agrees.
+
+    >>> from holdfast.axes.symmetry.groups import cyclic
+    >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten(), torch.nn.Linear(2, 3))
+    >>> found = model_invariance(Model(net), Batch(("a",), torch.rand(1, 2, 8)), cyclic())
+    >>> found.agreement.value.tolist(), round(float(found.cosine.value), 6)
+    ([1.0], 1.0)
+    """
+    around = orbit(group, batch.to(model.device), n, seed)
+    return model_scores(around, Workbench(model, model.rows).predict, delta)
+
+
+def equivariance(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    group: Group,
+    n: int = 32,
+    seed: int = 0,
+    similarity: str = "cosine",
+    delta: float = 0.05,
+) -> Estimate:
+    """(1/|G|) Σ_g s(e(g·x), g·e(x)) for explanations e in the shape of the input, by sample; 1 is equivariant.
+
+    `similarity` is "cosine", "agreement" (the share of equal entries), "spearman", "ssim" or "jaccard" (of the top
+    tenth). `target` (B,) is explained on both sides.
+
+    >>> from holdfast.axes.symmetry.groups import cyclic
+    >>> from holdfast.explainers import Saliency
+    >>> ring = torch.nn.Conv1d(1, 3, 3, padding=1, padding_mode="circular")
+    >>> net = torch.nn.Sequential(ring, torch.nn.Tanh(), torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten())
+    >>> found = equivariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Saliency(), cyclic())
+    >>> round(float(found.value), 5), found.exact, found.each.shape
+    (1.0, True, torch.Size([1, 8]))
+    """
+    around = orbit(group, batch.to(model.device), n, seed)
+    return _judge(model, around, target, explainer, seed, similarity, True, delta)
+
+
+def invariance(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    group: Group,
+    n: int = 32,
+    seed: int = 0,
+    similarity: str = "cosine",
+    delta: float = 0.05,
+) -> Estimate:
+    """(1/|G|) Σ_g s(e(g·x), e(x)) for explanations e by examples or concepts, (B, n_examples); 1 is invariant.
+
+    >>> from holdfast.axes.symmetry.groups import cyclic
+    >>> class Logits:
+    ...     kind, stochastic = "concept", False
+    ...     def __call__(self, model, batch, target, seed):
+    ...         return model.logits(model.inputs(batch))
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    >>> found = invariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Logits(), cyclic())
+    >>> bool(found.value < 1)
+    True
+    """
+    around = orbit(group, batch.to(model.device), n, seed)
+    return _judge(model, around, target, explainer, seed, similarity, False, delta)
+
+
+def _judge(
+    model: Model,
+    around: Orbit,
+    target: Tensor,
+    explainer: Explainer,
+    seed: int,
+    similarity: str,
+    moves: bool,
+    delta: float,
+) -> Estimate:
+    bench = Workbench(model, model.rows)
+    explain = _with_seed(bench, explainer, seed)
+    clean = explain(around.batch, target)
+    found = explanation_scores(around, explain, clean, target, similarity, moves, delta)
+    if not getattr(explainer, "stochastic", True):
+        return found
+    again = _with_seed(bench, explainer, seed + 1)(around.batch, target)
+    return replace(found, floor=compare(similarity, again, clean))
+
+
+def _with_seed(bench: Workbench, explainer: Explainer, seed: int) -> Explain:
+    return lambda batch, target: bench.explain(explainer, type(explainer).__name__, batch, target, seed)
+
+
+def layer_symmetry(
+    model: Model, batch: Batch, layer: str, group: Group, n: int = 32, seed: int = 0, tolerance: float = 1e-4
+) -> LayerSymmetry:
+    """Whether the layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
+
+    The errors are max_g ‖h(g·x) − h(x)‖ / ‖h(x)‖ and max_g ‖h(g·x) − g·h(x)‖ / ‖h(x)‖; an error of at most
+    `tolerance` on every sample decides. A layer that shrinks what the group moves is neither: it may be equivariant
+    under a subgroup.
+
+    >>> from holdfast.axes.symmetry.groups import cyclic
+    >>> ring = torch.nn.Conv1d(1, 3, 3, padding=1, padding_mode="circular")
+    >>> net = torch.nn.Sequential(ring, torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten())
+    >>> batch = Batch(("a",), torch.rand(1, 1, 8))
+    >>> [layer_symmetry(Model(net), batch, layer, cyclic()).verdict for layer in ("0", "1")]
+    ['equivariant', 'invariant']
+    """
+    around = orbit(group, batch.to(model.device), n, seed)
+    same, moved = layer_errors(around, lambda part: activations(model, part, layer))
+    verdict: Verdict = "neither"
+    if float(same.max()) <= tolerance:
+        verdict = "invariant"
+    elif moved is not None and float(moved.max()) <= tolerance:
+        verdict = "equivariant"
+    largest = None if moved is None else moved.amax(1)
+    return LayerSymmetry(verdict, same.amax(1), largest, around.elements, around.exact)
+
+
+def max_sensitivity(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    radius: float = 0.02,
+    n: int = 10,
+    seed: int = 0,
+    relative: bool = True,
+) -> Tensor:
+    """max ‖e(x′) − e(x)‖₂ / ‖e(x)‖₂ over n draws x′ uniform on ‖x′ − x‖∞ ≤ radius, in units of the data; (B,) float64.
+
+    It is a lower bound of the maximum over the ball. `relative=False` leaves out the division, as the paper prints it.
+    NaN for a zero or non-finite explanation. Padding that `aux["mask"]` tells of is left alone.
+
+    >>> from holdfast.explainers import Saliency
+    >>> batch, target = Batch(("a",), torch.rand(1, 4)), torch.tensor([0])
+    >>> max_sensitivity(Model(torch.nn.Linear(4, 2)), batch, target, Saliency()).tolist()
+    [0.0]
+    """
+    if not (math.isfinite(radius) and radius > 0):
+        raise UserError(f"radius must be a positive number, got {radius}")
+    if n < 1:
+        raise UserError(f"at least one draw is needed, got n={n}")
+    if not batch.x.is_floating_point():
+        raise UserError(f"max_sensitivity: {NO_BALL}")
+    explain = _with_seed(Workbench(model, model.rows), explainer, seed)
+    batch = batch.to(model.device)
+    clean = explain(batch, target)
+    return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

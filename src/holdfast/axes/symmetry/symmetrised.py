@@ -1,0 +1,313 @@
+"""Repair: averaging an explanation over a group, so that it respects the group's symmetries.
+
+Invariance after symmetrising over the whole group holds by construction. It says nothing about faithfulness, and it is
+only worth having if the model itself is invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass as plain_dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.axes.symmetry.groups import Group, build
+from holdfast.axes.symmetry.groups.contract import probe
+from holdfast.errors import UserError
+from holdfast.explainers.gradient import draws
+from holdfast.maps.similarity import cosine
+from holdfast.models import Model
+from holdfast.parameters import make
+from holdfast.types import STRICT, Batch, name_of
+
+WHOLE = 1024
+"""The largest group that is averaged over as a whole unless `n` says otherwise."""
+LISTED = 65_536
+"""The largest group from which elements are drawn without replacement."""
+
+
+def _an_explainer(of: Any) -> Any:
+    if not callable(of) or isinstance(of, type):
+        raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
+    if getattr(of, "clean_only", False):
+        raise UserError(f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over")
+    return of
+
+
+@dataclass(frozen=True, config=STRICT)
+class Symmetrised:
+    """Another explainer averaged over elements g₁ = id, g₂, …, g_n of a group.
+
+    Feature explanations are moved back before they are averaged (the Reynolds operator),
+    1/n Σ ρ′[gᵢ]⁻¹ e(ρ[gᵢ]x), which is equivariant; example and concept explanations, which should be invariant, are
+    averaged as they are, 1/n Σ e(ρ[gᵢ]x); of categories (integers, booleans, or those of an explainer that says
+    `categorical`) the most frequent one is taken, the smallest of equals. The paper's Proposition 2.3 has the plain
+    average for all; it destroys feature maps.
+
+    `n=None` means the whole group, up to an order of 1024, and so does n ≥ |G|; then equivariance or invariance is
+    exact by construction, which says nothing about faithfulness. Otherwise elements after the identity are drawn for
+    each sample by (seed, sample id): without replacement from a group of at most 65,536, independently from a larger
+    one; those for a smaller n are the first of those for a larger. `seed=None` takes the seed of the call. The inner
+    explainer sees the same ids and seed for every element, hence the same random numbers.
+
+    >>> from holdfast.explainers import Saliency
+    >>> from holdfast.axes.symmetry.groups import Cyclic
+    >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
+    >>> maps = Symmetrised(of=Saliency(absolute=False), group=Cyclic())(model, batch, torch.tensor([0]), seed=0)
+    >>> torch.allclose(maps, model.module.weight[0].mean())
+    True
+    """
+
+    name: ClassVar[str] = "symmetrised"
+    of: Annotated[Any, AfterValidator(_an_explainer)]
+    group: Annotated[Any, BeforeValidator(build)]
+    n: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the inner explainer: feature, example or concept."""
+        return str(getattr(self.of, "kind", "feature"))
+
+    @property
+    def categorical(self) -> bool:
+        """Whether the inner explainer says that its numbers are categories."""
+        return bool(getattr(self.of, "categorical", False))
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the call's seed matters: for the inner explainer or for drawing the elements."""
+        drawn = self.n is not None and self.n > 1 and self.seed is None
+        return drawn or bool(getattr(self.of, "stochastic", False))
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` where the group or the inner explainer does not fit, or the group is too large."""
+        self.group.check(shape)
+        _count(self.group, probe(shape), self.n)
+        inner = getattr(self.of, "check", None)
+        if callable(inner):
+            inner(model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Explanations like the inner explainer's, averaged."""
+        self.group.check(batch.x.shape[1:])
+        n = _count(self.group, batch, self.n)
+        elements = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
+        average = _Average(self, model, batch, target, seed)
+        average.add(elements)
+        return average.value()
+
+
+def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | None = None) -> Symmetrised:
+    """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
+
+    Invariance or equivariance after symmetrising over the whole group holds by construction and says nothing about
+    faithfulness.
+
+    >>> from holdfast.explainers import Saliency
+    >>> from holdfast.axes.symmetry.groups import dihedral
+    >>> symmetrise(Saliency(), dihedral(4)).kind
+    'feature'
+    """
+    made: Symmetrised = make(Symmetrised, "symmetrised", {"of": explainer, "group": group, "n": n, "seed": seed})
+    return made
+
+
+@plain_dataclass(frozen=True)
+class CurvePoint:
+    """Score and cost of symmetrising with n elements.
+
+    `score` is the mean of `scores` (B,), those of the samples, without undefined ones (NaN). `passes` counts the
+    inputs through the network that the batch's explanations with n elements take, `spent` all that the curve has taken
+    up to this point. `whole` says that n is the order of the group, so that 1 is no news.
+    """
+
+    n: int
+    score: float
+    scores: Tensor
+    passes: int
+    spent: int
+    whole: bool
+
+
+def symmetrise_curve(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Any,
+    group: Any,
+    ns: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    seed: int = 0,
+    reach: float | None = None,
+    fresh: int = 4,
+) -> list[CurvePoint]:
+    """How equivariant (invariant) an explainer becomes with the number n of elements averaged over, and at what cost.
+
+    The score is the mean over `fresh` elements g of the cosine between ē(ρ[g]x) and ρ′[g]ē(x) for feature
+    explanations, ē(x) for others; for categories it is the share of equal ones. The elements g are not among those of
+    the average as long as the group has enough others. Stops at the first n whose score is at least `reach`; an n
+    beyond the order of the group becomes the order. What smaller n have computed is used again.
+
+    >>> from holdfast.explainers import Saliency
+    >>> from holdfast.axes.symmetry.groups import Cyclic
+    >>> model, batch = Model(torch.nn.Linear(6, 2)), Batch(("a",), torch.rand(1, 6))
+    >>> signed = Saliency(absolute=False)
+    >>> curve = symmetrise_curve(model, batch, torch.tensor([0]), signed, Cyclic(), ns=(1, 6), reach=0.999)
+    >>> [(point.n, point.passes, point.score > 0.999) for point in curve]
+    [(1, 1, False), (6, 6, True)]
+    """
+    group = build(group)
+    wanted = _steps(ns, group, batch)
+    if fresh < 1:
+        raise UserError(f"fresh must be at least 1, got {fresh}")
+    group.check(batch.x.shape[1:])
+    order = group.order(batch)
+    elements = chosen_elements(group, batch, wanted[-1], seed)
+    others = _fresh_elements(group, batch, fresh, seed)
+    repeated = torch.arange(len(batch)).repeat(len(others))
+    g = others.flatten(0, 1)
+    moved = group.act(g, batch[repeated])
+    symmetrised = symmetrise(explainer, group, seed=seed)
+    clean = _Average(symmetrised, model, batch, target, seed)
+    turned = _Average(symmetrised, model, moved, target[repeated.to(target.device)], seed)
+    points: list[CurvePoint] = []
+    began, passes, done = model.passes, 0, 0
+    for n in wanted:
+        before = model.passes
+        clean.add(elements[done:n])
+        passes += model.passes - before
+        turned.add(elements[done:n][:, repeated])
+        done = n
+        expected = clean.value()[repeated]
+        if symmetrised.kind == "feature":
+            expected = group.move(g, expected)
+        scores = (
+            _similarity(turned.value(), expected, symmetrised.categorical).reshape(len(others), len(batch)).nanmean(0)
+        )
+        whole = n == order <= LISTED
+        points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
+        if reach is not None and points[-1].score >= reach:
+            break
+    return points
+
+
+def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
+    """n elements for each sample, (n, B, *e), identity first; a smaller n gives the first of a larger one's.
+
+    A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled.
+
+    >>> from holdfast.axes.symmetry.groups import Cyclic
+    >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0).flatten().tolist())
+    [0, 1, 2, 3, 4]
+    """
+    order = group.order(batch)
+    if order > LISTED:
+        identity = group.identity(batch)
+        first = identity.expand(1, len(batch), *identity.shape)
+        return torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))]) if n > 1 else first
+    return group.elements(batch)[_random_order(order, batch, seed)[: min(n, order)]]
+
+
+def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
+    """Elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
+    order = group.order(batch)
+    if order > LISTED:
+        return group.sample(batch, n, _seed(seed, "measure"))
+    if order == 1:
+        raise UserError(f"{group.name} has a single element here; there is nothing to measure")
+    return group.elements(batch)[_random_order(order, batch, seed)[max(1, order - n) :]]
+
+
+def _random_order(order: int, batch: Batch, seed: int) -> Tensor:
+    """Places 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
+    key = rand.keys(seed, batch.ids, "symmetrise").to(batch.x.device)
+    rest = rand.permutation(key, order - 1) + 1
+    return torch.cat([rest.new_zeros(len(batch), 1), rest], 1).T
+
+
+def _seed(seed: int, purpose: str) -> int:
+    return int(rand.keys(seed, ("elements",), f"symmetrise {purpose}"))
+
+
+def _count(group: Group, batch: Batch, n: int | None) -> int:
+    order = group.order(batch)
+    if n is None and order > WHOLE:
+        size = str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
+        raise UserError(
+            f"{group.name} has {size} elements here, too many to average over (at most {WHOLE}); give n, for "
+            f"instance n=32, or find it by symmetrise_curve"
+        )
+    return order if n is None else min(n, order) if order <= LISTED else n
+
+
+def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
+    values = list(ns)
+    if not values or values[0] < 1 or any(b <= a for a, b in pairwise(values)):
+        raise UserError(f"ns must be rising whole numbers from 1 on, such as (1, 2, 4, 8), got {tuple(ns)}")
+    return sorted({_count(group, batch, n) for n in values})
+
+
+class _Average:
+    """The running average of one batch's explanations over group elements that come a few at a time."""
+
+    def __init__(self, plan: Symmetrised, model: Model, batch: Batch, target: Tensor, seed: int) -> None:
+        self.plan, self.model, self.seed = plan, model, seed
+        self.batch = batch.to(model.device)
+        self.target = target.to(model.device)
+        self.count = 0
+        self.total = torch.empty(0)
+        self.votes: list[Tensor] = []
+
+    def add(self, elements: Tensor) -> None:
+        """Explain the batch moved by elements (m, B, *e), in passes of at most `model.rows` rows."""
+        group, m = self.plan.group, len(elements)
+        votes = torch.empty(0)
+        for image, draw in draws(len(self.batch), m, self.model.rows):
+            g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
+            rows = image.to(self.model.device)
+            found = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
+            if self.plan.kind != "feature" and (self.plan.categorical or not found.is_floating_point()):
+                if not len(votes):
+                    votes = found.new_zeros(m, len(self.batch), *found.shape[1:])
+                votes[draw.to(found.device), image.to(found.device)] = found
+                continue
+            found = found if found.is_floating_point() else found.float()
+            if self.plan.kind == "feature":
+                found = group.move(group.inverse(g), found)
+            if not len(self.total):
+                self.total = found.new_zeros(len(self.batch), *found.shape[1:])
+            self.total.index_add_(0, image.to(found.device), found)
+        if len(votes):
+            self.votes.append(votes)
+        self.count += m
+
+    def value(self) -> Tensor:
+        """The average, or the majority, of what was added so far."""
+        return majority(torch.cat(self.votes)) if self.votes else self.total / self.count
+
+
+def majority(votes: Tensor) -> Tensor:
+    """The most frequent category along the first dimension of (n, …), the smallest of equally frequent ones.
+
+    >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
+    [0, 1]
+    """
+    ordered = votes.long() if votes.dtype == torch.bool else votes
+    ranked = ordered.movedim(0, -1).contiguous().sort(-1).values
+    counts = torch.searchsorted(ranked, ranked, right=True) - torch.searchsorted(ranked, ranked)
+    # ranked upwards, so the first place with the most votes holds the smallest of the most frequent values
+    place = torch.arange(len(votes), device=votes.device)
+    first = place.where(counts == counts.amax(-1, keepdim=True), len(votes)).amin(-1, keepdim=True)
+    return ranked.gather(-1, first)[..., 0].to(votes.dtype)
+
+
+def _similarity(a: Tensor, b: Tensor, categorical: bool) -> Tensor:
+    if a.is_floating_point() and not categorical:
+        return cosine(a.flatten(1), b.flatten(1))
+    return (a == b).flatten(1).float().mean(1)

@@ -1,0 +1,81 @@
+"""Commands that hand a run on: export and push."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.read import say_gaps
+
+
+class Format(str, Enum):
+    """What `holdfast export` can write."""
+
+    csv = "csv"
+    arrow = "arrow"
+    hf = "hf"
+    zip = "zip"
+
+
+class Tracker(str, Enum):
+    """Where `holdfast push` can send a run."""
+
+    mlflow = "mlflow"
+    wandb = "wandb"
+
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="A run directory, a zip, or an address in a store.")]
+NEXT = {
+    "csv": "read them with any spreadsheet, pandas or R; study.json says what was measured",
+    "arrow": "read them with pandas.read_feather, polars.read_ipc or R's arrow; study.json says what was measured",
+    "hf": 'load it with datasets.load_dataset(FOLDER, "scores"); README.md is its card',
+    "zip": "open it with holdfast.read(FILE); holdfast report, show and compare take it as well",
+}
+
+
+def export(
+    directory: Directory,
+    to: Annotated[Format, typer.Option(help="csv, arrow (Feather), hf (Hugging Face data set) or zip (all of it).")],
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")] = None,
+) -> None:
+    """Write CSV, Arrow, a Hugging Face data set, or one zip."""
+    from holdfast.runs.export import export as write
+
+    done = write(directory, to.value, out)
+    typer.echo(done.path.resolve())
+    tables = {name: rows for name, rows in done.files.items() if rows is not None}
+    wide = max((len(name) for name in tables), default=0)
+    for name, rows in tables.items():
+        typer.echo(f"  {name:<{wide}}  {rows:>9,} rows")
+    if to is Format.zip:
+        typer.echo(f"  {len(done.files)} files, {done.path.stat().st_size:,} bytes")
+    say_gaps(done.missing)
+    typer.echo(NEXT[to.value])
+
+
+def push(
+    directory: Directory,
+    to: Annotated[Tracker, typer.Option(help="mlflow or wandb.")],
+    project: Annotated[
+        str | None, typer.Option("--project", "--experiment", help="The project or experiment; by default holdfast.")
+    ] = None,
+    uri: Annotated[
+        str | None, typer.Option(help="The tracking server; by default the one in the tracker's own settings.")
+    ] = None,
+) -> None:
+    """Send a run to MLflow or Weights & Biases, or update it there.
+
+    Scores with their intervals, the study, the report and the tables.
+    """
+    from holdfast.runs.export.trackers import push as send
+
+    done = send(directory, to.value, project, uri)
+    typer.echo(f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters")
+    typer.echo(f"  files  {', '.join(done.files)}")
+    typer.echo(f"  where  {done.where}")
+    say_gaps(done.missing)
+    if to is Tracker.wandb and Path(done.where).is_dir():
+        typer.echo(f"W&B is offline; send it later with: wandb sync {done.where}")

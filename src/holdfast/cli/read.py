@@ -1,0 +1,148 @@
+"""Commands that read: report, show and ls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.runs.run import Run
+
+PIPED = 80
+"""Columns of running text that goes to a file or a pipe."""
+MOST_UNREADABLE = 10
+"""How many samples that could not be read are listed; `holdfast show` and the report have all."""
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")]
+
+
+class Listing(str, Enum):
+    """What `holdfast ls` can list."""
+
+    explainers = "explainers"
+    evaluations = "evaluations"
+    perturbations = "perturbations"
+    presets = "presets"
+    groups = "groups"
+    features = "features"
+    imputers = "imputers"
+    measures = "measures"
+
+
+def report(
+    directory: Directory,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")] = False,
+) -> None:
+    """Draw the report again, or print what it says."""
+    from holdfast.errors import UserError
+    from holdfast.runs.merge import missing
+    from holdfast.runs.run import read
+
+    if text and out is not None:
+        raise UserError("--text prints and --out writes; give one of them")
+    check_file("--out", out, "report.html")
+    found = read(directory)
+    if text:
+        print_summary(found)
+    else:
+        typer.echo(found.report(out))
+    say_gaps(missing(found.path))
+
+
+def show(
+    directory: Directory,
+    sample: Annotated[
+        str | None, typer.Option(metavar="ID", help="The id of a sample, or its end where only one has it.")
+    ] = None,
+    explainer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only these explainers; * stands for anything.")
+    ] = None,
+    worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
+) -> None:
+    """What a run holds and its worst samples, or one sample's story."""
+    from holdfast.report.show import overview
+    from holdfast.report.story import story
+    from holdfast.runs.run import read
+
+    found = read(directory)
+    width = terminal_width() or PIPED
+    if sample is None:
+        paint(overview(found, explainer, worst, width))
+    else:
+        paint(story(found, sample, explainer, width))
+
+
+def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+    """List what a study file may name, with parameters and defaults."""
+    import textwrap
+
+    from holdfast.runs.study.catalogue import catalogue
+
+    rows = catalogue(what.value)
+    width, columns = max(len(name) for name, _ in rows), terminal_width()
+    for name, text in rows:
+        line = f"{name:<{width}}  {text}"
+        if columns is not None and columns > width + 30:
+            line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 2), break_long_words=False)
+        typer.echo(line)
+
+
+def print_summary(found: Run) -> None:
+    """The verdict and the ranking, as wide as the terminal, and which samples could not be read."""
+    from holdfast.report.terminal import styled_summary
+
+    samples, width = found.samples(), terminal_width() or PIPED
+    paint(styled_summary(found.in_study_order(), samples, found.manifest, width))
+    failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
+    if len(failed) == 0:
+        return
+    total = len(samples.drop_duplicates(["dataset", "sample"]))
+    paint([("", ""), (f"  {len(failed)} of {total} samples could not be read and took no part", "yellow")])
+    shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
+    wide = max(len(sample) for sample, _ in shown)
+    paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
+    if len(failed) > len(shown):
+        paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
+
+
+def say_gaps(gaps: list[str]) -> None:
+    """On standard error, how many parts a run lacks; nothing where it is complete."""
+    if gaps:
+        parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
+        typer.echo(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+
+
+def check_file(option: str, path: Path | None, example: str) -> None:
+    """An option that names a file to write must not name a directory."""
+    from holdfast.errors import UserError
+
+    if path is not None and path.is_dir():
+        raise UserError(f"{option} is the name of a file, such as {path / example}; {path} is a directory")
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where the output goes elsewhere."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def paint(lines: Iterable[tuple[str, str]]) -> None:
+    """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
+    if not sys.stdout.isatty():
+        for line, _ in lines:
+            typer.echo(line)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line, style in lines:
+        console.print(Text(line, style), soft_wrap=True)

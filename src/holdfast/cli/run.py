@@ -1,0 +1,191 @@
+"""Commands that compute: demo, run and merge."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.models.precision import Precision
+    from holdfast.runs.executors import Executor
+    from holdfast.runs.plan import Plan
+    from holdfast.runs.run import Run
+    from holdfast.runs.study.file import Study
+
+LOCAL_RAY = "auto"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
+    limit: Annotated[int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")] = 14,
+) -> None:
+    """Judge five explainers on real photographs; write a report."""
+    _check_count("--limit", limit, most=28)
+    from holdfast.runs.study.demo import demo_plan
+
+    _carry_out(demo_plan(limit), out)
+
+
+def run(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the run goes; by default runs/<name of the study>.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Share the work among N processes, one per GPU or group of cores.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
+    ] = None,
+) -> None:
+    """Run a study, or finish it; write its report.
+
+    The same command again goes on where it was interrupted. A study with more explainers, models or data computes
+    only what is new.
+    """
+    share = _share(shard)
+    _check_count("--limit", limit)
+    _check_count("--workers", workers)
+    from dataclasses import replace
+
+    from holdfast.runs.study.file import read_study
+
+    settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
+    target = out or Path("runs") / study.stem
+    audit, chosen = None, None
+    if settings.precision == "auto":
+        chosen, audit = _settled(settings, target, allow_code)
+        settings = replace(settings, precision=chosen)
+    if ray is None and workers in (None, 1):
+        return _carry_out(settings.plan(allow_code=allow_code), target, share=share, audit=audit)
+    from holdfast.runs import executors
+
+    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
+    executor: executors.Executor
+    if ray is not None:
+        executors.import_ray()
+        executor = executors.Ray(recipe, None if ray == LOCAL_RAY else ray, workers)
+    else:
+        executor = executors.Processes(recipe, workers or 1)
+    # The workers have the devices; here the models are only looked at.
+    plan = replace(settings, device="cpu").plan(allow_code=allow_code)
+    return _carry_out(plan, target, executor, share, audit)
+
+
+def merge(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs.")
+    ],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")],
+    mixed_versions: Annotated[
+        bool, typer.Option("--mixed-versions", help="Join runs made with different versions of torch and the like.")
+    ] = False,
+) -> None:
+    """Join directories that hold shares of one study."""
+    from holdfast.runs.merge import merge as join
+    from holdfast.runs.merge import missing
+
+    joined = join(out, directories, mixed_versions)
+    gaps = missing(out)
+    if gaps:
+        typer.echo(f"holdfast: {len(gaps)} parts are missing in {out}, the first are", err=True)
+        for gap in gaps[:5]:
+            typer.echo(f"  {gap}", err=True)
+        typer.echo(f"holdfast run STUDY --out {out} finishes them", err=True)
+        raise typer.Exit(1)
+    _present(joined)
+
+
+def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, dict[str, Any] | None]:
+    """The fastest precision that does not change the answer, told on the way."""
+    from holdfast.runs.precision_audit import settle
+    from holdfast.runs.storage import place
+
+    typer.echo("precision: auto, so each is tried on a few samples first")
+    chosen, audit = settle(settings.plan(allow_code=allow_code), place(out))
+    typer.echo(f"{chosen}, as this run began" if audit is None else audit["text"])
+    typer.echo("")
+    return chosen, audit
+
+
+def _carry_out(
+    plan: Plan,
+    out: Path,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+    audit: dict[str, Any] | None = None,
+) -> None:
+    from holdfast.models.allocation import keep_freed_memory
+    from holdfast.runs.manifest import this_command
+    from holdfast.runs.run import execute
+    from holdfast.runs.storage import place
+
+    where = place(out)
+    _announce(plan)
+    keep_freed_memory()
+    try:
+        done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
+    except KeyboardInterrupt as stop:
+        typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
+        raise typer.Exit(130) from stop
+    if share[1] > 1:
+        from holdfast.runs.merge import missing
+
+        gaps = missing(where)
+        typer.echo(f"share {share[0]}/{share[1]} is done in {where}")
+        if gaps:
+            typer.echo(f"{len(gaps)} parts of the study are not here; the other shares, or `holdfast merge`, add them")
+            return
+    _present(done)
+
+
+def _announce(plan: Plan) -> None:
+    """What is about to be done, and what is not."""
+    sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
+    typer.echo(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
+    for evaluation in plan.evaluations:
+        for reason in plan.left_out(evaluation).values():
+            typer.echo(f"left out: {reason}")
+
+
+def _present(done: Run) -> None:
+    from holdfast.cli.read import print_summary
+
+    typer.echo("")
+    print_summary(done)
+    typer.echo("")
+    typer.echo(f"look closer: holdfast show {shlex.quote(str(done.path))}")
+    typer.echo(f"report: {done.report().resolve()}")
+
+
+def _check_count(option: str, value: int | None, most: int | None = None) -> None:
+    from holdfast.errors import UserError
+
+    if value is not None and (value < 1 or (most is not None and value > most)):
+        expected = "at least 1" if most is None else f"from 1 to {most}"
+        raise UserError(f"{option} must be {expected}, got {value}")
+
+
+def _share(text: str | None) -> tuple[int, int]:
+    from holdfast.errors import UserError
+
+    if text is None:
+        return 1, 1
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
+        raise UserError(f"--shard is I/N with I from 1 to N, such as 3/8; got {text!r}")
+    return int(first), int(of)

@@ -1,0 +1,138 @@
+"""SHAP's explainers for networks: expected gradients, DeepLIFT against a background, and Owen values of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from holdfast.errors import UserError
+from holdfast.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
+from holdfast.explainers.adapters.isolation import check_network, foreign_maps
+from holdfast.models import Model
+from holdfast.types import STRICT, Batch
+
+
+def _number_text_or_samples(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else Foreign.of(value)
+
+
+Background = Annotated[Any, BeforeValidator(_number_text_or_samples)]
+
+
+class ClassScore(nn.Module):
+    """A network that returns the scores (B, 1) of one class, so that SHAP does not explain all of them.
+
+    >>> ClassScore(nn.Linear(3, 5), 2)(torch.rand(4, 3)).shape
+    torch.Size([4, 1])
+    """
+
+    def __init__(self, network: nn.Module, target: int) -> None:
+        super().__init__()
+        self.network = network
+        self.target = target
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The scores of the class."""
+        scores: Tensor = self.network(inputs)
+        return scores[:, self.target : self.target + 1]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Shap:
+    """SHAP values of the target's logit, one sample at a time; (B, …) in the shape of the input.
+
+    `method` is "gradient" (`shap.GradientExplainer`, expected gradients), "deep" (`shap.DeepExplainer`)
+    or "partition" (`shap.PartitionExplainer`). `background` is what absent features become, in the data's own units:
+    samples (n, …), or one number for all values. For the partition of an image it may also be the text of a masker
+    such as "blur(16,16)", which needs OpenCV; of samples the first is taken. `arguments` go to the call, such as
+    `nsamples` for "gradient" or `max_evals` for "partition".
+
+    >>> Shap("gradient").stochastic, Shap("deep", background=0.5).stochastic
+    (True, False)
+    """
+
+    name: ClassVar[str] = "shap"
+    kind: ClassVar[Literal["feature"]] = "feature"
+
+    method: Literal["gradient", "deep", "partition"]
+    background: Background = 0.0
+    arguments: Arguments = None
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the seed matters; for a partition it decides between halves that are equally worth cutting."""
+        return self.method != "deep"
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Refuse a model that is no plain network, and a background or samples that the method cannot use."""
+        check_network(self._label, model)
+        library("shap", "shap")
+        if model.embedding is not None:
+            raise UserError(f"{self._label} needs numbers that can be replaced, and tokens of {model.name} cannot")
+        if self.method == "partition" and len(shape) not in (1, 3):
+            raise UserError(f"{self._label} takes images (C, H, W) or tables (n,), got samples of shape {tuple(shape)}")
+        if isinstance(self.background, str):
+            if self.method != "partition" or len(shape) != 3:
+                raise UserError(f"a masker such as {self.background!r} is for the partition of images")
+        else:
+            self._samples(shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        shap = library("shap", "shap")
+        shape, arguments = tuple(batch.x.shape[1:]), unwrapped(self.arguments)
+        background: Any = self.background
+        if not isinstance(background, str):
+            samples = self._samples(shape)
+            background = model.inputs(Batch(tuple(map(str, range(len(samples)))), samples)).detach()
+
+        def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
+            score = ClassScore(network, int(classes[0])).eval()
+            if self.method == "partition":
+                return _partition(shap, score, background, inputs, arguments)
+            explain = (shap.GradientExplainer if self.method == "gradient" else shap.DeepExplainer)(score, background)
+            return explain.shap_values(inputs, **arguments)[..., 0]
+
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True)
+
+    @property
+    def _label(self) -> str:
+        return f"shap({self.method})"
+
+    def _samples(self, shape: Sequence[int]) -> Tensor:
+        if isinstance(self.background, int | float):
+            return torch.full((1, *shape), float(self.background))
+        try:
+            samples = torch.as_tensor(self.background.value, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(f"the background of {self._label} must be numbers, got {self.background}") from error
+        if samples.shape[1:] != torch.Size(shape) or not len(samples):
+            expected = f"(n, {', '.join(map(str, shape))})"
+            raise UserError(f"the background of {self._label} has shape {tuple(samples.shape)}, expected {expected}")
+        return samples
+
+
+def _partition(shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]) -> Any:
+    """Owen values of one sample; SHAP cuts images in two with the channels last."""
+    is_image = inputs.ndim == 4
+
+    def predict(rows: Any) -> Any:
+        given = torch.as_tensor(np.asarray(rows), dtype=torch.float32, device=inputs.device)
+        with torch.no_grad():
+            return score(given.permute(0, 3, 1, 2) if is_image else given).cpu().numpy()
+
+    if is_image:
+        own = inputs.permute(0, 2, 3, 1).cpu().numpy()
+        fill = background if isinstance(background, str) else background[0].permute(1, 2, 0).cpu().numpy()
+        masker = shap.maskers.Image(fill, own.shape[1:])
+    else:
+        own = inputs.cpu().numpy()
+        masker = shap.maskers.Partition(background.cpu().numpy())
+    values = shap.PartitionExplainer(predict, masker)(own, **arguments).values[..., 0]
+    return values.transpose(0, 3, 1, 2) if is_image else values

@@ -1,0 +1,1 @@
+"""Explanations by concepts: CAV and CAR."""

@@ -1,0 +1,1 @@
+"""Explanations by training examples: influence, TracIn, SimplEx and similar representations."""

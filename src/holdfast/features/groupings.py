@@ -1,0 +1,339 @@
+"""Groupings of an input into features, one object for explainers, certificates and removal.
+
+A grouping labels every position of a sample with the number of the feature it belongs to. Positions are the pixels of
+an image (B, C, H, W), the steps of a series (B, C, T) or the columns of a table (B, F): channels always go together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast.errors import UserError, unknown
+from holdfast.features.superpixels import missing_skimage, quickshift, slic
+from holdfast.features.tokens import Tokens as Tokens  # noqa: PLC0414 (a grouping like the others, for callers)
+from holdfast.types import STRICT, Batch
+
+
+@dataclass(frozen=True, config=STRICT)
+class Pixels:
+    """Every position is a feature of its own: a pixel, a time step or a column.
+
+    >>> Pixels().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 2))).tolist()
+    [[[0, 1], [2, 3]]]
+    """
+
+    name: ClassVar[str] = "pixels"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
+        spatial(shape)
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return math.prod(spatial(shape))
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+        size = spatial(batch.x.shape)
+        labels = torch.arange(math.prod(size), device=batch.x.device).reshape(size)
+        return labels.expand(len(batch), *size)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Patches:
+    """Square patches of `size` pixels, row by row; the last ones are smaller where the size does not divide the image.
+
+    >>> Patches(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 3))).tolist()
+    [[[0, 0, 1], [0, 0, 1]]]
+    """
+
+    name: ClassVar[str] = "patches"
+    size: Annotated[int, Field(ge=1)] = 16
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, C, H, W) have at least two patches."""
+        height, width = _image(self.name, shape)
+        if self.size >= max(height, width):
+            raise UserError(
+                f"patches of size {self.size} make one feature of a {height}×{width} image; "
+                f"choose a size below {max(height, width)}, for instance {max(1, min(height, width) // 4)}"
+            )
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return math.prod(-(-length // self.size) for length in _image(self.name, shape))
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        height, width = _image(self.name, batch.x.shape)
+        rows = torch.arange(height, device=batch.x.device) // self.size
+        columns = torch.arange(width, device=batch.x.device) // self.size
+        return (rows[:, None] * -(-width // self.size) + columns).expand(len(batch), height, width)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Windows:
+    """Consecutive windows of `size` time steps of a series (B, C, T) or of columns (B, F); the last may be shorter.
+
+    >>> Windows(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 4, 5))).tolist()
+    [[0, 0, 1, 1, 2]]
+    """
+
+    name: ClassVar[str] = "windows"
+    size: Annotated[int, Field(ge=1)] = 10
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, C, T) or (B, F) have at least two windows."""
+        length = _line(self.name, shape)
+        if self.size >= length:
+            raise UserError(
+                f"windows of size {self.size} make one feature of {length} steps; "
+                f"choose a size below {length}, for instance {max(1, length // 10)}"
+            )
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return -(-_line(self.name, shape) // self.size)
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, T) int64, from 0 to n − 1 in each sample."""
+        length = _line(self.name, batch.x.shape)
+        return (torch.arange(length, device=batch.x.device) // self.size).expand(len(batch), length)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Superpixels:
+    """Quickshift superpixels of the image itself, by default with the parameters of LIME.
+
+    The number of features differs between images. Images are read in their own units, [0, 1]; a perturbed image has
+    its own superpixels.
+
+    >>> x = torch.zeros(1, 1, 8, 8)
+    >>> x[..., 4:] = 1.0
+    >>> Superpixels(kernel_size=1.0, max_dist=10.0).segments(Batch(ids=("a",), x=x))[0, 0].tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
+    """
+
+    name: ClassVar[str] = "superpixels"
+    method: Literal["quickshift"] = "quickshift"
+    kernel_size: Annotated[float, Field(ge=1, le=50, allow_inf_nan=False)] = 4.0
+    max_dist: Annotated[float, Field(gt=0)] = 200.0
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.2
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape are grey or RGB images (B, C, H, W)."""
+        _colour_image(self.name, shape)
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """None: the number of features depends on the image."""
+        return None
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        _colour_image(self.name, batch.x.shape)
+        return quickshift(batch.x, self.kernel_size, self.max_dist, self.ratio)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Slic:
+    """SLIC superpixels: about `n_segments` compact regions of similar colour; needs the extra `superpixels`.
+
+    >>> x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> Slic(n_segments=4).segments(Batch(ids=("a",), x=x)).shape
+    torch.Size([1, 16, 16])
+    """
+
+    name: ClassVar[str] = "slic"
+    n_segments: Annotated[int, Field(ge=2)] = 50
+    compactness: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless scikit-image is there and inputs are grey or RGB images (B, C, H, W)."""
+        _colour_image(self.name, shape)
+        if importlib.util.find_spec("skimage") is None:
+            raise missing_skimage()
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """None: the number of features depends on the image."""
+        return None
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        _colour_image(self.name, batch.x.shape)
+        return slic(batch.x, self.n_segments, self.compactness)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Elements:
+    """Every element of a set, or node of a graph, (B, N, F), is a feature: all F values of it together.
+
+    >>> Elements().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2))).tolist()
+    [[[0, 0], [1, 1], [2, 2]]]
+    """
+
+    name: ClassVar[str] = "elements"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape are sets or graphs (B, N, F) of at least two elements."""
+        if len(shape) != 3 or shape[1] < 2:
+            raise UserError(f"elements are features of sets and graphs (B, N, F) with N above 1, got {tuple(shape)}")
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of elements of a sample, padding included."""
+        self.check(shape)
+        return int(shape[1])
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, N, F) int64: the number of the element."""
+        self.check(batch.x.shape)
+        return torch.arange(batch.x.shape[1], device=batch.x.device)[:, None].expand(batch.x.shape)
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which elements are never hidden, (B, N) boolean: the padding that `aux["mask"]` tells of."""
+        real = batch.aux.get("mask")
+        return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
+
+
+GROUPINGS: dict[str, type[Any]] = {
+    "elements": Elements,
+    "patches": Patches,
+    "pixels": Pixels,
+    "slic": Slic,
+    "superpixels": Superpixels,
+    "tokens": Tokens,
+    "windows": Windows,
+}
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """What a grouping can do; the classes of this module, or a user's own."""
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+
+
+def grouping(value: Any) -> Any:
+    """A grouping from its name, from `{name: {parameters}}` or from `{"name": …, parameters}`; an object stays itself.
+
+    >>> grouping("pixels"), grouping({"patches": {"size": 8}}), grouping({"name": "windows", "size": 5})
+    (Pixels(), Patches(size=8), Windows(size=5))
+    """
+    if isinstance(value, str):
+        name, fields = value, {}
+    elif isinstance(value, Mapping) and "name" in value:
+        name, fields = value["name"], {key: field for key, field in value.items() if key != "name"}
+    elif isinstance(value, Mapping) and len(value) == 1:
+        name, fields = next(iter(value.items()))
+    else:
+        return value
+    if name not in GROUPINGS:
+        raise unknown("feature grouping", name, GROUPINGS)
+    return GROUPINGS[name](**(fields or {}))
+
+
+GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
+"""The type of a field that holds a grouping and is also given by name in a study file."""
+
+
+def spatial(shape: Sequence[int]) -> tuple[int, ...]:
+    """The positions of a sample: (H, W) of (B, C, H, W), (T,) of (B, C, T), (F,) of (B, F).
+
+    >>> spatial((8, 3, 32, 48)), spatial((8, 12))
+    ((32, 48), (12,))
+    """
+    if len(shape) < 2:
+        raise UserError(f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)")
+    return tuple(shape[1:] if len(shape) == 2 else shape[2:])
+
+
+def count(segments: Tensor) -> Tensor:
+    """The number of features of each sample, (B,) int64.
+
+    >>> count(torch.tensor([[0, 0, 1], [0, 1, 2]])).tolist()
+    [2, 3]
+    """
+    return segments.flatten(1).amax(1) + 1
+
+
+def spread(values: Tensor, segments: Tensor) -> Tensor:
+    """The value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
+
+    >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
+    [[0.5, 0.5, 2.0]]
+    """
+    return values.gather(1, segments.flatten(1)).reshape(segments.shape)
+
+
+def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
+    """The sum of a map over each feature: (B, C, *spatial) or (B, *spatial) give (B, n); absent features have 0.
+
+    >>> pool(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
+    [[3.0, 4.0, 0.0]]
+    """
+    flat = maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
+    return flat.new_zeros(len(flat), n).scatter_add_(1, segments.flatten(1), flat).to(maps.dtype)
+
+
+def segment_means(x: Tensor, segments: Tensor) -> Tensor:
+    """Each position replaced by the mean of its feature, channel by channel; the shape of x stays.
+
+    >>> segment_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]])).tolist()
+    [[2.0, 2.0, 4.0]]
+    """
+    n = int(count(segments).max())
+    area = pool(torch.ones_like(segments, dtype=x.dtype), segments, n).clamp_(min=1)
+    channels = x.reshape(len(x), -1, *segments.shape[1:]).unbind(1)
+    means = [spread(pool(channel, segments, n) / area, segments) for channel in channels]
+    return torch.stack(means, 1).reshape(x.shape)
+
+
+def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
+    """Versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
+
+    x and fill are (C, *spatial) or (*spatial), kept (R, n) is boolean and segments (*spatial) the sample's labels.
+
+    >>> keep(torch.ones(3), torch.zeros(3), torch.tensor([[True, False]]), torch.tensor([0, 0, 1])).tolist()
+    [[1.0, 1.0, 0.0]]
+    """
+    share = kept.to(x.dtype).index_select(1, segments.flatten())
+    share = share.reshape(len(kept), *[1] * (x.ndim - segments.ndim), *segments.shape)
+    return torch.lerp(fill, x, share)  # exact at 0 and 1, and several times faster than torch.where on a CPU
+
+
+def _image(what: str, shape: Sequence[int]) -> tuple[int, int]:
+    if len(shape) != 4:
+        raise UserError(
+            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are windows "
+            "for series, pixels for single steps and columns, elements for sets and graphs, tokens for text"
+        )
+    return int(shape[2]), int(shape[3])
+
+
+def _colour_image(what: str, shape: Sequence[int]) -> None:
+    _image(what, shape)
+    if shape[1] not in (1, 3):
+        raise UserError(f"{what} need grey or RGB images, but the inputs have {shape[1]} channels; use patches")
+
+
+def _line(what: str, shape: Sequence[int]) -> int:
+    if len(shape) not in (2, 3):
+        raise UserError(
+            f"{what} are features of series (B, C, T) or columns (B, F), but the inputs have shape {tuple(shape)}; "
+            "for images use patches"
+        )
+    return int(shape[-1])

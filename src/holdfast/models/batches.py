@@ -1,0 +1,128 @@
+"""The memory guard: a model at work on batches that are halved when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.models.precision import GRADIENT_SCALES
+from holdfast.types import Batch, Explainer
+
+DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+"""What is no user's mistake; releases of torch before 2.8 do not tell it apart."""
+
+
+@dataclass
+class Workbench:
+    """A model with its memory guard: calls in batches, halved when memory runs out."""
+
+    model: Model
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        self.model.rows = self.batch_size
+
+    def map(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, target: Tensor) -> Tensor:
+        """`call` on successive batches, concatenated."""
+        done: list[Tensor] = []
+        start = 0
+        while start < len(batch):
+            stop = min(start + self.batch_size, len(batch))
+            try:
+                done.append(call(batch[start:stop], target[start:stop]))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise UserError(
+                        f"out of memory with a single sample of shape {tuple(batch.x.shape[1:])} on {self.model.device}"
+                    ) from error
+            else:
+                start = stop
+                continue
+            # Only here, outside the handler, has the failed pass let go of its tensors.
+            self.batch_size = max(1, self.batch_size // 2)
+            self.model.rows = self.batch_size
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return torch.cat(done)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits on the CPU in float32."""
+
+        def logits(part: Batch, _: Tensor) -> Tensor:
+            moved = part.to(self.model.device)
+            return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
+
+        try:
+            with torch.no_grad():
+                return self.map(logits, batch, torch.zeros(len(batch)))
+        except DEVICE_FAULT:
+            raise
+        except RuntimeError as error:  # mostly channels or a size that the network does not take
+            shape = tuple(batch.x.shape[1:])
+            raise UserError(f"{self.model.name} cannot predict samples of shape {shape}: {error}") from error
+
+    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps on the model's device, in float32; of tokens, one value each.
+
+        Samples whose gradients outgrow float16 are explained again with gradients scaled down.
+        """
+
+        of_features = getattr(explainer, "kind", "feature") == "feature"
+
+        def once(part: Batch, classes: Tensor) -> Tensor:
+            found = explainer(self.model, part, classes, seed)
+            if not isinstance(found, Tensor):
+                given = type(found).__name__
+                raise UserError(
+                    f"explainer {name!r} returned {given}; a torch tensor in the shape of the inputs was expected"
+                )
+            found = found.detach()
+            if not of_features:
+                return found
+            if not part.x.is_floating_point() and found.shape[:-1] == part.x.shape:
+                found = found.sum(-1)  # a token's part is the sum over its vector
+            return as_inputs(found.float(), part.x.shape, name)
+
+        def maps(part: Batch, classes: Tensor) -> Tensor:
+            part, classes = part.to(self.model.device), classes.to(self.model.device)
+            found = once(part, classes)
+            for scale in GRADIENT_SCALES[1:] if self.model.precision == "float16" and of_features else ():
+                lost = (~torch.isfinite(found)).flatten(1).any(1).nonzero().flatten()
+                if len(lost):
+                    with self.model.gradients_times(scale):
+                        found = found.index_copy(0, lost, once(part[lost.cpu()], classes[lost]))
+            return found
+
+        return self.map(maps, batch, target)
+
+
+def as_inputs(maps: Tensor, shape: torch.Size, explainer: str) -> Tensor:
+    """Maps in the shape of the inputs; a map without channels, or with one, is repeated for every channel.
+
+    >>> as_inputs(torch.rand(2, 8, 8), torch.Size((2, 3, 8, 8)), "mine").shape
+    torch.Size([2, 3, 8, 8])
+    """
+    if maps.shape == shape:
+        return maps
+    one = maps[:, None] if maps.ndim == len(shape) - 1 else maps
+    if one.ndim == len(shape) and one.shape[0] == shape[0] and one.shape[1] == 1 and one.shape[2:] == shape[2:]:
+        return one.expand(shape).clone()
+    raise UserError(
+        f"explainer {explainer!r} returned maps of shape {tuple(maps.shape)} for inputs of shape {tuple(shape)}; "
+        "they must agree, or have one channel"
+    )
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that the device or the host has no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text

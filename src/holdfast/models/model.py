@@ -1,0 +1,313 @@
+"""One wrapper around any classifier: preprocessing, outputs of any form, device, and a fingerprint of the weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from inspect import signature
+from itertools import chain
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from holdfast.errors import UserError, nearest
+from holdfast.models.convolutions import quickly_differentiated
+from holdfast.models.network import embed_unless_vectors, frozen_copy, in_one_size, scores_in
+from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
+from holdfast.types import Batch
+
+
+class Model:
+    """A classifier with its preprocessing.
+
+    The module is copied in structure and shares its weights with the original, so eval mode, frozen parameters and
+    out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
+    inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
+    through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through,
+    `gradient_passes` those of them that were differentiated.
+
+    Token ids have no gradient. With `embedding`, the path of the layer that turns them into vectors, `inputs` are these
+    vectors (B, L, E), and the network takes them in place of ids.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    >>> model = Model(net, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    >>> batch = Batch(ids=("a",), x=torch.rand(1, 3, 2, 2))
+    >>> model.logits(model.inputs(batch)).shape, net.training
+    (torch.Size([1, 5]), True)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        mean: Sequence[float] | float | None = None,
+        std: Sequence[float] | float | None = None,
+        classes: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        device: torch.device | str | None = None,
+        channels_last: bool = False,
+        rows: int = 32,
+        embedding: str | None = None,
+    ) -> None:
+        if isinstance(module, Model):
+            raise UserError("Model(...) was given a holdfast.Model; pass the torch module itself")
+        if not isinstance(module, nn.Module):
+            raise UserError(f"Model(...) needs a torch.nn.Module, got {type(module).__name__}")
+        if isinstance(classes, str):
+            raise UserError(f"classes must be a list of names, got the text {classes!r}")
+        if rows < 1:
+            raise UserError(f"rows must be at least 1, got {rows}")
+        self.name = name or type(module).__name__
+        self.classes = None if classes is None else tuple(str(c) for c in classes)
+        self.channels_last = channels_last
+        self.rows = rows
+        self.passes = 0
+        self.gradient_passes = 0
+        self._mean = _channel_values("mean", mean)
+        self._std = _channel_values("std", std)
+        if self._std is not None and bool((self._std <= 0).any()):
+            raise UserError(f"std must be positive, got {self._std.tolist()}")
+        lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
+        if len(lengths) > 1:
+            raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
+        self.module = frozen_copy(module)
+        self.precision: Precision = "float32"
+        self._gradient_scale = GRADIENT_SCALES[0]
+        self._compiled: Any = None
+        self.embedding = embedding
+        if embedding is not None:
+            table = self.layer(embedding)
+            table.forward = partial(embed_unless_vectors, table.forward)
+        if channels_last:
+            self._lay_channels_last()
+        if device is not None:
+            self.to(device)
+
+    def to(self, device: torch.device | str) -> Model:
+        """Move the network; the user's own object stays where it is."""
+        self.module.to(device)
+        return self
+
+    def use(self, precision: Precision = "float32", compile: bool = False) -> Model:
+        """Compute in another precision, and with `compile` through `torch.compile`.
+
+        "float32" is exact; "tf32" lets a GPU round products to 10 bits while an evaluation runs; "float16" and
+        "bfloat16" convert the weights. Inputs, class scores and maps stay in float32. What was rounded cannot be
+        regained, so the way back from 16 bits is a new Model.
+
+        >>> model = Model(nn.Linear(3, 2)).use("bfloat16")
+        >>> model.logits(torch.ones(1, 3)).dtype, model.module.weight.dtype
+        (torch.float32, torch.bfloat16)
+        """
+        target = weight_type(precision)
+        if weight_type(self.precision) is not None and precision != self.precision:
+            raise UserError(f"{self.name} was rounded to {self.precision}; make a new Model to use {precision}")
+        _ = self.fingerprint  # it is that of the weights as they were given
+        if target is not None:
+            self.module.to(target)
+            if self.device.type == "cuda":
+                self._lay_channels_last()  # the layout in which a GPU multiplies 16-bit numbers
+                quickly_differentiated(self.module)
+        self.precision = precision
+        self._compiled = torch.compile(self.module, dynamic=False) if compile else None
+        return self
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Call the network itself while the context is open, where inputs come in sizes that are not worth compiling.
+
+        >>> with Model(nn.Linear(3, 2)).uncompiled():
+        ...     pass
+        """
+        compiled, self._compiled = self._compiled, None
+        try:
+            yield
+        finally:
+            self._compiled = compiled
+
+    @contextmanager
+    def gradients_times(self, scale: float) -> Iterator[None]:
+        """Multiply gradients inside a 16-bit network by another number while the context is open.
+
+        >>> with Model(nn.Linear(3, 2)).gradients_times(1.0):
+        ...     pass
+        """
+        usual, self._gradient_scale = self._gradient_scale, scale
+        try:
+            yield
+        finally:
+            self._gradient_scale = usual
+
+    @property
+    def gradient_scale(self) -> float:
+        """What gradients are multiplied by inside the network, and divided by before its inputs: 1 but in 16 bits."""
+        return self._gradient_scale if weight_type(self.precision) is not None else 1.0
+
+    def _lay_channels_last(self) -> None:
+        self.channels_last = True
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether passes go through `torch.compile`."""
+        return self._compiled is not None
+
+    @property
+    def mean(self) -> list[float] | None:
+        """What is subtracted from each channel, None when nothing is."""
+        return None if self._mean is None else self._mean.tolist()
+
+    @property
+    def std(self) -> list[float] | None:
+        """What each channel is divided by, None when by nothing."""
+        return None if self._std is None else self._std.tolist()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network's weights are."""
+        for tensor in chain(self.module.parameters(), self.module.buffers()):
+            return tensor.device
+        return torch.device("cpu")
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """What the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
+        x = batch.x.to(self.device)
+        if self.embedding is not None and not x.is_floating_point():
+            with torch.no_grad():
+                vectors: Tensor = self.layer(self.embedding)(x)
+            return vectors
+        for what, values in (("mean", self._mean), ("std", self._std)):
+            if values is None:
+                continue
+            if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
+                raise UserError(f"{what} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}")
+            shaped = values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
+            x = x - shaped if what == "mean" else x / shaped
+        return x
+
+    def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Class scores (B, classes) of normalised inputs, differentiable.
+
+        A single output is read as the log-odds of the second of two classes.
+        """
+        self.passes += len(inputs)
+        if inputs.requires_grad and torch.is_grad_enabled():
+            self.gradient_passes += len(inputs)
+        given = inputs.dtype if inputs.is_floating_point() else torch.float32
+        scale = self.gradient_scale
+        if inputs.is_floating_point():
+            layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
+            inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)
+        out = scale_gradient(scores_in(self._call(inputs, aux or {})).to(given), scale)
+        if out.ndim == 1:
+            out = out[:, None]
+        if out.ndim != 2 or len(out) != len(inputs):
+            raise UserError(
+                f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
+                f"a classifier must return ({len(inputs)}, classes)"
+            )
+        if out.shape[1] > 1:
+            return out
+        if isinstance(self._layers[-1], nn.Sigmoid) and bool(((out >= 0) & (out <= 1)).all()):
+            raise UserError(
+                f"{self.name} ends in a sigmoid, but its single output is read as the log-odds of the second class, so "
+                "that no prediction would ever change; leave the sigmoid off"
+            )
+        return torch.cat([torch.zeros_like(out), out], 1)
+
+    @cached_property
+    def _layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.module.modules())
+
+    def _call(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Any:
+        vectors = self.embedding is not None and inputs.is_floating_point()
+        by_name = vectors and "inputs_embeds" in signature(self.module.forward).parameters
+        # A small rest is not worth filling up.
+        if self._compiled is None or self._is_watched() or 2 * len(inputs) <= self.rows or len(inputs) > self.rows:
+            return self.module(inputs_embeds=inputs, **aux) if by_name else self.module(inputs, **aux)
+
+        def compiled(x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+            return scores_in(self._compiled(inputs_embeds=x, **extra) if by_name else self._compiled(x, **extra))
+
+        return in_one_size(compiled, inputs, aux, self.rows)
+
+    def _is_watched(self) -> bool:
+        """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
+        if torch._C._len_torch_function_stack():
+            return True
+        return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
+
+    def _weight_type(self) -> torch.dtype | None:
+        """What the network computes in; its inputs and class scores keep the caller's precision."""
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the weights and buffers with their names, types and shapes."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.module.state_dict().items()):
+            if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
+                digest.update(f"{name}|{tensor!r}|".encode())
+                continue
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        return digest.hexdigest()
+
+    def layer(self, path: str) -> nn.Module:
+        """The submodule at a dotted path; a wrong one lists the nearest names."""
+        layers: dict[str, nn.Module] = dict(self.module.named_modules())
+        if path in layers:
+            return layers[path]
+        close = nearest(path, (name for name in layers if name), n=5) or [name for name in layers if name][-5:]
+        raise UserError(f"{self.name} has no layer {path!r}; the nearest are {', '.join(close)}")
+
+    def class_name(self, index: int) -> str:
+        """The name of an output, or `class 7` when names were not given or do not reach so far."""
+        if self.classes is not None and 0 <= index < len(self.classes):
+            return self.classes[index]
+        return f"class {index}"
+
+    def untrained_head(self) -> str | None:
+        """Why the last linear layer looks as if it was never trained, or None.
+
+        Freshly made layers keep their initial distribution to the last digit; trained ones do not. A layer with
+        fewer than 1,000 weights is not judged.
+        """
+        linear = [(n, m) for n, m in self.module.named_modules() if isinstance(m, nn.Linear)]
+        if not linear or linear[-1][1].weight.numel() < 1000:
+            return None
+        name, head = linear[-1]
+        every = max(1, head.weight.numel() // 100_000)
+        weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
+        if weight.std() == 0:
+            return f"the weights of {name!r} are all {weight[0]:g}"
+        bound = head.in_features**-0.5  # a trained layer has weights beyond it, if only by a little
+        inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
+        if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
+            return f"the weights of {name!r} have PyTorch's initial distribution"
+        bias_is_new = head.bias is None or not bool(head.bias.any())
+        if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
+            return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:
+    if values is None:
+        return None
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
+    if not tensor.numel():
+        raise UserError(f"{what} is empty; give a number or one per channel")
+    if not bool(torch.isfinite(tensor).all()):
+        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
+    return tensor

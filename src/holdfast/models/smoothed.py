@@ -1,0 +1,266 @@
+"""Smoothing by random masking: a model that averages its predictions over inputs with features left out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast import rand
+from holdfast.errors import UserError, unknown
+from holdfast.features import Patches
+from holdfast.features.fill import filled, kept_only
+from holdfast.models import Model
+from holdfast.models.precision import Precision
+from holdfast.statistics.bounds import RadiusRule, check_share, mus_radius
+from holdfast.types import Batch, label_of
+
+Masks = Literal["bernoulli", "quantised"]
+
+
+class Smoothed(Model):
+    """M_λ f(x) = the mean of f's probabilities over `samples` masks that keep each feature with probability λ = `keep`.
+
+    A model like any other: `logits` are the logs of the mean probabilities, or with `votes` of the shares of masks
+    that predict each class (these have no gradient). Left-out features become `fill`, 0 after normalisation by default.
+
+    "bernoulli" masks keep features independently. "quantised" masks are those of MuS: feature j is kept by mask t if
+    (o_j + t) mod samples < λ·samples for a random offset o_j, so each is kept by exactly the share λ of the masks and
+    the Lipschitz radius holds without any sampling error; λ·samples must be whole.
+
+    The masks are one bank, drawn from the seed, for all inputs. A certificate compares the model with itself on x ⊙ α
+    and x ⊙ β: were the noise a function of the input's content, the two would be two different functions. One input
+    costs `samples` passes; `rows` is the number of inputs that fit into a pass of the model inside, at least 1.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
+    >>> model = Smoothed(Model(net), keep=0.5, samples=8, features=Patches(4))
+    >>> batch = Batch(("a",), torch.rand(1, 3, 8, 8))
+    >>> model.logits(model.inputs(batch)).softmax(1).sum().round(decimals=4).item(), model.passes
+    (1.0, 8)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        keep: float,
+        samples: int = 64,
+        features: Any = Patches(),  # noqa: B008 (frozen)
+        masks: Masks = "bernoulli",
+        *,
+        votes: bool = False,
+        fill: Literal["zero"] | float = "zero",
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(model, Model) or isinstance(model, Smoothed):
+            raise UserError(f"Smoothed(...) needs a plain holdfast.Model, got {type(model).__name__}")
+        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
+            raise UserError(f"keep must be above 0 and at most 1, got {keep!r}")
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise UserError(f"samples must be a whole number of at least 1, got {samples!r}")
+        if masks not in ("bernoulli", "quantised"):
+            raise unknown("masks", masks, ("bernoulli", "quantised"))
+        if masks == "quantised":
+            check_quantised(keep, samples)
+        if fill != "zero" and (isinstance(fill, bool) or not isinstance(fill, int | float)):
+            raise unknown("fill", fill, ("zero", "a number"))
+        self.base = model
+        self.keep, self.samples, self.features, self.masks = float(keep), samples, features, masks
+        self.votes, self.fill, self.seed = votes, fill, seed
+        self.name = name or f"{model.name} smoothed ×{keep:g}"
+        self.classes, self.channels_last, self.module = model.classes, model.channels_last, model.module
+        self._mean, self._std, self.precision = model._mean, model._std, model.precision
+        self.embedding = None if hasattr(features, "hide") else model.embedding  # tokens are hidden among the ids
+        self._banks: dict[int, Tensor] = {}
+
+    @property
+    def rows(self) -> int:
+        """How many inputs go into one pass, all their masked versions together."""
+        return max(1, self.base.rows // self.samples)
+
+    @rows.setter
+    def rows(self, value: int) -> None:
+        self.base.rows = value
+
+    @property
+    def passes(self) -> int:
+        """Masked inputs that went through the network."""
+        return self.base.passes
+
+    @passes.setter
+    def passes(self, value: int) -> None:
+        self.base.passes = value
+
+    def use(self, precision: Precision = "float32", compile: bool = False) -> Smoothed:
+        """Compute in another precision; see `Model.use`."""
+        self.base.use(precision, compile)
+        self.precision = self.base.precision
+        return self
+
+    def to(self, device: torch.device | str) -> Smoothed:
+        """Move the network inside."""
+        self.base.to(device)
+        return self
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the network's fingerprint and all parameters of the smoothing."""
+        parameters = (self.keep, self.samples, label_of(self.features), self.masks, self.votes, self.fill, self.seed)
+        return hashlib.sha256(f"{self.base.fingerprint}|{parameters!r}".encode()).hexdigest()
+
+    def layer(self, path: str) -> nn.Module:
+        """Refused: a layer sees `samples` masked versions of an input, so it has no one feature map of the input."""
+        raise UserError(
+            f"{self.name} averages over masked inputs, so a layer such as {path!r} has no single feature map; "
+            "use the model inside (grad_cam on a smoothed model is not defined)"
+        )
+
+    def bank(self, n: int) -> Tensor:
+        """The masks for n features, (samples, n) boolean; the same for every input.
+
+        >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.25, samples=8, masks="quantised")
+        >>> model.bank(5).double().mean(0).tolist()
+        [0.25, 0.25, 0.25, 0.25, 0.25]
+        """
+        if n not in self._banks:
+            key = rand.keys(self.seed, ("bank",), f"smoothing {self.masks}")
+            if self.masks == "quantised":
+                offset = rand.integers(key, (n,), self.samples)[0]
+                turn = (offset + torch.arange(self.samples)[:, None]) % self.samples
+                self._banks[n] = turn < round(self.keep * self.samples)
+            else:
+                draws = rand.fold(key.expand(self.samples), torch.arange(self.samples))
+                self._banks[n] = rand.uniform(draws, (n,)) < self.keep
+        return self._banks[n]
+
+    def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logs of the mean probabilities (B, classes), differentiable; or logs of the shares of votes."""
+        samples = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux or {})
+        n = self.features.total(tuple(inputs.shape))
+        if n is None:
+            raise UserError(
+                f"{label_of(self.features)} differ between inputs, and a smoothed model needs the same features for "
+                "all; use patches, windows or tokens"
+            )
+        segments = self.features.segments(samples)
+        bank = self.bank(n).to(inputs.device)
+        always = self.features.fixed(samples) if hasattr(self.features, "fixed") else None
+        hidden = hasattr(self.features, "hide")
+        fill = inputs if hidden else filled(self.fill, self.base, samples, inputs, segments)
+        each = len(inputs) * self.samples
+        parts = []
+        for rows in torch.split(torch.arange(each, device=inputs.device), max(1, self.base.rows)):
+            owner, draw = rows // self.samples, rows % self.samples
+            kept = bank[draw] if always is None else bank[draw] | always[owner]
+            own = {name: value[owner.to(value.device)] for name, value in (aux or {}).items()}
+            masked, own = kept_only(self.features, inputs[owner], fill[owner], own, kept, segments[owner])
+            parts.append(self.base.logits(masked, own).log_softmax(1))
+        logs = torch.cat(parts).reshape(len(inputs), self.samples, -1)
+        if self.votes:
+            votes = nn.functional.one_hot(logs.argmax(2), logs.shape[2]).to(logs.dtype).mean(1)
+            return votes.clamp(min=torch.finfo(votes.dtype).tiny).log()
+        mean: Tensor = logs.logsumexp(1) - math.log(self.samples)
+        return mean
+
+    def radius(
+        self, batch: Batch, mask: Tensor | None = None, rule: RadiusRule = "lipschitz", delta: float = 0.1
+    ) -> Tensor:
+        """The number of features that can surely be added to x ⊙ mask without changing the prediction, (B,) int64.
+
+        `mask` (B, n) boolean is the explanation, all features by default. "lipschitz" uses the largest share of masks
+        that keep one feature as λ: exact for this model and its bank. "bernoulli", for Bernoulli masks, is about the
+        mean over all masks: the gap is lowered by Hoeffding's bound, and the radius holds with probability 1 − delta.
+
+        >>> from holdfast.features import Pixels
+        >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels(), masks="quantised")
+        >>> model.radius(Batch(("a",), torch.zeros(1, 4))).shape
+        torch.Size([1])
+        """
+        if rule == "bernoulli" and self.masks != "bernoulli":
+            raise UserError("the Bernoulli rule needs masks that keep features independently: masks='bernoulli'")
+        if rule not in ("lipschitz", "bernoulli"):
+            raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
+        return self.radii(batch, mask, delta)[rule]
+
+    def radii(self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1) -> dict[RadiusRule, Tensor]:
+        """`radius` by every rule that holds for these masks, from the same passes.
+
+        >>> from holdfast.features import Pixels
+        >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
+        >>> list(model.radii(Batch(("a",), torch.zeros(1, 4))))
+        ['lipschitz', 'bernoulli']
+        """
+        batch = batch.to(self.device)
+        with torch.no_grad():
+            inputs, aux = self.inputs(batch), batch.aux
+            segments = self.features.segments(batch)
+            n = int(segments.max()) + 1
+            if mask is not None:
+                fixed = self.features.fixed(batch) if hasattr(self.features, "fixed") else None
+                hidden = hasattr(self.features, "hide")
+                fill = inputs if hidden else filled(self.fill, self.base, batch, inputs, segments)
+                mask = mask.to(self.device) if fixed is None else mask.to(self.device) | fixed
+                inputs, aux = kept_only(self.features, inputs, fill, aux, mask.to(self.device), segments)
+            parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
+            logits = torch.cat([self.logits(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts])
+        first, second = logits.double().softmax(1).topk(2, dim=1).values.cpu().unbind(1)
+        gap = first - second
+        found: dict[RadiusRule, Tensor] = {
+            "lipschitz": mus_radius(gap, float(self.bank(n).double().mean(0).max()), "lipschitz")
+        }
+        if self.masks == "bernoulli":
+            # Wrong if the true runner-up is nearer than it seems, or if any other class only seems to be the first.
+            ways = logits.shape[1]
+            slack = math.sqrt(2 * math.log(ways / check_share("delta", delta)) / self.samples)
+            found["bernoulli"] = mus_radius((gap - slack).clamp(min=0), self.keep, "bernoulli")
+        return found
+
+
+def check_quantised(keep: float, samples: int) -> None:
+    """Refuse a share λ = keep that quantised masks cannot have exactly: keep·samples must be whole.
+
+    >>> check_quantised(0.25, 64)
+    """
+    if not math.isclose(keep * samples, round(keep * samples), abs_tol=1e-9):
+        near = max(1, round(keep * samples)) / samples
+        raise UserError(f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}")
+
+
+def accuracy_curve(
+    model: Model,
+    data: Batch | Iterable[Batch],
+    keeps: Sequence[float] = (0.125, 0.25, 0.5, 0.75, 1.0),
+    samples: int = 64,
+    features: Any = Patches(),  # noqa: B008 (frozen)
+    masks: Masks = "bernoulli",
+    seed: int = 0,
+) -> Tensor:
+    """The share of labelled samples that the smoothed model gets right for each λ in `keeps`, (len(keeps),) float64.
+
+    >>> from holdfast.features import Pixels
+    >>> batch = Batch(("a", "b"), torch.eye(2), label=torch.tensor([0, 1]))
+    >>> accuracy_curve(Model(nn.Identity()), batch, keeps=(1.0,), features=Pixels()).tolist()
+    [1.0]
+    """
+    batches = [data] if isinstance(data, Batch) else list(data)
+    right = []
+    for keep in keeps:
+        smooth = Smoothed(model, keep, samples if keep < 1 else 1, features, masks, seed=seed)
+        hits: list[Tensor] = []
+        for batch in batches:
+            if batch.label is None:
+                raise UserError("accuracy needs labels; the batch has none")
+            moved = batch.to(model.device)
+            with torch.no_grad():
+                inputs = smooth.inputs(moved)
+                for part in torch.split(torch.arange(len(batch), device=model.device), smooth.rows):
+                    aux = {name: value[part] for name, value in moved.aux.items()}
+                    predicted = smooth.logits(inputs[part], aux).argmax(1)
+                    hits.append((predicted == moved.label[part]).double().cpu())  # type: ignore[index]
+        right.append(torch.cat(hits).mean())
+    return torch.stack(right)

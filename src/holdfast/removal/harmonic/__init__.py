@@ -1,0 +1,1 @@
+"""The linear system of ROAD's imputation and its solvers."""

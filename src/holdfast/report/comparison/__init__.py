@@ -1,0 +1,7 @@
+"""Runs beside each other: what differs between them on the same samples, and a leaderboard over many."""
+
+from holdfast.report.comparison.compare import Comparison, compare
+from holdfast.report.comparison.leaderboard import leaderboard
+from holdfast.report.comparison.leaderboard_page import leaderboard_page, write_leaderboard
+
+__all__ = ["Comparison", "compare", "leaderboard", "leaderboard_page", "write_leaderboard"]

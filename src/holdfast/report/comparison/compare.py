@@ -1,0 +1,130 @@
+"""`compare`: several runs on the same samples, and what came of it."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from holdfast.errors import UserError
+from holdfast.report.comparison.joining import paired_differences
+from holdfast.report.comparison.matching import Common, Side, common
+
+if TYPE_CHECKING:
+    from holdfast.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs joined on their samples.
+
+    `differences` has one row per data set, model, explainer, evaluation, measure, condition and pair of runs (a, b):
+    `mean_a` and `mean_b` on the samples that both scored, `difference` = mean_b − mean_a with its bootstrap interval
+    (`low`, `high`), Wilcoxon's `p` and `p_holm`, whether the two are `separated` and which is `better`; then how many
+    `samples` there are and how many were `joined` or fell out (`flipped`, `undefined`, `absent`, `unreadable`).
+    `subject` lists in words what differs between the runs, `left_out` what was not compared.
+
+    >>> import holdfast
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 4))
+    >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> asked = {"stability": {"stability": {"perturbations": "jpeg"}}}
+    >>> twice = [holdfast.evaluate(net, images, "saliency", asked) for _ in range(2)]
+    >>> holdfast.compare(*twice).verdict()[0]
+    'A and B agree exactly: all 4 differences are 0 on every sample.'
+    """
+
+    runs: tuple[Side, ...]
+    differences: pd.DataFrame
+    common: Common
+    level: float = 0.95
+
+    @property
+    def subject(self) -> list[str]:
+        """What differs between the runs, so what the differences may be due to."""
+        return list(self.common.subject)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was not compared, and why."""
+        return list(self.common.left_out)
+
+    def verdict(self) -> list[str]:
+        """The outcome in sentences."""
+        from holdfast.report.comparison.words import verdict
+
+        return verdict(self)
+
+    def text(self) -> str:
+        """The verdict and the main table for a terminal."""
+        from holdfast.report.comparison.words import text
+
+        return text(self)
+
+    def page(self, path: str | Path) -> Path:
+        """Write the comparison as one HTML file that works offline, and return where it is."""
+        from holdfast.report.comparison.page import comparison_page
+        from holdfast.runs.atomic import write_atomically
+
+        target = Path(path)
+        write_atomically(target, comparison_page(self).encode())
+        return target
+
+
+def compare(
+    *runs: Run | str | Path,
+    only_shared: bool = False,
+    across_seeds: bool = False,
+    evaluations: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+) -> Comparison:
+    """Join two or more runs on their sample ids and test the paired differences between them.
+
+    Runs must share data (by fingerprint), seed, and the parameters of evaluations and explainers of one label; models,
+    precision and versions may differ and are what is compared. Whatever forbids a comparison is named in the error.
+    `only_shared` leaves out what differs where the rest does not depend on it, such as perturbations that only one run
+    has; `across_seeds` allows different seeds. Methods that differ in label, as `lime` and `lime(samples=64)`, are
+    compared when each run has one of the kind. `evaluations` restricts the comparison to some of them.
+
+    >>> import holdfast
+    >>> g = torch.Generator().manual_seed(0)
+    >>> nets = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 4)) for _ in range(2)]
+    >>> data, asked = torch.rand(6, 3, 16, 16, generator=g), {"stability": {"stability": {"perturbations": "jpeg"}}}
+    >>> before, after = (holdfast.evaluate(net, data, "saliency", asked) for net in nets)
+    >>> compare(before, after).differences[["a", "b", "explainer", "measure"]].head(1).values.tolist()
+    [['A', 'B', 'saliency', 'fass']]
+    """
+    if len(runs) < 2:
+        raise UserError(f"a comparison needs at least two runs, got {len(runs)}")
+    if not 0 < level < 1:
+        raise UserError(f"level must be between 0 and 1, got {level:g}")
+    chosen = [evaluations] if isinstance(evaluations, str) else None if evaluations is None else list(evaluations)
+    sides = open_sides(runs)
+    found = common(sides, only_shared, across_seeds, chosen)
+    return Comparison(tuple(sides), paired_differences(sides, found, level, resamples), found, level)
+
+
+def open_sides(runs: Sequence[Any]) -> list[Side]:
+    """The runs read, with a letter each."""
+    from holdfast.runs.run import Run, read
+
+    opened = [run if isinstance(run, Run) else read(run) for run in runs]
+    places = [run.path.resolve() for run in opened]
+    for i, place in enumerate(places):
+        if place in places[:i]:
+            raise UserError(f"{opened[i].path} is given twice")
+    return [Side(letter(i), str(run.path), run.manifest, run.table(), run.samples()) for i, run in enumerate(opened)]
+
+
+def letter(i: int) -> str:
+    """A short name for the i-th run.
+
+    >>> letter(0), letter(25), letter(26)
+    ('A', 'Z', 'AA')
+    """
+    head, last = divmod(i, 26)
+    return (letter(head - 1) if head else "") + string.ascii_uppercase[last]

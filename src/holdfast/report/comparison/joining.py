@@ -1,0 +1,248 @@
+"""Two runs joined on their samples: paired differences with intervals, tests, and who fell out.
+
+A row compares the later run with the earlier one on the samples that both scored. Scores are calibrated by the mean
+chance of each run on just these samples, (s − c) / (1 − c), and aligned where both runs have that. Across seeds they
+are raw: another seed takes chance from other reference samples, which moves all scores of a run together, and neither
+the bootstrap nor the test over samples would see that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from holdfast.axes.measures import direction, headlines
+from holdfast.axes.symmetry.evaluation import SYMMETRISED
+from holdfast.report.comparison.matching import Common, Evaluated, Names, Side, shown
+from holdfast.statistics import IDENTITY, holm, is_control, signed_rank
+from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.cubes import Array, Cube, arrange
+
+OVERALL = "overall"
+FAMILIES = (OVERALL, "conditions", "measures", "controls")
+COLUMNS = ["dataset", "model", "evaluation", "kind", "explainer", "measure", "condition", "level", "family", "form"]
+COLUMNS += [
+    "a",
+    "b",
+    "explainer_a",
+    "explainer_b",
+    "mean_a",
+    "mean_b",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "p_holm",
+    "separated",
+    "better",
+]
+COLUMNS += ["samples", "joined", "flipped", "undefined", "absent", "unreadable"]
+JOINED, UNDEFINED, FLIPPED, ABSENT, UNREADABLE = range(5)
+FORMS = (("_aligned", "_aligned_chance", "aligned, calibrated"), ("", "_chance", "calibrated"), ("", "", "raw"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison before the statistics: the scores of the two runs (N,), NaN where a sample has none in both.
+
+    `fate` (N,) says of every sample whether it was joined, else why not.
+    """
+
+    key: dict[str, Any]
+    earlier: Array
+    later: Array
+    fate: NDArray[np.int8]
+
+
+def paired_differences(
+    sides: Sequence[Side],
+    found: Common,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row per data set, model, explainer, evaluation, measure, condition and pair of runs; see `compare`."""
+    frames = []
+    for dataset in found.datasets:
+        for model in found.models:
+            for i, j in combinations(range(len(sides)), 2):
+                rows = list(_rows((sides[i], sides[j]), found, dataset, model, (i, j)))
+                if rows:
+                    frames.append(_tested(rows, level, resamples, seed))
+    if not frames:
+        return pd.DataFrame(columns=COLUMNS)
+    table = pd.concat(frames, ignore_index=True)
+    table["p_holm"] = np.nan
+    for family in FAMILIES:
+        here = (table["family"] == family).to_numpy()
+        table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
+    away = (table["low"] > 0) | (table["high"] < 0)  # an interval and a test of the median may disagree
+    table["separated"] = (table["p_holm"] < 1 - level) & away
+    ways = np.array([direction(*pair) for pair in zip(table["kind"], table["measure"], strict=True)])
+    gain = table["difference"].to_numpy() * ways
+    table["better"] = np.where(~table["separated"] | (ways == 0), "", np.where(gain > 0, table["b"], table["a"]))
+    return table[COLUMNS]
+
+
+def _rows(
+    pair: tuple[Side, Side], found: Common, dataset: Names, model: Names, places: tuple[int, int]
+) -> Iterator[Row]:
+    data, nets = ([names[i] for i in places] for names in (dataset, model))
+    read = [_known(side, *key) for side, key in zip(pair, zip(data, nets, strict=True), strict=True)]
+    universe = sorted({str(sample) for frame in read for sample in frame.index})
+    lost = np.zeros(len(universe), dtype=bool)
+    for frame in read:
+        lost |= np.isin(universe, frame.index[frame["error"].fillna("").astype(str) != ""])
+    for evaluated in found.evaluations:
+        cubes = []
+        for side, place, d, m in zip(pair, places, data, nets, strict=True):
+            names = {own[place]: shown(own) for own in found.explainers}
+            cube = _cube(side, d, m, evaluated.names[place], names, universe)
+            if cube is None:
+                break
+            cubes.append(cube)
+        if len(cubes) == 2:
+            key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
+            key |= {"kind": evaluated.kind, "a": pair[0].label, "b": pair[1].label}
+            for own in found.explainers:
+                by = {"explainer": shown(own), "explainer_a": own[places[0]], "explainer_b": own[places[1]]}
+                if all(shown(own) in cube.explainers for cube in cubes):
+                    yield from _explainer_rows(key | by, evaluated, (cubes[0], cubes[1]), lost, found.same_seed)
+
+
+def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
+    here = (side.samples["dataset"] == dataset) & (side.samples["model"] == model)
+    return side.samples[here].set_index("sample")
+
+
+def _cube(
+    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], universe: list[str]
+) -> Cube | None:
+    """The scores of one run for the explainers in common, under their common names, with all samples in order."""
+    table = side.table
+    here = (table["dataset"] == dataset) & (table["model"] == model) & (table["evaluation"] == evaluation)
+    rows = table[here & table["explainer"].isin(list(names))]
+    if rows.empty:
+        return None
+    (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)))
+    place = np.searchsorted(universe, cube.samples)
+    size = (*cube.status.shape[:2], len(universe))
+    status = np.full(size, -1, dtype=np.int8)
+    status[..., place] = cube.status
+    values = {}
+    for measure, scores in cube.values.items():
+        values[measure] = np.full(size, np.nan)
+        values[measure][..., place] = scores
+    return replace(cube, samples=universe, values=values, status=status)
+
+
+def _explainer_rows(
+    key: dict[str, Any],
+    evaluated: Evaluated,
+    cubes: tuple[Cube, Cube],
+    lost: NDArray[np.bool_],
+    calibrated: bool,
+) -> Iterator[Row]:
+    a, b = cubes
+    conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]
+    if evaluated.conditions is not None:
+        conditions = [c for c in conditions if c in evaluated.conditions]
+    order = {name: i for i, name in enumerate(evaluated.order)}
+    conditions.sort(key=lambda c: (order.get(c[0], len(order)), c))
+    measures = [m for m in a.measures if m in b.measures]
+    leading = headlines(evaluated.kind, measures)
+    control = is_control(key["explainer"])
+    for measure in leading + [m for m in measures if m not in leading]:
+        rows = []
+        for c in conditions:
+            own = {**key, "measure": measure, "condition": c[0], "level": c[1]}
+            row = _condition_row(own, cubes, c, lost, FORMS if calibrated else FORMS[-1:])
+            if row is not None:
+                rows.append(row)
+        if measure in leading:
+            counted = [r for r in rows if r.key["condition"] != SYMMETRISED]
+            if counted:
+                yield _overall(counted, "controls" if control else OVERALL)
+            if len(rows) == len(counted) == 1:
+                continue  # it would say the same again
+        family = "measures" if measure not in leading else "controls" if control else "conditions"
+        for row in rows:
+            row.key["family"] = family
+            yield row
+
+
+def _condition_row(
+    key: dict[str, Any],
+    cubes: tuple[Cube, Cube],
+    condition: tuple[str, float],
+    lost: NDArray[np.bool_],
+    forms: Sequence[tuple[str, str, str]],
+) -> Row | None:
+    explainer, measure = key["explainer"], key["measure"]
+    cells = [(cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes]
+    if not all(cube.asked[measure][cell] for cube, cell in zip(cubes, cells, strict=True)):
+        return None
+    status = np.stack([cube.status[cell] for cube, cell in zip(cubes, cells, strict=True)])
+    for score, chance, form in forms:
+        if not all(measure + score in cube.values for cube in cubes):
+            continue
+        values = [cube.values[measure + score][cell] for cube, cell in zip(cubes, cells, strict=True)]
+        both = np.isfinite(values[0]) & np.isfinite(values[1])
+        if not both.any() and form != "raw":
+            continue
+        values = [np.where(both, v, np.nan) for v in values]
+        if chance:
+            if not all(measure + chance in cube.values for cube in cubes):
+                continue
+            level = [
+                mean_of_finite(np.where(both, cube.values[measure + chance][cell], np.nan))
+                for cube, cell in zip(cubes, cells, strict=True)
+            ]
+            values = [calibrate(v, np.broadcast_to(c, v.shape)) for v, c in zip(values, level, strict=True)]
+            if not all(np.isfinite(v[both]).all() for v in values):
+                continue
+        fate = np.full(len(both), UNDEFINED, dtype=np.int8)
+        fate[(status == 1).any(0)] = FLIPPED
+        fate[(status < 0).any(0)] = ABSENT
+        fate[lost] = UNREADABLE
+        fate[both] = JOINED
+        return Row({**key, "form": form}, values[0], values[1], fate)
+    return None
+
+
+def _overall(rows: list[Row], family: str) -> Row:
+    """The mean over conditions of a sample's scores, on those that both runs retain."""
+    earlier, later = (mean_of_finite(np.stack([getattr(r, who) for r in rows], -1)) for who in ("earlier", "later"))
+    fate = np.stack([row.fate for row in rows])
+    merged = np.where((fate == JOINED).any(0), JOINED, fate.max(0)).astype(np.int8)
+    forms = dict.fromkeys(row.key["form"] for row in rows)
+    form = "best" if len(forms) > 1 else next(iter(forms))
+    key = {**rows[0].key, "condition": OVERALL, "level": 0.0, "form": form, "family": family}
+    return Row(key, earlier, later, merged)
+
+
+def _tested(rows: list[Row], level: float, resamples: int, seed: int) -> pd.DataFrame:
+    stacked = np.stack([row.later - row.earlier for row in rows])
+    counts = bootstrap_counts(stacked.shape[1], resamples, seed)
+    low, high = np.empty(len(rows)), np.empty(len(rows))
+    for start in range(0, len(rows), 256):
+        part = slice(start, start + 256)
+        low[part], high[part] = percentiles(resampled_means(stacked[part], counts), level)
+    frame = pd.DataFrame([row.key for row in rows])
+    frame["mean_a"] = [float(mean_of_finite(row.earlier)) for row in rows]
+    frame["mean_b"] = [float(mean_of_finite(row.later)) for row in rows]
+    frame["difference"] = mean_of_finite(stacked)
+    few = np.isfinite(stacked).sum(-1) < 2
+    frame["low"], frame["high"] = np.where(few, np.nan, low), np.where(few, np.nan, high)
+    frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
+    frame["samples"] = stacked.shape[1]
+    fates = {"joined": JOINED, "flipped": FLIPPED, "undefined": UNDEFINED, "absent": ABSENT, "unreadable": UNREADABLE}
+    for name, code in fates.items():
+        frame[name] = [int((row.fate == code).sum()) for row in rows]
+    return frame

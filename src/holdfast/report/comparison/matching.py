@@ -1,0 +1,258 @@
+"""What several runs have in common, what they are compared on, and what forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from holdfast.errors import UserError, unknown
+from holdfast.runs import study_differences as settings
+from holdfast.runs.manifest import references_of
+from holdfast.runs.study_differences import SEPARABLE, disagreements
+
+FORMAT = 1
+SHORT = 12
+Names = tuple[str, ...]
+"""What one thing is called in each of the runs."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the runs: the letter it goes by, where it is, and what is in it."""
+
+    label: str
+    path: str
+    manifest: Mapping[str, Any]
+    table: pd.DataFrame
+    samples: pd.DataFrame
+
+    def study(self, section: str) -> Mapping[str, Mapping[str, Any]]:
+        """One section of the study: models, datasets, explainers or evaluations."""
+        found: Mapping[str, Mapping[str, Any]] = self.manifest["study"].get(section) or {}
+        return found
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that all runs have; `conditions` are those to compare, None for all of them.
+
+    `order` names the conditions as the study does.
+    """
+
+    names: Names
+    kind: str
+    order: Names = ()
+    conditions: frozenset[tuple[str, float]] | None = None
+
+
+@dataclass
+class Common:
+    """What can be compared, the subject of the comparison, what is left out, and what forbids it."""
+
+    datasets: list[Names] = field(default_factory=list)
+    models: list[Names] = field(default_factory=list)
+    explainers: list[Names] = field(default_factory=list)
+    evaluations: list[Evaluated] = field(default_factory=list)
+    same_seed: bool = True
+    subject: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    forbidden: list[str] = field(default_factory=list)
+
+
+def common(
+    sides: Sequence[Side],
+    only_shared: bool = False,
+    across_seeds: bool = False,
+    evaluations: Sequence[str] | None = None,
+) -> Common:
+    """Everything that may be compared, or an error that names every difference that forbids it.
+
+    With `only_shared` a data set, explainer, evaluation or condition that differs is left out instead; with
+    `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
+    """
+    labels = [side.label for side in sides]
+    formats = [side.manifest.get("format") for side in sides]
+    if any(number != FORMAT for number in formats):
+        held = ", ".join(f"{number} in {label}" for number, label in zip(formats, labels, strict=True))
+        raise UserError(f"the runs cannot be compared: format: {held}; this holdfast reads tables of format {FORMAT}")
+    found = Common()
+    studies = [side.manifest["study"] for side in sides]
+    apart = disagreements("seed", [study.get("seed") for study in studies], labels)
+    apart += disagreements("references", [references_of(study) for study in studies], labels)
+    found.same_seed = not apart
+    if across_seeds:
+        found.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
+    else:
+        found.forbidden += apart
+    _match_data(found, sides)
+    _match_models(found, sides)
+    _match_explainers(found, sides)
+    _match_evaluations(found, sides, evaluations)
+    lost = found.forbidden
+    if lost and (not only_shared or (apart and not across_seeds)):
+        hints = []
+        if apart and not across_seeds:
+            hints.append("--across-seeds compares runs of different seeds or references, by raw scores")
+        if len(lost) > len(apart) or not apart:
+            hints.append("--only-shared leaves out what differs, where the rest does not depend on it")
+        raise UserError("the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints))
+    found.left_out[:0] = lost
+    for what in ("datasets", "models", "explainers", "evaluations"):
+        if not getattr(found, what):
+            reasons = "".join(f"\n  {line}" for line in found.left_out)
+            raise UserError(f"the runs have no {what} in common, so there is nothing to compare:{reasons}")
+    _tell_versions(found, sides)
+    return found
+
+
+def shown(names: Iterable[str]) -> str:
+    """One name for what the runs may call differently.
+
+    >>> shown(("lime", "lime")), shown(("lime", "lime(samples=32)"))
+    ('lime', 'lime / lime(samples=32)')
+    """
+    return " / ".join(dict.fromkeys(names))
+
+
+def short(fingerprint: Any) -> str:
+    """The beginning of a fingerprint."""
+    return str(fingerprint or "none").removeprefix("sha256:")[:SHORT]
+
+
+def pair_up(sections: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[list[Names], list[list[str]]]:
+    """What is named alike in every run, then what each run has just one more of by its kind; and what is left of each.
+
+    >>> pair_up([{"lime": {"name": "lime"}}, {"lime(samples=9)": {"name": "lime"}, "random": {"name": "random"}}])
+    ([('lime', 'lime(samples=9)')], [[], ['random']])
+    """
+    first, *others = sections
+    found = [(name,) * len(sections) for name in first if all(name in other for other in others)]
+    alike = {names[0] for names in found}
+    rest = [[name for name in section if name not in alike] for section in sections]
+    for kind in dict.fromkeys(first[name].get("name") for name in rest[0]):
+        places = zip(sections, rest, strict=True)
+        same = [[name for name in names if section[name].get("name") == kind] for section, names in places]
+        if all(len(names) == 1 for names in same):
+            found.append(tuple(names[0] for names in same))
+            rest = [[name for name in names if name not in own] for names, own in zip(rest, same, strict=True)]
+    return found, rest
+
+
+def _tell_rest(found: Common, sides: Sequence[Side], what: str, rest: Sequence[Sequence[str]]) -> None:
+    where: dict[str, list[str]] = {}
+    for side, names in zip(sides, rest, strict=True):
+        for name in names:
+            where.setdefault(name, []).append(side.label)
+    found.left_out += [f"{what} {name}: only in {' and '.join(labels)}" for name, labels in where.items()]
+
+
+def _match_data(found: Common, sides: Sequence[Side]) -> None:
+    rest = [dict(side.study("datasets")) for side in sides]
+    for name, entry in list(rest[0].items()):
+        names = [_same_data(name, entry, others) for others in rest]
+        if all(other is not None for other in names):
+            found.datasets.append(tuple(str(other) for other in names))
+            for others, other in zip(rest, names, strict=True):
+                del others[str(other)]
+    labels = [side.label for side in sides]
+    for name in rest[0]:
+        if all(name in others for others in rest):
+            held = [f"{short(o[name].get('fingerprint'))} ({o[name].get('samples')} samples)" for o in rest]
+            found.forbidden += disagreements(f"datasets.{name}: other data, fingerprint", held, labels)
+            for others in rest[1:]:
+                del others[name]
+            rest[0] = {key: value for key, value in rest[0].items() if key != name}
+    marked = [[f"{name} ({short(entry.get('fingerprint'))})" for name, entry in others.items()] for others in rest]
+    _tell_rest(found, sides, "data", marked)
+    renamed = [names for names in found.datasets if len(set(names)) > 1]
+    found.subject += [f"data: {shown(names)} is the same data under several names" for names in renamed]
+
+
+def _same_data(name: str, entry: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str | None:
+    print_ = entry.get("fingerprint")
+    alike = [other for other, its in others.items() if print_ and its.get("fingerprint") == print_]
+    return name if name in alike else alike[0] if alike else None
+
+
+def _match_models(found: Common, sides: Sequence[Side]) -> None:
+    sections = [side.study("models") for side in sides]
+    if all(len(section) == 1 for section in sections):
+        found.models = [tuple(next(iter(section)) for section in sections)]
+    else:
+        found.models = [(n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])]
+        kept = {names[0] for names in found.models}
+        _tell_rest(found, sides, "model", [[n for n in section if n not in kept] for section in sections])
+    labels = [side.label for side in sides]
+    for names in found.models:
+        entries = [dict(section[name]) for section, name in zip(sections, names, strict=True)]
+        if len(set(names)) > 1:
+            found.subject += disagreements("model", list(names), labels)
+        for entry in entries:
+            entry["weights"] = short(entry.pop("fingerprint", None))
+        found.subject += disagreements("" if len(found.models) == 1 else shown(names), entries, labels)
+    for side in sides:
+        trained = set(side.table["model"].unique()) - set(side.study("models")) if len(side.table) else set()
+        if trained:
+            found.left_out.append(f"networks that were retrained, {len(trained)} of them in {side.label}")
+
+
+def _match_explainers(found: Common, sides: Sequence[Side]) -> None:
+    sections = [side.study("explainers") for side in sides]
+    labels = [side.label for side in sides]
+    pairs, rest = pair_up(sections)
+    for names in pairs:
+        entries = [section[name] for section, name in zip(sections, names, strict=True)]
+        lines = disagreements(f"explainers.{shown(names)}", entries, labels)
+        if len(set(names)) > 1:
+            found.subject += lines
+        elif lines:  # one label for two methods would tell the reader that they are the same
+            found.forbidden += lines
+            continue
+        found.explainers.append(names)
+    _tell_rest(found, sides, "explainer", rest)
+
+
+def _match_evaluations(found: Common, sides: Sequence[Side], wanted: Sequence[str] | None) -> None:
+    sections: list[Mapping[str, Mapping[str, Any]]] = [side.study("evaluations") for side in sides]
+    if wanted is not None:
+        known = dict.fromkeys(name for section in sections for name in section)
+        for name in wanted:
+            if name not in known:
+                raise unknown("evaluation", name, known)
+        sections = [{name: entry for name, entry in section.items() if name in wanted} for section in sections]
+    labels = [side.label for side in sides]
+    pairs, rest = pair_up(sections)
+    for names in pairs:
+        entries = [section[name] for section, name in zip(sections, names, strict=True)]
+        kind = str(entries[0].get("name") or names[0])
+        order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
+        listed = SEPARABLE.get(kind, "")
+        one_version = len({side.manifest.get("holdfast") for side in sides}) == 1
+        parameters = [settings.own_settings(entry) for entry in entries]
+        inner = disagreements(f"{shown(names)}.{listed}", [p.pop(listed, settings.ABSENT) for p in parameters], labels)
+        outer = disagreements(shown(names), parameters, labels)
+        found.forbidden += inner + outer
+        if not inner and not outer:
+            found.evaluations.append(Evaluated(names, kind, order))
+        elif not outer and (kind == "stability" or one_version):
+            # A condition's name leaves out defaults, which only the same version surely has in common.
+            conditions = settings.shared_conditions(entries)
+            if conditions:
+                found.evaluations.append(Evaluated(names, kind, order, frozenset(conditions)))
+    _tell_rest(found, sides, "evaluation", rest)
+
+
+def _tell_versions(found: Common, sides: Sequence[Side]) -> None:
+    labels = [side.label for side in sides]
+    versions = [side.manifest.get("versions") or {} for side in sides]
+    found.subject += disagreements("versions", versions, labels)
+    devices = [_devices(side.manifest) for side in sides]
+    found.subject += disagreements("devices", devices, labels)
+
+
+def _devices(manifest: Mapping[str, Any]) -> str:
+    sessions = manifest.get("sessions") or []
+    return ", ".join(sorted({str(device) for session in sessions for device in session.get("devices") or []}))

@@ -1,0 +1,199 @@
+"""A comparison in sentences, for the page and the terminal, never saying more than the tests do."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from holdfast.axes.measures import BETTER, direction, measure_title
+from holdfast.axes.stability.perturbations import title
+from holdfast.drawing.prose import listing, p_value, records, with_interval
+from holdfast.report.cautions import FEW_SAMPLES, Caution
+from holdfast.report.comparison.joining import OVERALL
+
+if TYPE_CHECKING:
+    from holdfast.report.comparison.compare import Comparison
+
+WIDTH = 110
+SENTENCES = 6
+HIGH_LOSS = 0.5
+SURE = 0.001  # below which p-values are not told apart
+COARSE = 0.05  # differences below are written with three digits
+REFERENCE_NOISE = 0.01
+"""How far another choice of reference samples moves calibrated scores; a model against itself moved by 0.006."""
+
+
+def main_rows(comparison: Comparison) -> pd.DataFrame:
+    """The comparisons that the verdict is about: one per explainer, evaluation and pair of runs, without controls."""
+    rows = comparison.differences
+    return rows[rows["family"] == OVERALL]
+
+
+def verdict(comparison: Comparison) -> list[str]:
+    """Which run's explanations are better, in sentences, the clearest difference first."""
+    rows = main_rows(comparison)
+    names = listing(side.label for side in comparison.runs)
+    tested = rows[rows["joined"] > 0]
+    if tested.empty:
+        return [f"Nothing can be concluded: no sample has a score in two of the runs {names}."]
+    every = comparison.differences
+    every = every[every["joined"] > 0]
+    if (every["difference"] == 0).all() and (every["p"] == 1).all():
+        return [f"{names} agree exactly: all {len(every)} differences are 0 on every sample."]
+    apart = tested[tested["separated"]]
+    count = f"{len(apart)} of {_counted(len(tested), 'comparison')} separate{'s' if len(apart) == 1 else ''}"
+    if apart.empty:
+        largest = max(records(tested), key=lambda r: abs(r.difference))
+        gap = with_interval(largest.difference, largest.low, largest.high, 3)
+        nearest = f"The largest difference, {largest.b} − {largest.a} for {_what(largest, rows)}, is {gap}."
+        return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
+    ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
+    sentences = [f"{_sentence(ordered[0], rows)}; {count}."]
+    sentences += [f"{_sentence(row, rows)}." for row in ordered[1:SENTENCES]]
+    if len(ordered) > SENTENCES:
+        sentences.append(f"{len(ordered) - SENTENCES} more are in the table.")
+    return sentences
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _sentence(row: Any, rows: pd.DataFrame) -> str:
+    way = direction(row.kind, row.measure)
+    gap = (row.difference, row.low, row.high)
+    ends = ((row.b, row.explainer_b), (row.a, row.explainer_a))
+    (first, method), (second, other) = ends if row.difference * (way or 1) > 0 else ends[::-1]
+    if row.difference < 0:
+        gap = (-row.difference, -row.high, -row.low)
+    place = _place(row, rows)
+    how = BETTER[row.kind] if way else f"scores higher in {row.evaluation} than"
+    lower = ", where less is better" if way < 0 else ""
+    facts = f"{measure_title(row.measure)}{lower}, {p_value(row.p_holm)}, {_counted(row.joined, 'sample')}"
+    digits = 2 if abs(row.difference) >= COARSE else 3
+    than = f"{second}’s" if other == method else f"{second}’s {other}"
+    return f"{first}’s {method} {how} {than} by {with_interval(*gap, digits)} ({facts}){place}"
+
+
+def _place(row: Any, rows: pd.DataFrame) -> str:
+    model = f" for {row.model}" if rows["model"].nunique() > 1 else ""
+    return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
+
+
+def _what(row: Any, rows: pd.DataFrame) -> str:
+    return f"{row.explainer} ({row.evaluation}, {measure_title(row.measure)}){_place(row, rows)}"
+
+
+def condition_title(row: Any) -> str:
+    """The condition of a row with its level."""
+    return "all conditions" if row.condition == OVERALL else title(row.condition, row.level)
+
+
+def cautions(comparison: Comparison) -> list[Caution]:
+    """What not to conclude: few or lost samples, other predictions, controls that differ."""
+    rows = main_rows(comparison)
+    listed = []
+    few = rows[(rows["joined"] > 0) & (rows["joined"] < FEW_SAMPLES)]
+    if len(few):
+        text = f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen."
+        listed.append(Caution("Few samples", text))
+    every = comparison.differences
+    lost = every[(every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])]
+    if len(lost):
+        items = [
+            f"{r.explainer}, {condition_title(r)}, {r.b} − {r.a}: {r.joined} of {r.samples} joined, "
+            f"{r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
+            for r in records(lost)
+        ]
+        text = "Only samples that both runs retain are compared. Where less than half remain, the difference is about "
+        listed.append(Caution("Many samples fell out", text + "those that are easy for both.", items))
+    other = _other_predictions(comparison)
+    if other:
+        text = "Each map explains what its own model predicts. Where predictions differ, the maps answer different "
+        listed.append(Caution("Other predictions", text + "questions.", other))
+    near = rows[rows["separated"] & (rows["form"] != "raw") & (rows["difference"].abs() < REFERENCE_NOISE)]
+    if len(near):
+        text = f"A difference below {REFERENCE_NOISE:g} may come from the few samples that chance is taken from, which "
+        items = [
+            f"{_what(r, rows)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high, 3)}" for r in records(near)
+        ]
+        listed.append(
+            Caution("Small differences", text + "the intervals do not cover: run both with another seed.", items)
+        )
+    moved = every[(every["family"] == "controls") & (every["kind"] == "stability") & every["separated"]]
+    if len(moved):
+        text = "Controls do not look at the model, yet here they differ: something besides the models does, too."
+        gaps = [(r, with_interval(r.difference, r.low, r.high)) for r in records(moved)]
+        items = [f"{r.explainer}, {condition_title(r)}, {r.b} − {r.a}: {gap}" for r, gap in gaps]
+        listed.append(Caution("Controls differ", text, items))
+    return listed
+
+
+def _other_predictions(comparison: Comparison) -> list[str]:
+    lines = []
+    for dataset in comparison.common.datasets:
+        for model in comparison.common.models:
+            said = {}
+            for i, side in enumerate(comparison.runs):
+                frame = side.samples
+                here = frame[(frame["dataset"] == dataset[i]) & (frame["model"] == model[i])]
+                readable = here[here["error"].fillna("").astype(str) == ""].set_index("sample")
+                named = readable["predicted_name"].fillna("").astype(str)
+                said[side.label] = named.where(named != "", readable["predicted"].astype(str))
+            for a, b in combinations(said, 2):
+                both = said[a].index.intersection(said[b].index)
+                differ = int((said[a][both] != said[b][both]).sum())
+                if differ:
+                    count = f"{differ} of {_counted(len(both), 'sample')} predicted differently"
+                    lines.append(f"{a} and {b} on {dataset[0]}: {count}")
+    return lines
+
+
+def legend(comparison: Comparison) -> list[tuple[str, str]]:
+    """Each run's letter, and what is in it."""
+    found = []
+    for i, side in enumerate(comparison.runs):
+        models = listing(names[i] for names in comparison.common.models)
+        data = listing(names[i] for names in comparison.common.datasets)
+        found.append((side.label, f"{side.path} ({models} on {data})"))
+    return found
+
+
+def text(comparison: Comparison) -> str:
+    """Runs, subject, verdict and the main table, at most 110 characters wide where names allow it."""
+    lines = [f"{label}  {what}" for label, what in legend(comparison)]
+    if comparison.subject:
+        lines += ["", "What differs", *(_wrapped(line) for line in comparison.subject)]
+    lines += ["", "Verdict", *(_wrapped(sentence) for sentence in comparison.verdict())]
+    rows = main_rows(comparison)
+    if len(rows):
+        lines += ["", *_grid(rows)]
+    warned = cautions(comparison)
+    if warned:
+        lines += ["", _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + ".")]
+    if comparison.left_out:
+        lines += ["", "Not compared", *(_wrapped(line) for line in comparison.left_out)]
+    return "\n".join(lines)
+
+
+def _grid(rows: pd.DataFrame) -> list[str]:
+    head = ("evaluation", "explainer", "pair", "difference", "p (Holm)", "better", "joined")
+    cells = [head]
+    for r in records(rows):
+        p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
+        gap = with_interval(r.difference, r.low, r.high, 3)
+        cells.append((r.evaluation, r.explainer, f"{r.b} − {r.a}", gap, p, outcome(r), f"{r.joined}/{r.samples}"))
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def outcome(row: Any) -> str:
+    """Which run is better in a row, as a word."""
+    return str(row.better) or ("differs" if row.separated else "–" if not row.joined else "not separated")
+
+
+def _wrapped(sentence: str) -> str:
+    return textwrap.fill(sentence, WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)

@@ -1,1 +1,0 @@
-"""The page's section on faithfulness, with the stability–faithfulness frontier."""

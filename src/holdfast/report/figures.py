@@ -1,0 +1,210 @@
+"""`write`: every figure and table that a run has the rows for, and an index of what was written and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from holdfast.axes.certificate import figures as certificates
+from holdfast.axes.faithfulness import figures as faithfulness
+from holdfast.axes.stability import figures as stability
+from holdfast.axes.stability import heat_maps as heat
+from holdfast.axes.symmetry import figures as symmetry
+from holdfast.drawing import style
+from holdfast.drawing.latex import escape, render
+from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, file_part
+from holdfast.errors import UserError, unknown
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.run import Run, read
+from holdfast.runs.table import as_json
+
+INDEX = "index.json"
+Maker = Callable[[Material, float], Iterator[Piece]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One kind of figure or table: its name, what in which paper it follows, and what makes it."""
+
+    name: str
+    paper: str
+    kind: Literal["figure", "table"]
+    make: Maker
+
+
+ITEMS = (
+    Item("stability-scores", "FASS, appendix tables", "table", stability.score_table),
+    Item("stability-components", "FASS, Table 4", "table", stability.component_table),
+    Item("stability-kinds", "FASS, Table 5", "table", stability.family_table),
+    Item("stability-retention", "FASS, Tables 2 and 3", "table", stability.retention_tables),
+    Item("stability-bars", "FASS, Figure 2", "figure", heat.component_bars),
+    Item("stability-map", "FASS, heat maps", "figure", heat.method_maps),
+    Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat.architecture_maps),
+    Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat.retention_maps),
+    Item("certificate-guarantees", "soft stability, Figure 5", "figure", certificates.guarantee_curves),
+    Item("certificate-rates", "soft stability, Figure 6", "figure", certificates.rate_curves),
+    Item("certificate-smoothing", "soft stability, Figure 7", "figure", certificates.smoothing_curves),
+    Item("certificate-accuracy", "soft stability, Figure 8", "figure", certificates.accuracy_curves),
+    Item("certificate-scores", "soft stability, Figure 6 as a table", "table", certificates.rate_table),
+    Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", symmetry.boxes),
+    Item("symmetry-symmetrised", "explanation invariance, Figure 4", "figure", symmetry.symmetrised_curves),
+    Item("symmetry-relaxed", "explanation invariance, Figure 5", "figure", symmetry.relaxed),
+    Item("symmetry-scores", "explanation invariance, Tables 14 and 15", "table", symmetry.score_table),
+    Item("removal-retrained", "ROAD, Figure 7", "figure", faithfulness.retrained_curves),
+    Item("removal-curves", "ROAD, Figure 8", "figure", faithfulness.removal_curves),
+    Item("removal-orders", "ROAD, Table 2", "table", faithfulness.order_table),
+    Item("removal-retraining", "ROAD, Table 3", "table", faithfulness.retraining_table),
+    Item("removal-scores", "ROAD score and others", "table", faithfulness.score_table),
+)
+"""Everything that can be written, in the order of the papers."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file that was written."""
+
+    path: Path
+    item: str
+    paper: str
+    subject: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write_all` did: the files, and (item, subject, reason) of what it left out."""
+
+    files: list[File]
+    skipped: list[tuple[str, str, str]]
+    index: Path
+
+
+def write(
+    run_or_dir: Run | str | Path,
+    out: str | Path | None = None,
+    formats: Sequence[str] = ("pdf", "png"),
+    only: Sequence[str] | None = None,
+    width: float | str = "text",
+) -> list[Path]:
+    """Write the papers' figures and tables for a run, and return the paths, the index last.
+
+    Figures are written in `formats` (pdf, png, svg), tables as LaTeX that needs booktabs. `only` names items of
+    `holdfast.figures.ITEMS`; `width` is "column" (3.25 inches), "text" (6.75 inches) or inches. Without `out` they go
+    to the folder `figures` of the run. What the run has no rows for is left out; `index.json` says why.
+
+    >>> write("no-such-run", only=["stability-map"])
+    Traceback (most recent call last):
+    holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
+    """
+    written = write_all(run_or_dir, out, formats, only, width)
+    return [*(file.path for file in written.files), written.index]
+
+
+def write_all(
+    run_or_dir: Run | str | Path,
+    out: str | Path | None = None,
+    formats: Sequence[str] = ("pdf", "png"),
+    only: Sequence[str] | None = None,
+    width: float | str = "text",
+) -> Written:
+    """`write`, with what was left out and why."""
+    items, inches = choose(only), style.as_width(width)
+    for name in formats:
+        if name not in style.FORMATS:
+            raise unknown("format", name, style.FORMATS)
+    if any(item.kind == "figure" for item in items):
+        if not formats:
+            raise UserError(f"no format is given; name at least one of {', '.join(style.FORMATS)}")
+        style.need_matplotlib()
+    run = run_or_dir if isinstance(run_or_dir, Run) else read(run_or_dir)
+    if out is None and not isinstance(run.path, Path):
+        raise UserError(f"{run.path} is in a store; name the directory for its figures with out (--out)")
+    folder = Path(str(run.path)) / "figures" if out is None else Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; figures need a directory")
+    material = Material(run.in_study_order(), run.samples(), run.manifest)
+    return write_items(material, items, folder, list(dict.fromkeys(formats)), inches)
+
+
+def choose(only: Sequence[str] | None) -> list[Item]:
+    """The items of these names, in the order of the papers; all of them for None.
+
+    >>> [item.name for item in choose(["removal-curves", "stability-map"])]
+    ['stability-map', 'removal-curves']
+    """
+    if only is None:
+        return list(ITEMS)
+    if isinstance(only, str) or not only:
+        raise UserError(f"only takes a list of names, such as {ITEMS[0].name}; got {only!r}")
+    names = {item.name: item for item in ITEMS}
+    for name in only:
+        if name not in names:
+            raise unknown("figure", name, names)
+    return [item for item in ITEMS if item.name in only]
+
+
+def write_items(
+    material: Material, items: Sequence[Item], folder: Path, formats: Sequence[str], width: float
+) -> Written:
+    """Make and write items one by one, so that a run of many methods does not hold all its figures in memory."""
+    files: list[File] = []
+    skipped: list[tuple[str, str, str]] = []
+    taken: set[str] = set()
+    for item in items:
+        with style.look() if item.kind == "figure" else nullcontext():
+            for piece in item.make(material, width):
+                if isinstance(piece, Skipped):
+                    skipped.append((item.name, piece.subject, piece.reason))
+                    continue
+                stem = _free(item.name, piece.subject, taken)
+                for path in _write_piece(piece, folder / stem, formats, material, width):
+                    files.append(File(path, item.name, item.paper, piece.subject, piece.caption))
+    index = folder / INDEX
+    write_atomically(index, as_json(_index(material, files, skipped, width)))
+    return Written(files, skipped, index)
+
+
+def _write_piece(piece: Piece, stem: Path, formats: Sequence[str], material: Material, width: float) -> Iterator[Path]:
+    if isinstance(piece, Drawing):
+        for kind in formats:
+            path = stem.with_name(f"{stem.name}.{kind}")
+            style.save(piece.figure, path, piece.caption)
+            yield path
+    elif not isinstance(piece, Skipped):
+        path = stem.with_name(f"{stem.name}.tex")
+        notes = [f"from: {material.manifest.get('command', 'unknown')}", f"run {material.fingerprint}"]
+        notes[1] += f", holdfast {material.manifest.get('holdfast', 'unknown')}; written by `holdfast figures`"
+        text = render(piece.content, escape(piece.caption), f"tab:{stem.name}", notes, width)
+        write_atomically(path, text.encode())
+        yield path
+
+
+def _free(item: str, subject: str, taken: set[str]) -> str:
+    """A file name that no other piece has; names that only differ in odd characters get a number."""
+    base = "-".join(filter(None, (item, file_part(subject))))
+    stem, again = base, 1
+    while stem in taken:
+        again += 1
+        stem = f"{base}-{again}"
+    taken.add(stem)
+    return stem
+
+
+def _index(
+    material: Material, files: Sequence[File], skipped: Sequence[tuple[str, str, str]], width: float
+) -> dict[str, object]:
+    """What was written and what was not, as plain data without dates, so that the same run gives the same file."""
+    return {
+        "run": material.fingerprint,
+        "command": material.manifest.get("command", ""),
+        "holdfast": material.manifest.get("holdfast", ""),
+        "width": width,
+        "written": [
+            {"file": f.path.name, "item": f.item, "paper": f.paper, "subject": f.subject, "caption": f.caption}
+            for f in files
+        ],
+        "skipped": [{"item": item, "subject": subject, "reason": reason} for item, subject, reason in skipped],
+    }

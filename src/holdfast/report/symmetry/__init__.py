@@ -1,1 +1,0 @@
-"""The page's section on symmetry."""

@@ -1,0 +1,1 @@
+"""From a study to a run directory and back: plan, engine, table, storage, executors, export."""

@@ -1,0 +1,103 @@
+"""Files that are whole or absent, whatever happens to the processes that write them, on one machine or on many."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.runs.storage import Place, StorePath
+
+ABANDONED_AFTER = 3600.0
+"""Seconds after which a temporary file of another machine counts as left over."""
+_TEMPORARY = re.compile(r"\..+\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)\.tmp")
+
+
+def write_atomically(path: Place, content: bytes) -> None:
+    """Write under another name, sync, rename; an error leaves nothing behind. In a store, one put."""
+    if isinstance(path, StorePath):
+        path.write_bytes(content)
+        return
+    with _written_beside(path, content) as temporary:
+        temporary.replace(path)
+
+
+def create_atomically(path: Place, content: bytes) -> bool:
+    """Like `write_atomically`, but a file that is there already stays; says whether it was written."""
+    if isinstance(path, StorePath):
+        return path.create(content)
+    with _written_beside(path, content) as temporary:
+        try:
+            os.link(temporary, path)  # of several processes, on one machine or on many, one succeeds
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links
+            try:
+                with path.open("xb") as file:
+                    file.write(content)
+            except FileExistsError:
+                return False
+    return True
+
+
+@contextmanager
+def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{this_host()}-{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def this_host() -> str:
+    """The name of this machine, letters and digits only."""
+    return re.sub(r"\W+|_", "", socket.gethostname())[:40]
+
+
+def is_leftover(path: Place) -> bool:
+    """Whether a file is what `write_atomically` leaves when its process is killed.
+
+    >>> is_leftover(Path(".manifest.json.node7-123.tmp")), is_leftover(Path("thesis.tmp"))
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether nobody is writing a temporary file any more, as far as this machine can tell.
+
+    A process of this machine is asked; one of another machine that shares the directory counts as gone after an hour.
+    """
+    name = _TEMPORARY.fullmatch(path.name)
+    if name is None:
+        return False
+    if name["host"] is None or (name["host"] == this_host() and not _is_alive(int(name["pid"]))):
+        return True
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_AFTER
+    except FileNotFoundError:  # its writer has just finished
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether another process with this number runs here."""
+    if os.name != "posix":
+        return True  # asking is not possible, so only its age tells
+    if pid == os.getpid():
+        return False  # numbers are used again; this process is not writing now
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""The engine: shards of samples, work shared between evaluations and explainers, memory, and finished parts.
+
+Within a shard the clean prediction and each explainer's clean maps are computed once for all evaluations. What is
+finished is one part per (dataset, model, evaluation, explainer, shard); what exists is skipped, so resuming is running
+again. Only the engine knows batch sizes: when memory runs out it halves them and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor
+
+from holdfast.data import Data, Loaded
+from holdfast.data.dataset import READING_AHEAD, decoding
+from holdfast.models import Model
+from holdfast.models.batches import Workbench
+from holdfast.runs.batch_size import agreed_rows
+from holdfast.runs.plan import Job, Plan
+from holdfast.runs.shard import References, Shard, load_references
+from holdfast.runs.storage import Place
+from holdfast.runs.table import SAMPLES, exhibit_rows, exhibits_path, part_path, samples_path, score_rows, write_part
+from holdfast.runs.threads import Writer, read_ahead
+from holdfast.types import REDRAW, Batch, Exhibit, Scores
+
+BATCH_ON_CPU = (8, 256)
+"""Inputs in one pass on a CPU where that is not measured: of photographs, and at most, of series and rows of tables."""
+VALUES_AT_ONCE = 8 * 3 * 224 * 224
+WORTH_MEASURING = 10_000
+"""From how many explained conditions on the fastest batch size is looked for on a CPU; below, it is a usual one."""
+EXTREME_SHARDS = 8
+"""How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
+SHOWCASE = 6
+"""How many samples appear in the report's gallery."""
+
+Tick = Callable[[str, int], None]
+
+
+@dataclass
+class Runner:
+    """Does shards one after another; what they share is kept while the data set and the model stay the same."""
+
+    plan: Plan
+    root: Place
+    seconds: dict[str, float] = field(default_factory=dict)
+    batch_sizes: dict[str, int] = field(default_factory=dict)
+    _kept: tuple[str, str, Workbench, References] | None = None
+
+    def __call__(self, job: Job, tick: Tick, loaded: Future[Loaded] | None = None) -> None:
+        """Do what is not done yet of a shard, whose samples may be on their way already."""
+        dataset, model, number = job
+        if not self.plan.is_pending(self.root, job):
+            return
+        bench, shared = self._workplace(dataset, model)
+        positions = self.plan.shards(dataset)[number]
+        samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
+        with Writer() as write:
+            _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
+        self.batch_sizes[model] = bench.batch_size
+
+    def _workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
+        if self._kept is None or self._kept[:2] != (dataset, name):
+            self._kept = None  # the maps of the last references go before the next are made
+            model = self.plan.models[name]
+            batch = load_references(self.plan.data[dataset], self.plan.seed, self.plan.references).to(model.device)
+            bench = Workbench(model, self._batch_size(name, batch))
+            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
+        return self._kept[2:]
+
+    def _batch_size(self, model: str, batch: Batch) -> int:
+        """The study's, or the one at which this device is fastest, where there is enough to do for measuring to pay."""
+        if self.plan.batch_size is not None:
+            return self.plan.batch_size
+        network = self.plan.models[model]
+        if network.device.type == "cpu" and self.plan.size() < WORTH_MEASURING:
+            return usual_rows(batch.x[:1].numel())
+        return agreed_rows(self.root, model, network, batch)
+
+
+def usual_rows(values: int) -> int:
+    """How many inputs of so many values go into one pass on a CPU: a few photographs, many rows of a table.
+
+    >>> usual_rows(3 * 224 * 224), usual_rows(3 * 64 * 64), usual_rows(30)
+    (8, 98, 256)
+    """
+    least, most = BATCH_ON_CPU
+    return min(most, max(least, VALUES_AT_ONCE // max(values, 1)))
+
+
+def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, Any]:
+    """Do everything that is not done yet, or these shards of it; seconds per evaluation, and batch size per model.
+
+    What evaluations share, such as clean maps, counts for the first that asks for it. While a shard is worked on, the
+    files of the next are read.
+    """
+    runner = Runner(plan, root)
+    todo = [job for job in (plan.jobs() if jobs is None else jobs) if plan.is_pending(root, job)]
+    with decoding(), ThreadPoolExecutor(1, READING_AHEAD) as reader:
+        ahead = read_ahead(plan, todo[:1], reader)
+        for place, job in enumerate(todo, start=1):
+            loaded, ahead = ahead, read_ahead(plan, todo[place : place + 1], reader)
+            runner(job, tick, loaded)
+    durations = {evaluation: round(spent, 2) for evaluation, spent in runner.seconds.items()}
+    return {"durations": durations, "batch_sizes": runner.batch_sizes}
+
+
+def keeps_extremes(number: int, shards: int) -> bool:
+    """Whether a shard keeps its worst, median and best pair: every one of a few, else some, evenly spread.
+
+    >>> [number for number in range(100) if keeps_extremes(number, 100)]
+    [0, 14, 28, 42, 57, 71, 85, 99]
+    """
+    most = EXTREME_SHARDS
+    return shards <= most or number in {round(i * (shards - 1) / (most - 1)) for i in range(most)}
+
+
+def _run_shard(
+    plan: Plan,
+    root: Place,
+    place: Job,
+    loaded: Loaded,
+    bench: Workbench,
+    shared: References,
+    tick: Tick,
+    seconds: dict[str, float],
+    write: Writer,
+) -> None:
+    dataset, model_name, number = place
+    data = plan.data[dataset]
+    positions = plan.shards(dataset)[number]
+    batch = loaded.batch.to(bench.model.device)
+    pending = plan.pending(root, *place)
+    if not len(batch):
+        for evaluation, names in pending.items():
+            for name in names:
+                empty = partial(score_rows, dataset, model_name, evaluation, (), ())
+                write(part_path(root, dataset, model_name, evaluation, name, number), empty)
+                tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
+        _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
+        return
+    logits = bench.predict(batch)
+    target = logits.argmax(1)
+    probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
+    _write_samples(root, place, bench.model, data, positions, batch, (target, probability), loaded.errors)
+    showcase = frozenset(data.ids[:SHOWCASE])
+    _write_inputs(root, place, batch, showcase)
+    shard = Shard(
+        bench,
+        batch,
+        plan.seed,
+        target,
+        probability,
+        plan.explainers,
+        shared,
+        showcase,
+        keeps_extremes(number, len(plan.shards(dataset))),
+        logits=logits,
+    )
+    for evaluation, names in pending.items():
+        shard.explainers = {name: plan.explainers[name] for name in names}
+        begun = time.perf_counter()
+        stream = plan.evaluations[evaluation](shard)
+        for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):
+            kept = list(results)
+            exhibits = [r for r in kept if isinstance(r, Exhibit)]
+            if exhibits:
+                target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
+                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits))
+            scores = [r for r in kept if isinstance(r, Scores)]
+            rows = partial(score_rows, dataset, model_name, evaluation, batch.ids, scores)
+            write(part_path(root, dataset, model_name, evaluation, name, number), rows)
+        seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
+
+
+def _write_inputs(root: Place, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
+    """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
+    dataset, model_name, number = place
+    shown = [
+        Exhibit("", "clean", 0.0, sample, x, None)
+        for sample, x in zip(batch.ids, batch.x, strict=True)
+        if sample in showcase and x.ndim == 3
+    ]
+    if shown:
+        path = exhibits_path(root, dataset, model_name, "inputs", "", number)
+        write_part(path, exhibit_rows(dataset, model_name, "inputs", shown))
+
+
+def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:
+    """Pass results through, and tell the progress bar of every condition that is new."""
+    seen: set[tuple[str, str, float]] = set()
+    for result in stream:
+        place = (result.explainer, result.condition, result.level)
+        if isinstance(result, Scores) and place not in seen and result.condition != REDRAW:
+            seen.add(place)
+            tick(result.explainer, amount)
+        yield result
+
+
+def _write_samples(
+    root: Place,
+    place: tuple[str, str, int],
+    model: Model,
+    data: Data,
+    positions: Sequence[int],
+    batch: Batch,
+    prediction: tuple[Tensor, Tensor] | None,
+    errors: Mapping[str, str],
+) -> None:
+    import pyarrow as pa
+
+    dataset, model_name, number = place
+    where = {sample: i for i, sample in enumerate(batch.ids)}
+    rows: list[dict[str, Any]] = []
+    for sample in (data.ids[p] for p in positions):
+        row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
+        i = where.get(sample)
+        if i is None or prediction is None:
+            row |= {"label": None, "predicted": None, "predicted_name": "", "probability": None}
+            row["error"] = errors.get(sample, "not loaded")
+        else:
+            label = None if batch.label is None else int(batch.label[i])
+            predicted = int(prediction[0][i])
+            row |= {
+                "label": label if label is not None and label >= 0 else None,
+                "predicted": predicted,
+                "predicted_name": model.class_name(predicted),
+                "probability": float(prediction[1][i]),
+                "error": "",
+            }
+        rows.append(row)
+    write_part(samples_path(root, dataset, model_name, number), pa.Table.from_pylist(rows, schema=SAMPLES))

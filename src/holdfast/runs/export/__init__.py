@@ -1,0 +1,119 @@
+"""A run for other tools: CSV, Arrow, a folder that Hugging Face's `datasets` loads, or the whole run as one zip.
+
+Every export is new, and whole or absent: it is written under another name beside its place and then renamed, and what
+is there already is never touched. Tables go with `study.json`, which says what was measured and what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import UserError, unknown
+from holdfast.runs.atomic import this_host
+from holdfast.runs.export.archive import unpacked, write_zip
+from holdfast.runs.export.card import dataset_card
+from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
+from holdfast.runs.merge import missing
+from holdfast.runs.storage import Place, place
+
+if TYPE_CHECKING:
+    from holdfast.runs.run import Run
+
+__all__ = ["FORMATS", "Exported", "export", "fingerprint", "unpacked"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Where an export is, its files with their number of rows (None for what is no table), and the missing parts."""
+
+    path: Path
+    files: dict[str, int | None]
+    missing: list[str]
+
+
+def export(run: Run | str | Place, to: str, out: str | Path | None = None) -> Exported:
+    """Write a run for other tools.
+
+    `to` is "csv" (scores.csv, samples.csv, summary.csv), "arrow" (the same as Arrow IPC files, also called Feather),
+    "hf" (a folder for `datasets.load_dataset`, with the three tables as configurations and a card) or "zip" (the run
+    itself, which `holdfast.read` opens). Without `out` it goes beside the run directory, which stays as it is. Numbers
+    are exact in every format; in CSV a text that a spreadsheet would run gets an apostrophe in front.
+
+    >>> export("no-such-run", "exel")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: unknown format 'exel'. Allowed: arrow, csv, hf, zip
+    """
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    from holdfast.runs.run import Run, read
+
+    opened = run if isinstance(run, Run) else read(run)
+    target = _target(opened.path, opened.packed, to, out)
+    gaps = missing(opened.path)
+    with _new(target) as temporary:
+        files = FORMATS[to](opened, temporary, gaps)
+    return Exported(target, files, gaps)
+
+
+def _csv(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+    folder.mkdir()
+    return write_tables(run, folder, "csv") | write_study(run, folder, gaps)
+
+
+def _arrow(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+    folder.mkdir()
+    return write_tables(run, folder, "arrow") | write_study(run, folder, gaps)
+
+
+def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+    (folder / "data").mkdir(parents=True)
+    written = write_tables(run, folder / "data", "parquet")
+    # Not .json: without the card, `datasets` would take it for data.
+    (folder / "README.md").write_text(dataset_card(study_facts(run, gaps), folder / "data"), encoding="utf-8")
+    return {f"data/{name}": rows for name, rows in written.items()} | {"README.md": None}
+
+
+def _zip(run: Run, path: Path, gaps: list[str]) -> dict[str, int | None]:
+    return dict.fromkeys(write_zip(run, path))
+
+
+FORMATS: dict[str, Callable[[Run, Path, list[str]], dict[str, int | None]]] = {
+    "csv": _csv,
+    "arrow": _arrow,
+    "hf": _hf,
+    "zip": _zip,
+}
+
+
+def _target(run: Place, packed: Path | None, to: str, out: str | Path | None) -> Path:
+    beside = run.resolve() if isinstance(run, Path) else Path(run.name)  # a run of a store goes to where one is
+    if packed is not None:
+        beside = packed.resolve().with_suffix("")
+    ending = ".zip" if to == "zip" else f"-{to}"
+    target = beside.with_name(beside.name + ending) if out is None else place(out)
+    if not isinstance(target, Path):
+        raise UserError(f"an export goes to a local path, got {out}; copy it to the store afterwards")
+    if target.exists() or target.is_symlink():
+        raise UserError(f"{target} is there already; remove it or give another place with --out")
+    if isinstance(run, Path) and target.resolve().is_relative_to(run.resolve()):
+        raise UserError(f"{target} is inside the run directory, which holds nothing else; give another place")
+    return target
+
+
+@contextmanager
+def _new(target: Path) -> Iterator[Path]:
+    """A place to write to that becomes `target` at the end, unless something else has come there meanwhile."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    hidden = f".{target.name[:60]}.{this_host()}-{os.getpid()}."
+    with tempfile.TemporaryDirectory(prefix=hidden, dir=target.parent, ignore_cleanup_errors=True) as folder:
+        temporary = Path(folder) / target.name
+        yield temporary
+        if target.exists():
+            raise UserError(f"{target} came into being meanwhile; the export was not written")
+        temporary.rename(target)

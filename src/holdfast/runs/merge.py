@@ -1,0 +1,123 @@
+"""One run from several directories, each of which holds some of its shards, as the tasks of an array leave them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from holdfast.errors import UserError
+from holdfast.runs import atomic, table
+from holdfast.runs.run import Run
+from holdfast.runs.storage import Place, StorePath, contents, files, forget_listings, place, present, reaching
+
+FOLDERS = ("parts", "samples", "gallery")
+_EVERYWHERE = ("format", "holdfast", "shard_size")
+
+
+def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: bool = False) -> Run:
+    """Join runs of the same study in `out`, which may be new or one of them.
+
+    Refused are runs of different studies, of different versions of holdfast, torch and the like (the latter unless
+    `mixed_versions`), and files that two runs have and that differ. Nothing is written before everything is checked.
+    What is still missing afterwards is said by `missing`.
+
+    >>> merge("joined", [])
+    Traceback (most recent call last):
+    holdfast.errors.UserError: no run to merge is given
+    """
+    root = place(out)
+    sources = [place(directory) for directory in directories]
+    if not sources:
+        raise UserError("no run to merge is given")
+    if (root / "manifest.json").exists():
+        sources = [root, *(source for source in sources if source.resolve() != root.resolve())]
+    elif root.exists() and (not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())):
+        raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
+    study = _agreed_study(sources, mixed_versions)
+    origin: dict[str, Place] = {}
+    for source in sources:
+        for name, path in _files(source, FOLDERS, ".parquet"):
+            if name not in origin:
+                origin[name] = path
+            elif not _same(origin[name], path):
+                raise UserError(
+                    f"{origin[name]} and {path} hold different results for the same shard; delete the one that is wrong"
+                )
+        origin |= _files(source, ("sessions",), ".json")
+        origin = dict(_files(source, ("batch_sizes",), ".json")) | origin  # measured by each; that of the first holds
+    stored = [json.loads((source / "manifest.json").read_text(encoding="utf-8")) for source in sources]
+    copied = {name: path for name, path in origin.items() if path != root / name}
+    # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
+    with reaching(root):
+        table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
+    for name, content in zip(copied, contents(list(copied.values())), strict=True):
+        atomic.write_atomically(root / name, content)
+    return Run(root)
+
+
+def missing(root: str | Place) -> list[str]:
+    """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
+    path = place(root)
+    forget_listings()
+    manifest = table.read_manifest(path)
+    study = manifest["study"]
+    found = []
+    for dataset, facts in study["datasets"].items():
+        shards = -(-facts["samples"] // manifest["shard_size"])
+        for model in study["models"]:
+            for evaluation, explainer in _judged(study):
+                for number in range(shards):
+                    if not present(table.part_path(path, dataset, model, evaluation, explainer, number)):
+                        found.append(f"shard {number} of {dataset} on {model}: {evaluation} of {explainer}")
+    return found
+
+
+def _judged(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Which explainers each evaluation judges; those that the engine does not run have their own parts."""
+    for evaluation, facts in study["evaluations"].items():
+        if "left_out" in facts:
+            yield from ((evaluation, name) for name in study["explainers"] if name not in facts["left_out"])
+
+
+def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:
+    """The study that all the runs are part of; the first run that contradicts those before it is an error."""
+    known = table.read_manifest(sources[0])
+    for source in sources[1:]:
+        manifest = table.read_manifest(source)
+        before, after = ({key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest))
+        found = table.differences(before, after) + table.differences(known["study"], manifest["study"])
+        if not mixed_versions:
+            found += table.differences(known.get("versions", {}), manifest.get("versions", {}), "versions")
+        if found:
+            lines = "\n  ".join(found).replace("the run has", "the first has").replace("this study", "the second")
+            raise UserError(f"{sources[0]} and {source} are not of the same study:\n  {lines}")
+        known["study"] = table.joined(known["study"], manifest["study"])
+    study: dict[str, Any] = known["study"]
+    return study
+
+
+def _files(source: Place, folders: Sequence[str], suffix: str) -> list[tuple[str, Place]]:
+    """Name within the run, with slashes, and place of each finished file."""
+    found = [path for folder in folders for path in files(source / folder, suffix)]
+    return [(_within(path, source), path) for path in found]
+
+
+def _within(path: Place, root: Place) -> str:
+    if isinstance(path, StorePath):
+        return str(path)[len(str(root)) + 1 :]
+    assert isinstance(root, Path)
+    return path.relative_to(root).as_posix()
+
+
+def _same(one: Place, other: Place) -> bool:
+    first, second = one.read_bytes(), other.read_bytes()
+    if first == second:
+        return True
+    # The same rows may be stored in other bytes; frames, unlike tables, take two missing numbers for equal.
+    frames = [pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in (first, second)]
+    return bool(frames[0].equals(frames[1]))

@@ -1,0 +1,101 @@
+"""The pictures of the gallery: small JPEGs with their maps in eight bits, as a run keeps and a report shows them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from holdfast.runs.storage import Place, contents, files
+from holdfast.types import Exhibit
+
+EXHIBITS = pa.schema(
+    [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
+    + [("level", pa.float64()), ("sample", pa.string()), ("image", pa.binary())]
+    + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
+)
+THUMBNAIL = 128
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One picture of the gallery as read back: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
+
+    dataset: str
+    model: str
+    explainer: str
+    condition: str
+    level: float
+    sample: str
+    image: npt.NDArray[np.uint8]
+    map: npt.NDArray[np.float32] | None
+    evaluation: str = ""
+    note: str = ""
+
+
+def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit]) -> pa.Table:
+    """The gallery's pictures as small JPEGs, with maps summed over channels in eight bits."""
+    rows = []
+    for e in exhibits:
+        image = _shrink(e.image.detach().float().cpu())
+        row: dict[str, Any] = {
+            "dataset": dataset,
+            "model": model,
+            "explainer": e.explainer,
+            "evaluation": evaluation,
+            "condition": e.condition,
+            "level": float(e.level),
+            "sample": e.sample,
+            "image": _jpeg(image),
+            "map": None,
+            "height": image.shape[-2],
+            "width": image.shape[-1],
+            "note": e.note,
+        }
+        if e.map is not None:
+            total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
+            peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
+            row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=EXHIBITS)
+
+
+def read_exhibits(root: Place) -> list[Shown]:
+    """The pictures of the gallery."""
+    shown = []
+    for content in contents(files(root / "gallery", ".parquet")):
+        for row in pq.ParquetFile(io.BytesIO(content)).read().to_pylist():
+            image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
+            size = (row["height"], row["width"])
+            flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
+            place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
+            scaled = None if flat is None else (flat / 127).astype(np.float32)
+            shown.append(Shown(*place, image, scaled, row["evaluation"], row.get("note") or ""))
+    return shown
+
+
+def _shrink(picture: torch.Tensor) -> torch.Tensor:
+    """At most THUMBNAIL pixels on the longer side."""
+    height, width = picture.shape[-2:]
+    scale = THUMBNAIL / max(height, width)
+    if scale >= 1:
+        return picture
+    size = (max(1, round(height * scale)), max(1, round(width * scale)))
+    return F.interpolate(picture[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+
+
+def _jpeg(image: torch.Tensor) -> bytes:
+    pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
+    sink = io.BytesIO()
+    picture.save(sink, "JPEG", quality=90)
+    return sink.getvalue()

@@ -1,0 +1,198 @@
+"""A checked study: what is done, in which shards, and what of it is still to do; and the checks that make it one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.data import Data
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.models.modality import modality, why_not_explainable, why_undefined
+from holdfast.runs import manifest
+from holdfast.runs.shard import REFERENCES
+from holdfast.runs.storage import Place, present
+from holdfast.runs.suiting import suited
+from holdfast.runs.table import part_path, samples_path
+from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
+
+FEATURE_MAPS = frozenset({"feature"})
+"""The kinds of explanations that an evaluation judges unless it says otherwise."""
+Job = tuple[str, str, int]
+"""What one process does at a time: a shard, by its data set, model and number."""
+
+
+def why_left_out(evaluation: str, item: Evaluation, name: str, explainer: Explainer) -> str:
+    """Why an evaluation does not judge an explainer; empty where it does.
+
+    An evaluation that does not say `reexplains = False` may ask for maps of changed inputs, which an explainer that
+    says `clean_only = True` does not have.
+    """
+    judged = getattr(item, "kinds", FEATURE_MAPS)
+    kind = getattr(explainer, "kind", "feature")
+    if kind not in judged:
+        wanted = " and ".join(sorted(judged))
+        return f"{evaluation} judges {wanted} explanations, and {name} gives {kind} explanations"
+    if getattr(explainer, "clean_only", False) and getattr(item, "reexplains", True):
+        return f"{evaluation} explains changed inputs anew, and {name} only has maps of the data as they are"
+    return ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study: every name resolved, every model loaded, every file found."""
+
+    models: Mapping[str, Model]
+    data: Mapping[str, Data]
+    explainers: Mapping[str, Explainer]
+    evaluations: Mapping[str, Evaluation]
+    seed: int = 0
+    shard_size: int = 32
+    batch_size: int | None = None
+    references: int = REFERENCES
+
+    def left_out(self, evaluation: str) -> dict[str, str]:
+        """explainer -> why this evaluation does not judge it."""
+        item = self.evaluations[evaluation]
+        found = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
+        return {name: why for name, why in found.items() if why}
+
+    def shards(self, dataset: str) -> list[range]:
+        """The positions of each shard of a data set."""
+        n = len(self.data[dataset].ids)
+        return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
+
+    def pending(self, root: Place, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
+        """evaluation -> explainers whose part is not there yet."""
+        todo: dict[str, list[str]] = {}
+        for evaluation in self.evaluations:
+            skipped = self.left_out(evaluation)
+            missing = [
+                name
+                for name in self.explainers
+                if name not in skipped and not present(part_path(root, dataset, model, evaluation, name, shard))
+            ]
+            if missing:
+                todo[evaluation] = missing
+        return todo
+
+    def jobs(self) -> list[Job]:
+        """Every shard of the study, in the order in which they are done."""
+        return [(d, m, number) for d in self.data for m in self.models for number in range(len(self.shards(d)))]
+
+    def is_pending(self, root: Place, job: Job) -> bool:
+        """Whether something of a shard is not there yet."""
+        return bool(self.pending(root, *job)) or not present(samples_path(root, *job))
+
+    def size(self) -> int:
+        """How many explained conditions there are, done or not."""
+        conditions = sum(
+            len(evaluation.conditions()) * (len(self.explainers) - len(self.left_out(name)))
+            for name, evaluation in self.evaluations.items()
+        )
+        return len(self.models) * sum(len(data.ids) for data in self.data.values()) * conditions
+
+    def work(self, root: Place, jobs: Iterable[Job] | None = None) -> int:
+        """How many explained conditions are left to do, the unit of the progress bar."""
+        total = 0
+        for dataset, model, number in self.jobs() if jobs is None else jobs:
+            samples = len(self.shards(dataset)[number])
+            for evaluation, missing in self.pending(root, dataset, model, number).items():
+                total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
+        return total
+
+
+def make_plan(
+    models: Mapping[str, Model],
+    data: Mapping[str, Data],
+    explainers: Mapping[str, Any],
+    evaluations: Mapping[str, Any],
+    seed: int = 0,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+    references: int = REFERENCES,
+) -> Plan:
+    """Check everything that can be checked without a model pass."""
+    for what, given in (("model", models), ("data", data)):
+        if not given:
+            raise UserError(f"no {what} is given")
+    check_whole("seed", seed)
+    check_whole("shard_size", shard_size, 1)
+    check_whole("references", references, 2)
+    if batch_size is not None:
+        check_whole("batch_size", batch_size, 1)
+    for source in data.values():
+        first = _first_sample(source)
+        shape = tuple(first.x.shape[1:])
+        evaluations, explainers = suited(evaluations, models, first), suited(explainers, models, first)
+        for item in evaluations.values():
+            if hasattr(item, "check"):
+                item.check(shape)
+        for item in explainers.values():
+            if hasattr(item, "check_ids"):
+                item.check_ids(source.ids, source.name)
+        for model in models.values():
+            _check_channels(model, source.name, shape)
+            _check_defined(explainers, model, source.name, first)
+            for item in explainers.values():
+                if hasattr(item, "check"):
+                    item.check(model, shape)
+    _check_something_to_judge(evaluations, explainers)
+    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size, references)
+
+
+def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
+    for name, item in evaluations.items():
+        kinds = getattr(item, "kinds", FEATURE_MAPS)
+        if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
+            raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
+        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
+        if all(refusals):
+            raise UserError(f"{name} has nothing to judge: {refusals[0]}")
+
+
+def check_whole(what: str, value: Any, least: int | None = None) -> None:
+    """Raise `UserError` unless a parameter is a whole number, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{what} must be a whole number, got {value!r}")
+    if least is not None and value < least:
+        raise UserError(f"{what} must be at least {least}, got {value}")
+
+
+def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
+    for what, values in (("mean", model.mean), ("std", model.std)):
+        if values is not None and len(values) > 1 and len(values) != shape[0]:
+            channels = f"{len(values)} channels, but samples of {source} have shape {shape}"
+            raise UserError(f"the {what} of model {model.name} has {channels}")
+
+
+def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
+    kind = modality(model, first)
+    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in lost.items() if why]
+    if lines:
+        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
+    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in blind.items() if why]
+    if lines:
+        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
+
+
+def _first_sample(source: Data) -> Batch:
+    """The first sample that can be read, as a batch of one."""
+    for position in range(len(source.ids)):
+        loaded = source.load([position]).batch
+        if len(loaded):
+            return loaded
+    raise UserError(f"no sample of {source.name} could be read")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, for its manifest."""
+    evaluations = {}
+    for name, item in plan.evaluations.items():
+        conditions = [list(c) for c in item.conditions()]
+        left_out = plan.left_out(name)
+        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
+    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, plan.references)

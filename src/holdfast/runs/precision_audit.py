@@ -1,0 +1,196 @@
+"""How far a lower precision changes the answer, measured on a study's own samples, and the fastest that does not.
+
+The study runs on a few samples in float32 and in each candidate, pair by pair on the same random numbers. For every
+explainer, evaluation and measure the shift is the mean over pairs of (score − score in float32), with its standard
+error; measures that are not confined to [0, 1] are divided by their mean size where that is above 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from holdfast.data import Data
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
+from holdfast.runs.batch_size import best_rows, pass_rate
+from holdfast.runs.engine import run_shards
+from holdfast.runs.plan import Plan
+from holdfast.runs.shard import load_references, reference_positions
+from holdfast.runs.storage import Place
+from holdfast.runs.table import read_manifest, read_scores
+
+TOLERANCE = 0.005
+"""The largest shift of a mean score that counts as the same answer."""
+MOST_LOST = 0.02
+"""The largest share of pairs that may be retained in one precision and not in the other."""
+SAMPLES = 32
+KEY = ["dataset", "model", "evaluation", "explainer", "measure", "condition", "level", "sample"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a precision does to a study: its speed beside float32, its worst shift and where, and whether it passes."""
+
+    precision: str
+    speed: float
+    shift: float
+    error: float
+    where: str
+    changed: float
+    passes: bool
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The precision that was chosen, the trials of all of them, and every shift (a table)."""
+
+    chosen: Precision
+    trials: tuple[Trial, ...]
+    shifts: pd.DataFrame
+
+    def record(self) -> dict[str, Any]:
+        """The audit as the manifest keeps it."""
+        about = {"tolerance": TOLERANCE, "samples": SAMPLES, "text": self.text()}
+        return {"chosen": self.chosen, **about, "trials": [asdict(trial) for trial in self.trials]}
+
+    def text(self) -> str:
+        """The audit in lines for a terminal."""
+        lines = ["precision  speed  largest shift of a mean score"]
+        for trial in self.trials:
+            fate = "passes" if trial.passes else "changes too much"
+            fate = "chosen" if trial.precision == self.chosen else fate
+            what = f"{trial.shift:.4f} ± {trial.error:.4f} ({trial.where})" if trial.where else "the reference"
+            lost = f"; {100 * trial.changed:.1f} % of pairs flip otherwise" if trial.changed else ""
+            lines.append(f"{trial.precision:<9}  {trial.speed:>4.1f}x  {what}{lost}: {fate}")
+        return "\n".join(lines)
+
+
+def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SAMPLES) -> Audit:
+    """Try precisions on a few samples of a plan whose models are in float32; the fastest that passes is chosen.
+
+    A precision passes when every mean score, over the pairs that both precisions retain, moves by at most 0.005 and at
+    most 2 % of the pairs are retained in only one of them. Speed is that of differentiated passes. The plan's models
+    are copied for each candidate and stay as they are. Unless they are named, candidates are all precisions on a GPU
+    and float32 alone on a CPU, where 16 bits are slower or, on some processors, not there at all.
+
+    >>> from holdfast.runs.study.registry import evaluations, explainers
+    >>> from holdfast.data import open_data
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+    >>> images = open_data(torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+    >>> axes = evaluations({"stability": {"stability": {"perturbations": "jpeg"}}})
+    >>> plan = Plan({"net": Model(net)}, {"noise": images}, explainers(["saliency"]), axes)
+    >>> audit(plan, ["float32"]).chosen
+    'float32'
+    """
+    on_gpu = any(model.device.type == "cuda" for model in plan.models.values())
+    given = candidates if candidates is not None else PRECISIONS if on_gpu else ()
+    others = [check_precision(name) for name in given if name != "float32"]
+    wrong = [f"{n} computes in {m.precision}" for n, m in plan.models.items() if m.precision != "float32"]
+    if wrong:
+        raise UserError(f"an audit starts from float32, but {', '.join(wrong)}")
+    trials = [Trial("float32", 1.0, 0.0, 0.0, "", 0.0, True)]
+    if not others:
+        return Audit("float32", tuple(trials), pd.DataFrame(columns=["precision", *KEY[:5]]))
+    few = {name: _chosen(data, plan.seed, samples) for name, data in plan.data.items()}
+    plan = replace(plan, data=few, batch_size=plan.batch_size or _rows(plan, few))
+    truth, pace = _scores(plan), _rate(plan)
+    tables = []
+    for name in others:
+        lowered = replace(plan, models={n: lower(m, name) for n, m in plan.models.items()})
+        shifts = compare(truth, _scores(lowered, name))
+        tables.append(shifts.assign(precision=name))
+        trials.append(_trial(name, _rate(lowered, name) / pace, shifts))
+    best = max((trial for trial in trials if trial.passes), key=lambda trial: trial.speed)
+    return Audit(check_precision(best.precision), tuple(trials), pd.concat(tables, ignore_index=True))
+
+
+def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | None]:
+    """The precision for a study that leaves it open, and the audit behind it.
+
+    A run that is resumed keeps the one that it has, and nothing is audited.
+    """
+    if out is not None and (out / "manifest.json").is_file():
+        known = {about["precision"] for about in read_manifest(out)["study"]["models"].values()}
+        return check_precision(known.pop()), None
+    found = audit(plan)
+    return found.chosen, found.record()
+
+
+def lower(model: Model, precision: Precision) -> Model:
+    """A copy of a model that computes in another precision.
+
+    >>> import torch
+    >>> model = Model(torch.nn.Linear(2, 2))
+    >>> lower(model, "bfloat16").precision, model.precision
+    ('bfloat16', 'float32')
+    """
+    twin = copy.copy(model)
+    with model.uncompiled():
+        twin.module = copy.deepcopy(model.module)
+    return twin.use(precision, model.is_compiled)
+
+
+def compare(truth: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per dataset, model, evaluation, explainer and measure: shift, standard error, pairs, and `changed`.
+
+    `changed` is the share of pairs that only one of the tables retains.
+
+    >>> row = dict.fromkeys(KEY, "a") | {"status": "ok"}
+    >>> compare(pd.DataFrame([row | {"value": 0.5}]), pd.DataFrame([row | {"value": 0.75}]))["shift"].tolist()
+    [0.25]
+    """
+    both = truth.merge(scores, on=KEY, suffixes=("", "_lower"), validate="one_to_one")
+    kept, kept_lower = both["status"] == "ok", both["status_lower"] == "ok"
+    both["changed"] = (kept != kept_lower).astype(float)
+    shared = both["value"].where(kept & kept_lower)
+    size = shared.abs().groupby([both[k] for k in KEY[:5]], observed=True).transform("mean").clip(lower=1.0)
+    both["shift"] = (both["value_lower"] - shared) / size
+    groups = both.groupby(KEY[:5], observed=True)
+    found = groups["shift"].agg(shift="mean", error="sem", absolute=lambda s: s.abs().mean(), pairs="count")
+    whole: pd.DataFrame = found.join(groups["changed"].mean()).reset_index()
+    return whole
+
+
+def _trial(precision: str, speed: float, shifts: pd.DataFrame) -> Trial:
+    scored = shifts[shifts["pairs"] > 0]
+    changed = float(shifts["changed"].max()) if len(shifts) else 0.0
+    if scored.empty:
+        return Trial(precision, speed, float("nan"), float("nan"), "no pair is retained in both", changed, False)
+    worst = scored.iloc[int(scored["shift"].abs().to_numpy().argmax())]
+    where = f"{worst['explainer']}, {worst['evaluation']}.{worst['measure']}"
+    passes = bool(abs(worst["shift"]) <= TOLERANCE and changed <= MOST_LOST)
+    error = 0.0 if pd.isna(worst["error"]) else float(worst["error"])
+    return Trial(precision, speed, abs(float(worst["shift"])), error, where, changed, passes)
+
+
+def _chosen(data: Data, seed: int, samples: int) -> Data:
+    """A few samples by a hash of their ids, so that they do not depend on the order of the data."""
+    return data.only(reference_positions(data, seed)[:samples])
+
+
+def _scores(plan: Plan, precision: str = "float32") -> pd.DataFrame:
+    with tempfile.TemporaryDirectory(prefix="holdfast-audit-") as folder, arithmetic(precision):
+        run_shards(plan, Path(folder), lambda what, amount: None)
+        return read_scores(Path(folder))
+
+
+def _rows(plan: Plan, data: Mapping[str, Data]) -> int:
+    sample = load_references(next(iter(data.values())), plan.seed)
+    return min(best_rows(model, sample) for model in plan.models.values())
+
+
+def _rate(plan: Plan, precision: str = "float32") -> float:
+    """Passes per second through all models one after another."""
+    sample = load_references(next(iter(plan.data.values())), plan.seed)
+    rows = plan.batch_size or len(sample)
+    with arithmetic(precision):
+        return 1 / sum(1 / pass_rate(model, sample, rows, passes=3) for model in plan.models.values())

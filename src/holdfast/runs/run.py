@@ -1,0 +1,219 @@
+"""`evaluate` and `read`: start, resume or open a run, and look at its results."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from holdfast.models.precision import Precision, arithmetic, check_precision
+from holdfast.runs import manifest, table
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.engine import run_shards
+from holdfast.runs.plan import Plan, check_whole, describe, make_plan
+from holdfast.runs.progress import progress
+from holdfast.runs.shard import REFERENCES
+from holdfast.runs.storage import Place, place
+from holdfast.runs.study import registry as building
+
+if TYPE_CHECKING:
+    from holdfast.runs.executors import Executor
+
+
+COMMAND = "holdfast.evaluate(...)"
+
+
+class Run:
+    """The results in a run directory; `packed` is the zip that it was unpacked from, beside which its report goes."""
+
+    def __init__(self, path: Place, packed: Path | None = None) -> None:
+        self.path = path
+        self.packed = packed
+        self.manifest = table.read_manifest(path)
+
+    def table(self) -> pd.DataFrame:
+        """One row per attempted pair and measure: dataset, model, explainer, evaluation, sample, measure, condition,
+        level, value, low, high, status (ok, flipped, undefined), reason."""
+        return table.read_scores(self.path)
+
+    def samples(self) -> pd.DataFrame:
+        """One row per sample: label, prediction and probability, or why it could not be read."""
+        return table.read_samples(self.path)
+
+    def summary(self) -> pd.DataFrame:
+        """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
+        from holdfast import statistics
+
+        return statistics.summary(self._compact())
+
+    def ranking(self) -> pd.DataFrame:
+        """Explainers in order of their overall score, with the uncertainty of their ranks."""
+        from holdfast import statistics
+
+        return statistics.ranking(self._compact())
+
+    def tests(self) -> pd.DataFrame:
+        """Paired tests between explainers, with Holm's correction."""
+        from holdfast import statistics
+
+        return statistics.paired_tests(self._compact())
+
+    def report(self, path: str | Place | None = None) -> Place:
+        """Write the report, one HTML file that works offline, and return where it is."""
+        from holdfast.report import build_report
+        from holdfast.runs.merge import missing
+
+        facts = {**self.manifest, "missing": missing(self.path)}
+        beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
+        target = beside if path is None else place(path)
+        html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), facts)
+        write_atomically(target, html.encode())
+        return target
+
+    def text(self) -> str:
+        """The verdict and the ranking for a terminal."""
+        from holdfast.report import text_summary
+
+        return text_summary(self.in_study_order(), self.samples(), self.manifest)
+
+    def in_study_order(self) -> pd.DataFrame:
+        """The table with its conditions in the order in which the study names them, which is how people read them."""
+        axes = self.manifest["study"]["evaluations"].values()
+        named = dict.fromkeys(condition for axis in axes for condition, _ in axis.get("conditions", []))
+        number = {condition: i for i, condition in enumerate(named)}
+        rows = self._compact()
+        by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
+        return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
+
+    def _compact(self) -> pd.DataFrame:
+        """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
+        return table.read_scores(self.path, compact=True)
+
+    def __repr__(self) -> str:
+        study = self.manifest["study"]
+        names = {key: ", ".join(study[key]) for key in ("models", "datasets", "explainers", "evaluations")}
+        return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
+
+
+def read(path: str | Place) -> Run:
+    """Open a run directory, one packed by `holdfast export --to zip`, or a run at an address of an object store.
+
+    >>> read("no-such-run")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
+    """
+    where = place(path)
+    if isinstance(where, Path) and where.is_file() and where.suffix.lower() == ".zip":
+        from holdfast.runs.export import unpacked
+
+        return Run(unpacked(where), packed=where)
+    return Run(where)
+
+
+def evaluate(
+    model: Any,
+    data: Any,
+    explainers: Any,
+    evaluations: Any = "stability",
+    out: str | Place | None = None,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+    references: int = REFERENCES,
+    device: str | None = None,
+    precision: Precision | Literal["auto"] | None = None,
+    compile: bool = False,
+    workers: int = 1,
+    show_progress: bool | None = None,
+) -> Run:
+    """Put explainers to the test on a model and data; the same call again finishes what is missing.
+
+    `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
+    `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
+    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
+    many other samples the chance level of a score is taken from. `precision` and `compile` are those of `Model.use`;
+    without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
+    a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
+    there are any; models, data and explainers are sent to them by pickle.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+    >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> run = evaluate(net, images, ["saliency", "random"], {"stability": {"stability": {"perturbations": "jpeg"}}})
+    >>> sorted(run.table().measure.unique())[:2]
+    ['fass', 'fass_chance']
+    """
+    methods = building.explainers(explainers)
+    axes = building.evaluations(evaluations)
+    sets = building.datasets_of(data, limit)
+    models = building.models_of(model, device)
+    if precision is not None or compile:
+        for wrapped in models.values():
+            wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
+    plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size, references)
+    audit = None
+    if precision == "auto":
+        from holdfast.runs.precision_audit import lower, settle
+
+        chosen, audit = settle(plan, None if out is None else place(out))
+        plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
+    if workers == 1:
+        return execute(plan, out, COMMAND, show_progress, audit=audit)
+    from holdfast.runs.executors import Processes, pickled
+
+    check_whole("workers", workers, 1)
+    with pickled(plan) as recipe:
+        return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers), audit=audit)
+
+
+def execute(
+    plan: Plan,
+    out: str | Place | None,
+    command: str,
+    show_progress: bool | None = None,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+    audit: Mapping[str, Any] | None = None,
+) -> Run:
+    """Run or resume a plan in a directory; a directory that holds another study is refused.
+
+    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on;
+    `audit` is why the models compute in the precision that they have.
+    """
+    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else place(out)
+    found = manifest.begin(root, describe(plan), plan.shard_size, command)
+    plan = replace(plan, shard_size=found["shard_size"])
+    session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
+    session["devices"] = sorted({str(model.device) for model in plan.models.values()})
+    if audit is not None:
+        session["audit"] = dict(audit)
+    manifest.record(root, found, session)
+    begun = time.perf_counter()
+    first, step = share
+    jobs = [job for job in plan.jobs()[first - 1 :: step] if plan.is_pending(root, job)]
+    with precisely(plan), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
+        if executor is not None and jobs:
+            session |= executor(plan, root, jobs, tick)
+        else:
+            before = {name: model.passes for name, model in plan.models.items()}
+            session |= run_shards(plan, root, tick, jobs)
+            session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
+    session["seconds"] = round(time.perf_counter() - begun, 2)
+    manifest.record(root, found, session)
+    return Run(root)
+
+
+def precisely(plan: Plan) -> AbstractContextManager[None]:
+    """Forbid the ten-bit products that PyTorch allows in convolutions by default, unless the study asks for them.
+
+    They would make the device show in the table.
+    """
+    return arithmetic("tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32")

@@ -1,0 +1,140 @@
+"""What evaluations see: a shard of samples of one model, and the reference samples that all shards share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.data import Data
+from holdfast.errors import UserError
+from holdfast.models import Model
+from holdfast.models.batches import Workbench
+from holdfast.types import Batch, Explainer
+
+REFERENCES = 8
+"""How many samples serve as the other halves of mismatched pairs, unless a study asks for another number."""
+
+
+@dataclass
+class References:
+    """A few samples of the data set, the same for every shard, with their maps per explainer."""
+
+    bench: Workbench
+    batch: Batch
+    seed: int
+    target: Tensor = field(init=False)
+    maps: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
+
+    def explain(self, name: str, explainer: Explainer) -> Tensor:
+        """The maps (R, …) of one explainer, computed once."""
+        if name not in self.maps:
+            self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
+        return self.maps[name]
+
+
+def reference_positions(data: Data, seed: int) -> list[int]:
+    """Positions in the order in which they are tried as references: by a hash of the id, so order does not matter."""
+    order: list[int] = rand.keys(seed, data.ids, "references").argsort().tolist()
+    return order
+
+
+def load_references(data: Data, seed: int, count: int = REFERENCES) -> Batch:
+    """The first readable samples in that order."""
+    order = reference_positions(data, seed)
+    batches, found = [], 0
+    for start in range(0, len(order), count):
+        loaded = data.load(order[start : start + count]).batch
+        if len(loaded):
+            batches.append(loaded[: count - found])
+            found += len(batches[-1])
+        if found == count:
+            break
+    if not batches:
+        raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
+    return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), _join_aux(batches))
+
+
+def _join_aux(batches: Sequence[Batch]) -> dict[str, Tensor]:
+    return {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
+
+
+def _first_error(data: Data) -> str:
+    errors = data.load([0]).errors
+    return next(iter(errors.values()), "unknown")
+
+
+@dataclass
+class Shard:
+    """The `Subject` that evaluations see: one shard of samples of one model."""
+
+    bench: Workbench
+    batch: Batch
+    seed: int
+    target: Tensor
+    probability: Tensor
+    all_explainers: Mapping[str, Explainer]
+    shared: References
+    showcase: frozenset[str]
+    keeps_extremes: bool = True
+    explainers: Mapping[str, Explainer] = field(default_factory=dict)
+    logits: Tensor | None = None
+    _clean: dict[str, Tensor] = field(default_factory=dict)
+    _redrawn: dict[tuple[str, int], Tensor] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model under test."""
+        return self.bench.model
+
+    @property
+    def references(self) -> Batch:
+        """Samples that are the same for every shard."""
+        return self.shared.batch
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Class scores (B, classes); those of the shard as it is exist already."""
+        if batch is self.batch and self.logits is not None:
+            return self.logits
+        return self.bench.predict(batch)
+
+    def clean(self, explainer: str) -> Tensor:
+        """Maps (B, …) of the shard as it is, computed once."""
+        if explainer not in self._clean:
+            self._clean[explainer] = self._explain_unless_known(explainer)
+        return self._clean[explainer]
+
+    def _explain_unless_known(self, explainer: str) -> Tensor:
+        """Maps of the shard's samples; those of samples that are references too exist already."""
+        known = self.reference(explainer)
+        where = {sample: i for i, sample in enumerate(self.references.ids)}
+        new = [i for i, sample in enumerate(self.batch.ids) if sample not in where]
+        found = self.explain(explainer, self.batch[new], self.target[new]) if new else known[:0]
+        place = {self.batch.ids[i]: found[j] for j, i in enumerate(new)}
+        return torch.stack([place[s] if s in place else known[where[s]] for s in self.batch.ids])
+
+    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+        """Maps (B, …) of samples for the classes `target` (B,), with the run's seed unless another is given."""
+        chosen = self.seed if seed is None else seed
+        # Noise floors explain the samples as they are with other draws, on every axis with the same.
+        is_redraw = batch is self.batch and target is self.target and chosen != self.seed
+        if is_redraw and (explainer, chosen) in self._redrawn:
+            return self._redrawn[explainer, chosen]
+        maps = self.bench.explain(self.all_explainers[explainer], explainer, batch, target, chosen)
+        if is_redraw:
+            self._redrawn[explainer, chosen] = maps
+        return maps
+
+    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+        """`call(batch, extra)` in batches that fit into memory."""
+        return self.bench.map(call, batch, extra)
+
+    def reference(self, explainer: str) -> Tensor:
+        """The maps (R, …) of the references."""
+        return self.shared.explain(explainer, self.all_explainers[explainer])

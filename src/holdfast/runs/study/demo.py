@@ -1,0 +1,36 @@
+"""The embedded default: a real ImageNet classifier and real photographs, all from the package registry."""
+
+from __future__ import annotations
+
+from holdfast.data import open_data
+from holdfast.models.loaders import load_model
+from holdfast.runs.plan import Plan, make_plan
+from holdfast.runs.study import registry as building
+
+EXPLAINERS = [
+    {"integrated_gradients": {"steps": 8}},
+    "gradient_shap",
+    "grad_cam",
+    {"lime": {"samples": 32}},
+    "random",
+]
+EVALUATIONS = [
+    {"stability": {"perturbations": "fass-paper"}},
+    {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},
+    {"symmetry": {"group": {"dihedral": {"n": 1}}}},
+    {"faithfulness": {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "metrics": ["road"]}},
+]
+PHOTOGRAPHS = 14
+
+
+def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
+    """Five explainers on four axes: FASS' five perturbations, certificates, mirrored photographs, and ROAD."""
+    photographs = open_data("bundled:photographs")
+    model = load_model("bundled:efficientnet-lite0")
+    return make_plan(
+        {model.name: model},
+        {photographs.name: photographs.limit(limit)},
+        building.explainers(EXPLAINERS),
+        building.evaluations(EVALUATIONS),
+        shard_size=8,
+    )

@@ -1,0 +1,295 @@
+"""From a study file to a plan: every mistake is found here, with its line, before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from holdfast.data import open_data
+from holdfast.errors import UserError, nearest
+from holdfast.explainers.concepts.concepts import concepts
+from holdfast.explainers.examples.training_set import open_examples
+from holdfast.models.loaders import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
+from holdfast.models.precision import AUTO, Precision, check_precision
+from holdfast.parameters import BadParameter, only_known
+from holdfast.runs.plan import Plan, make_plan
+from holdfast.runs.shard import REFERENCES
+from holdfast.runs.study import registry as building
+from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
+
+KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
+KEYS += ("precision", "compile", "batch_size", "shard_size", "references")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
+LARGEST_FILE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, read and checked as far as it can be without loading models or data."""
+
+    models: dict[str, dict[str, Any]]
+    data: dict[str, dict[str, Any]]
+    explainers: dict[str, Any]
+    evaluations: dict[str, Any]
+    seed: int = 0
+    limit: int | None = None
+    device: str | None = None
+    batch_size: int | None = None
+    shard_size: int = 32
+    precision: Precision | Literal["auto"] | None = None
+    compile: bool = False
+    references: int = REFERENCES
+
+    def plan(self, allow_code: bool = False) -> Plan:
+        """Open the data, load the models, and check that everything fits together.
+
+        Where the precision is left open, the models are in float32.
+        """
+        data = {}
+        for name, options in self.data.items():
+            own = dict(options)
+            limit = self.limit or own.pop("limit", None)
+            source = open_data(own.pop("source"), name=name, allow_code=allow_code, **own)
+            data[name] = source.limit(limit) if limit else source
+        models = {}
+        for name, options in self.models.items():
+            own = dict(options)
+            model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
+            # Without a name in the study, code knows what it made better than the name of its function does.
+            unnamed = options["source"].startswith("python:") and name == _short_name(options["source"])
+            model.name = model.name if unnamed else name
+            models[model.name] = model
+            if self.precision is not None or self.compile:
+                given = model.precision if self.precision in (None, AUTO) else check_precision(self.precision)
+                model.use(given, self.compile)
+        numbers = (self.seed, self.shard_size, self.batch_size, self.references)
+        return make_plan(models, data, self.explainers, self.evaluations, *numbers)
+
+    def _device(self) -> str:
+        import torch
+
+        if self.device is None:
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+
+def read_study(
+    path: str | Path, *, seed: int | None = None, limit: int | None = None, allow_code: bool = False
+) -> Study:
+    """Read a study file; a mistake raises one `UserError` that names the file and the line."""
+    file = Path(path)
+    if not file.is_file():
+        siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+        guess = nearest(file.name, siblings)
+        raise UserError(f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
+    if file.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        check_unfolded(root, str(file))
+        check_keys_once(root, str(file))
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = str(getattr(error, "problem", error))
+        hint = "; indent with spaces, not with tabs" if "'\\t'" in problem else ""
+        raise UserError(f"{file}{line}: this is not YAML: {problem}{hint}") from error
+    try:
+        return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
+    except BadParameter as error:
+        raise UserError(f"{file}, line {line_of(root, error.place)}: {error}") from error
+
+
+def parse(
+    content: Any, folder: Path, *, seed: int | None = None, limit: int | None = None, allow_code: bool = False
+) -> Study:
+    """Check the content of a study file; relative paths are relative to `folder`."""
+    if not isinstance(content, Mapping):
+        raise BadParameter(f"a study is a mapping with the keys {', '.join(KEYS)}", ())
+    only_known(content, KEYS, "a study")
+    if "model" in content and "models" in content:
+        raise BadParameter("give either model or models, not both", ("model",))
+    which = "model" if "model" in content else "models"
+    for key in (which, "data", "explainers"):
+        if key not in content:
+            raise BadParameter(f"the study names no {key}", ())
+    return Study(
+        models=_with_architectures(
+            _sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)), which, folder
+        ),
+        data=_with_vocabularies(
+            _sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)), folder
+        ),
+        explainers=_inside(
+            "explainers",
+            lambda: building.explainers(
+                _with_files(_with_code(content["explainers"], folder, allow_code), folder, allow_code)
+            ),
+        ),
+        evaluations=_inside(
+            "evaluations",
+            lambda: building.evaluations(_with_code(content.get("evaluations", "stability"), folder, allow_code)),
+        ),
+        seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
+        limit=limit if limit is not None else _whole(content, "limit", 1),
+        device=_known_device(content.get("device")),
+        batch_size=_whole(content, "batch_size", 1),
+        shard_size=_whole(content, "shard_size", 1) or 32,
+        precision=_known_precision(content.get("precision")),
+        compile=_truth(content, "compile"),
+        references=_whole(content, "references", 2) or REFERENCES,
+    )
+
+
+def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]) -> dict[str, dict[str, Any]]:
+    """Names to {source, options}, from a string, a mapping, or a list of these."""
+    found: dict[str, dict[str, Any]] = {}
+    entries = given if isinstance(given, list) else [given]
+    for number, entry in enumerate(entries):
+        place: tuple[str | int, ...] = (section, number) if isinstance(given, list) else (section,)
+        options = {"source": entry} if isinstance(entry, str) else entry
+        if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
+            raise BadParameter(f"{section} needs a name or a mapping with the key source, got {entry!r}", place)
+        source = options["source"]
+        try:
+            only_known(options, keys, f"an entry of {section}")
+            checked = {**options, "source": check(source)}
+        except BadParameter as error:
+            raise error.inside(*place) from error
+        except UserError as error:
+            raise BadParameter(str(error), place if isinstance(entry, str) else (*place, "source")) from error
+        name = str(checked.pop("name", None) or _short_name(source))
+        if name in found:
+            raise BadParameter(f"{section} has two entries named {name!r}; give one of them another name", place)
+        found[name] = checked
+    if not found:
+        raise BadParameter(f"{section} is empty", (section,))
+    return found
+
+
+def _with_architectures(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """The models with the architectures of their weights checked; a Python file is relative to the study file."""
+    for options in models.values():
+        if "architecture" in options:
+            try:
+                options["architecture"] = check_model_name(str(options["architecture"]), folder)
+            except UserError as error:
+                raise BadParameter(str(error), (section, "architecture")) from error
+    return models
+
+
+def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """The data with paths of vocabularies relative to the study file."""
+    for name, options in data.items():
+        path = options.get("vocabulary")
+        if path is None:
+            continue
+        if isinstance(path, str) and path.startswith("hf:"):
+            options["vocabulary"] = f"hf:{hub_name(path.removeprefix('hf:'), folder)}"
+            continue
+        if not isinstance(path, str) or not (folder / path).is_file():
+            raise BadParameter(f"the vocabulary of {name} must be the path of a JSON file, got {path!r}", ("data",))
+        options["vocabulary"] = str(folder / path)
+    return data
+
+
+def _short_name(source: str) -> str:
+    scheme, _, rest = source.partition(":")
+    return short_name(scheme, rest) if rest else Path(source).name
+
+
+def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:
+    value = content.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadParameter(f"{key} must be a whole number of at least {least}, got {value!r}", (key,))
+    return value
+
+
+def _known_device(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return building.check_device(str(value))
+    except UserError as error:
+        raise BadParameter(str(error), ("device",)) from error
+
+
+def _known_precision(value: Any) -> Precision | Literal["auto"] | None:
+    if value is None:
+        return None
+    if value == AUTO:
+        return AUTO
+    try:
+        return check_precision(value)
+    except UserError as error:
+        raise BadParameter(f"{error}, or auto", ("precision",)) from error
+
+
+def _truth(content: Mapping[str, Any], key: str) -> bool:
+    value = content.get(key, False)
+    if not isinstance(value, bool):
+        raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
+    return value
+
+
+def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
+    """Explainers or evaluations with those of the form python:module:name made."""
+    if isinstance(spec, str) and spec.startswith("python:"):
+        return load_object(spec, folder, allow_code=allow_code)
+    entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
+    found = {}
+    for place, item in entries:
+        try:
+            found[place] = _with_code(item, folder, allow_code)
+        except BadParameter as error:
+            raise error.inside(place) from error
+        except UserError as error:
+            raise BadParameter(str(error), (place,)) from error
+    return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec
+
+
+def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | int, ...] = ()) -> Any:
+    """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
+    if isinstance(spec, list):
+        return [_with_files(item, folder, allow_code, (*place, i)) for i, item in enumerate(spec)]
+    if not isinstance(spec, Mapping):
+        return spec
+    found: dict[str, Any] = {}
+    for key, value in spec.items():
+        here = (*place, key)
+        try:
+            if key in ("train", "pool") and isinstance(value, str | Mapping):
+                options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
+                found[key] = open_examples(**options, folder=folder, allow_code=allow_code)
+            elif key == "path" and isinstance(value, str):
+                found[key] = str(folder / value)
+            elif key == "concepts":
+                found[key] = concepts(value, folder=folder, allow_code=allow_code)
+            elif key == "checkpoints" and isinstance(value, list):
+                found[key] = [str(folder / path) if isinstance(path, str) else path for path in value]
+            else:
+                found[key] = _with_files(value, folder, allow_code, here)
+        except BadParameter:
+            raise
+        except (UserError, TypeError) as error:
+            raise BadParameter(str(error), here) from error
+    return found
+
+
+def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return work()
+    except BadParameter as error:
+        raise error.inside(section) from error

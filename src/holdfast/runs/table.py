@@ -1,0 +1,281 @@
+"""The result table on disk: one Parquet part per finished piece of work, a manifest, and pictures for the gallery.
+
+A part is written under another name, synced and renamed, so it is either whole or absent. Reading checks that no
+attempted pair occurs twice. Everything a report needs is in the run directory, or at the run's address in a store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from holdfast.errors import UserError
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.differences import differences, joined
+from holdfast.runs.pictures import EXHIBITS, THUMBNAIL, Shown, exhibit_rows, read_exhibits
+from holdfast.runs.storage import Place, contents, files, place, present
+from holdfast.types import STATUS, Scores
+
+__all__ = [
+    "EXHIBITS",
+    "KEY",
+    "SAMPLES",
+    "SCORES",
+    "THUMBNAIL",
+    "Place",
+    "Shown",
+    "as_json",
+    "differences",
+    "exhibit_rows",
+    "exhibits_path",
+    "joined",
+    "part_path",
+    "place",
+    "present",
+    "read_exhibits",
+    "read_manifest",
+    "read_samples",
+    "read_scores",
+    "read_sessions",
+    "samples_path",
+    "score_rows",
+    "slug",
+    "write_atomically",
+    "write_manifest",
+    "write_part",
+]
+
+SCORES = pa.schema(
+    [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "sample", "measure", "condition")]
+    + [(name, pa.float64()) for name in ("level", "value", "low", "high")]
+    + [("status", pa.string()), ("reason", pa.string())]
+)
+SAMPLES = pa.schema(
+    [(name, pa.string()) for name in ("dataset", "model", "sample")]
+    + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
+    + [("probability", pa.float64()), ("error", pa.string())]
+)
+KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
+
+
+def slug(name: str) -> str:
+    """A file name that is readable, safe on every system, and different for different names.
+
+    >>> slug("IG (steps=20)/x") == slug("IG (steps=20)-x")
+    False
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:60] or "unnamed"
+    plain = re.sub(r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE)  # names of devices
+    # Some systems do not tell A from a, and a name may look like the slug of another.
+    alone = plain == name.lower() and not re.search(r"-[0-9a-f]{8}$", plain)
+    return plain if alone else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def part_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
+    """Where the scores of one (dataset, model, evaluation, explainer, shard) are."""
+    return root / "parts" / _inside(shard, dataset, model, evaluation, explainer)
+
+
+def samples_path(root: Place, dataset: str, model: str, shard: int) -> Place:
+    """Where the clean predictions of one shard are."""
+    return root / "samples" / _inside(shard, dataset, model)
+
+
+def exhibits_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
+    """Where the gallery's pictures of one piece of work are."""
+    return root / "gallery" / _inside(shard, dataset, model, evaluation, explainer)
+
+
+def _inside(shard: int, *names: str) -> str:
+    return "/".join([*map(slug, names), f"{shard:05d}.parquet"])
+
+
+def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], scores: Iterable[Scores]) -> pa.Table:
+    """The rows of one part, in the order in which the scores came."""
+    names = pa.array(list(ids), pa.string())
+    n = len(names)
+
+    def same(text: str) -> pa.Array:
+        return pa.repeat(pa.scalar(text, pa.string()), n)
+
+    tables = []
+    for s in scores:
+        columns = {
+            "dataset": same(dataset),
+            "model": same(model),
+            "explainer": same(s.explainer),
+            "evaluation": same(evaluation),
+            "sample": names,
+            "measure": same(s.measure),
+            "condition": same(s.condition),
+            "level": pa.repeat(pa.scalar(float(s.level), pa.float64()), n),
+            "value": s.value.double().tolist(),
+            "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
+            "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
+            "status": [STATUS[code] for code in s.status.tolist()],
+            "reason": list(s.reason),
+        }
+        tables.append(pa.Table.from_pydict(columns, schema=SCORES))
+    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+
+
+def write_part(path: Place, table: pa.Table) -> None:
+    """Write a Parquet file that is either whole or absent, whatever happens."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    write_atomically(path, sink.getvalue())
+
+
+def read_scores(root: Place, compact: bool = False) -> pd.DataFrame:
+    """Every row of a run, sorted by its key; a key that occurs twice is an error.
+
+    With `compact` the columns of text are categories, sorted, which hold each text once: a million rows take 42 MB.
+    """
+    rows = _read(root / "parts", SCORES)
+    order, twice = _sorted_by_key(rows)
+    rows = rows.take(pa.array(order))
+    frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
+    return frame
+
+
+def read_samples(root: Place) -> pd.DataFrame:
+    """One row per sample: label, prediction, probability, or why it could not be read."""
+    rows = _spelled_out(_read(root / "samples", SAMPLES), SAMPLES)
+    frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
+    return frame.astype({"label": "Int64", "predicted": "Int64"})
+
+
+def read_manifest(root: Place) -> dict[str, Any]:
+    """The manifest of a run directory."""
+    path = root / "manifest.json"
+    if not path.is_file():
+        raise UserError(f"{root} is not a run directory: it has no manifest.json")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not the manifest of a holdfast run: {error}") from error
+    if not isinstance(manifest, dict) or not {"holdfast", "study", "shard_size"} <= manifest.keys():
+        raise UserError(f"{path} is not the manifest of a holdfast run")
+    return _with_sessions(root, manifest)
+
+
+def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with what every process wrote in a file of its own: its session, and what it added to the study."""
+    sessions = read_sessions(root)
+    for session in sessions:
+        manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
+        manifest |= {key: session[key] for key in ("command", "versions") if key in session}
+    if sessions:
+        manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
+    return manifest
+
+
+def read_sessions(root: Place) -> list[dict[str, Any]]:
+    """What the processes that worked in a run directory wrote, in the order in which they started."""
+    sessions = []
+    paths = files(root / "sessions", ".json")
+    for path, content in zip(paths, contents(paths), strict=True):
+        try:
+            sessions.append(json.loads(content.decode("utf-8")))
+        except ValueError as error:
+            raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
+    return sessions
+
+
+def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest atomically."""
+    write_atomically(root / "manifest.json", as_json(manifest))
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Plain data as the manifest holds it."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def _read(folder: Place, schema: pa.Schema) -> pa.Table:
+    """The rows of all parts, with every column of text as one dictionary and indices into it."""
+    texts = [field.name for field in schema if field.type == pa.string()]
+    wanted = _coded(schema)
+    paths = files(folder, ".parquet")
+    tables = [_read_part(path, content, texts, wanted) for path, content in zip(paths, contents(paths), strict=True)]
+    if not tables:
+        return wanted.empty_table()
+    rows = pa.concat_tables(tables)
+    columns = [_sorted_dictionary(rows[f.name]) if f.name in texts else rows[f.name].combine_chunks() for f in schema]
+    return pa.Table.from_arrays(columns, names=schema.names)
+
+
+def _read_part(path: Place, content: bytes, texts: list[str], wanted: pa.Schema) -> pa.Table:
+    try:
+        known = pq.read_metadata(pa.BufferReader(content))
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"{path} is damaged; remove it and run the study again, which computes it anew: {error}"
+        ) from error
+    there = [name for name in wanted.names if name in known.schema.names]
+    coded = [name for name in texts if name in there]
+    part = pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
+    rows = part.read(columns=there, use_threads=False)
+    for i, field in enumerate(wanted):  # a part of another version may lack a column
+        if field.name not in rows.column_names:
+            rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))
+    rows = rows.select(wanted.names)
+    return rows if rows.schema.equals(wanted) else rows.cast(wanted)
+
+
+def _coded(schema: pa.Schema) -> pa.Schema:
+    code = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([(f.name, code if f.type == pa.string() else f.type) for f in schema])
+
+
+def _sorted_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """One dictionary for all chunks, with its texts in order, so that sorting by text is sorting by index."""
+    whole = column.unify_dictionaries().combine_chunks()
+    order = pc.sort_indices(whole.dictionary)  # by code points, as Python sorts
+    place_of = np.empty(len(order), dtype=np.int32)
+    place_of[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
+    indices = pc.take(pa.array(place_of), whole.indices)
+    return pa.DictionaryArray.from_arrays(indices, whole.dictionary.take(order))
+
+
+def _spelled_out(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Text instead of indices."""
+    return rows.cast(schema)
+
+
+def _sorted_by_key(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The order of the rows by `KEY`, and which of them, in that order, have the key of the one before."""
+    numbers = [_rank(rows[name]) for name in KEY]
+    key = np.zeros(len(rows), dtype=np.int64)
+    size = 1
+    for number in numbers:
+        span = int(number.max(initial=0)) + 1
+        if size * span >= 2**62:  # too many combinations for one number each: count those that there are
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            size = int(key.max(initial=0)) + 1
+        key, size = key * span + number, size * span
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    return order, np.concatenate([np.zeros(min(len(key), 1), dtype=bool), key[1:] == key[:-1]])
+
+
+def _rank(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Numbers in the order of the values; what is missing comes last."""
+    if pa.types.is_dictionary(column.type):
+        whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return np.asarray(pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64)
+    return np.unique(column.to_numpy(), return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,69 @@
+"""Files read, inputs perturbed and parts written by other threads while the device works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+from holdfast.data import Loaded
+from holdfast.runs.plan import Job, Plan
+from holdfast.runs.storage import Place
+from holdfast.runs.table import write_part
+
+
+def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
+    """The samples of the shard that follows, on their way; None where there is none, or other threads may not read."""
+    for dataset, _, number in following:
+        if plan.data[dataset].threads > 1:
+            return reader.submit(plan.data[dataset].load, plan.shards(dataset)[number])
+    return None
+
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def beside(device: torch.device, calls: Sequence[Callable[[], Result]]) -> Iterator[Sequence[Callable[[], Result]]]:
+    """The calls, made one after another in a thread of their own where the device is not the CPU itself.
+
+    >>> with beside(torch.device("cpu"), [lambda: 2, lambda: 3]) as results:
+    ...     [result() for result in results]
+    [2, 3]
+    """
+    if device.type == "cpu":
+        yield calls
+        return
+    with ThreadPoolExecutor(1, "holdfast-beside") as thread:
+        yield [thread.submit(call).result for call in calls]
+
+
+class Writer:
+    """Makes and writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
+
+    The first part that could not be written raises when the next is handed in, or at the end.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "holdfast-writer")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
+        """Make the rows of a part and write it after those before it."""
+        self._wait()
+        self._last = self._thread.submit(lambda: write_part(path, rows()))
+
+    def __exit__(self, *exception: object) -> None:
+        self._thread.shutdown(wait=True)
+        if exception[0] is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()

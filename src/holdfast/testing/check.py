@@ -1,0 +1,218 @@
+"""A run held against requirements: every explainer's bound, or the reason why there is none to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from holdfast.errors import UserError
+from holdfast.statistics.bounds_of_means import Bound, bound_mean, samples_needed
+from holdfast.statistics.cubes import SUFFIXES, Array, Cube, arrange
+from holdfast.testing.choose import choose, condition_title, each, no_readout
+from holdfast.testing.requirement import SHARES, Requirement, parse_all
+from holdfast.testing.rows import PLACES, decisive, select
+from holdfast.types import REDRAW
+
+if TYPE_CHECKING:
+    from holdfast.runs.run import Run
+
+RATES = frozenset(
+    [
+        "fass",
+        "ssim",
+        "spearman",
+        "jaccard",
+        "rate",
+        "certified",
+        "stable",
+        "unflipped",
+        "correct",
+        "accuracy",
+        "probability",
+        "model_agreement",
+    ]
+)
+"""Measures that lie between 0 and 1, so that zeros and ones can be counted."""
+FORMS: dict[str, tuple[set[str], ...]] = {
+    "mean": ({""},),
+    "calibrated": ({"", "_chance"}, {"_aligned", "_aligned_chance"}),
+    "unaligned_calibrated": ({"", "_chance"},),
+    "aligned": ({"_aligned"},),
+    "chance": ({"_chance"},),
+}
+"""What each readout is made of; any one of the sets will do."""
+OK, FLIPPED, UNDEFINED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a number must rest on before it is believed, under every condition that it is a mean of.
+
+    `samples` with a score, the share `retention` of attempted pairs that has one, and at most the share `undefined`
+    of maps that cannot be compared.
+    """
+
+    samples: int = 8
+    retention: float = 0.1
+    undefined: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.samples < 2:
+            raise UserError(f"a bound needs at least 2 samples, got {self.samples}")
+        for what, share in (("retention", self.retention), ("undefined", self.undefined)):
+            if not 0 <= share <= 1:
+                raise UserError(f"the limit of {what} is a share from 0 to 1, got {share}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One requirement held against one explainer, with `condition=each` one condition; `need` is empty on a pass."""
+
+    requirement: Requirement
+    dataset: str
+    model: str
+    evaluation: str
+    explainer: str
+    condition: str
+    passed: bool
+    seen: Bound
+    need: str
+
+
+def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | None = None) -> list[Outcome]:
+    """Hold a finished run against requirements, in order; one that is about nothing in the run is an error.
+
+    A requirement passes where its one-sided confidence bound does. Where too little is known to say so (`Limits`), it
+    fails. Without conditions it is about the mean over all of them, each condition's levels averaged first.
+    """
+    from holdfast.runs.merge import missing
+
+    wishes = parse_all(requirements)
+    gaps = missing(run.path)
+    if gaps:
+        raise UserError(f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}")
+    rows, places = select(run.path, {w.measure for w in wishes}, any(w.measure in SHARES for w in wishes))
+    kinds = {
+        name: str(facts["name"]) for name, facts in run.manifest["study"]["evaluations"].items() if "name" in facts
+    }
+    return [found for wish in wishes for found in _judged(rows, places, wish, kinds, limits or Limits())]
+
+
+def check_directory(
+    directory: str | Path, requirements: Iterable[str | Requirement], limits: Limits | None = None
+) -> list[Outcome]:
+    """`check` on a run directory."""
+    from holdfast.runs.run import read
+
+    return check(read(directory), requirements, limits)
+
+
+def _judged(
+    rows: pd.DataFrame, places: pd.DataFrame, wish: Requirement, kinds: Mapping[str, str], limits: Limits
+) -> Iterator[Outcome]:
+    chosen = choose(places, wish, kinds)
+    shares = wish.measure in SHARES
+    found = False
+    for (dataset, model, evaluation), here in chosen.groupby(PLACES[:3], sort=False):
+        measure = decisive(list(dict.fromkeys(here["measure"]))) if shares else wish.measure
+        own = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
+        own &= rows["measure"].isin([measure + suffix for suffix in ("", *SUFFIXES)])
+        (cube,) = arrange(rows[own & rows["explainer"].isin(here["explainer"])])
+        wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
+        for e, explainer in enumerate(cube.explainers):
+            if wish.readout == "noise_floor":
+                groups = [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
+            else:
+                asked = [k for k, place in enumerate(cube.conditions) if (explainer, *place) in wanted]
+                usable = [k for k in asked if shares or _has(cube, measure, wish.readout, e, k)]
+                groups = [[k] for k in usable] if each(wish) else [usable] if usable else []
+            for group in groups:
+                found = True
+                condition = condition_title(*cube.conditions[group[0]]) if each(wish) else ""
+                seen, need = _verdict(cube, e, group, measure, wish, limits)
+                place = (str(dataset), str(model), str(evaluation), explainer, condition)
+                yield Outcome(wish, *place, not need, seen, need)
+    if not found:
+        raise no_readout(wish)
+
+
+def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
+    """Whether the table has rows of what a readout is made of."""
+    asked = {form for form in ("", *SUFFIXES) if measure + form in cube.asked and cube.asked[measure + form][e, k]}
+    return any(form <= asked for form in FORMS[readout])
+
+
+def _scores(
+    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement
+) -> tuple[Array, Array | None, NDArray[np.int8]]:
+    """Scores (C, N), their chance levels where they are calibrated, and the status of each pair."""
+    if wish.readout == "noise_floor":
+        values = cube.floor[measure][e][None]
+        return values, None, np.where(np.isfinite(values), OK, UNDEFINED).astype(np.int8)
+    status = cube.status[e][group]
+    if wish.measure in SHARES:
+        code = list(SHARES).index(wish.measure)
+        return np.where(status < 0, np.nan, (status == code).astype(np.float64)), None, status
+    if wish.readout in ("mean", "aligned", "chance"):
+        suffix = "" if wish.readout == "mean" else f"_{wish.readout}"
+        return cube.values[measure + suffix][e][group], None, status
+    scores, chance = np.full(status.shape, np.nan), np.full(status.shape, np.nan)
+    for row, k in enumerate(group):
+        moved = f"{measure}_aligned", f"{measure}_aligned_chance"
+        aligned = wish.readout == "calibrated" and all(
+            name in cube.values and bool(np.isfinite(cube.values[name][:, k]).any()) for name in moved
+        )
+        names = moved if aligned else (measure, f"{measure}_chance")
+        scores[row], chance[row] = (cube.values[name][e, k] for name in names)
+    return scores, chance, status
+
+
+def _verdict(
+    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement, limits: Limits
+) -> tuple[Bound, str]:
+    """The bound and what would be needed to pass, empty where nothing is."""
+    scores, chance, status = _scores(cube, e, group, measure, wish)
+    rate = wish.measure in SHARES or wish.measure in RATES
+    names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
+    seen = bound_mean(scores, chance, names, wish.confidence, wish.at_least, rate)
+    places = [condition_title(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
+    for row, place in enumerate(places):
+        count = int(np.isfinite(scores[row]).sum())
+        attempted = int((status[row] >= 0).sum())
+        under = "" if len(places) == 1 else f" under {place}"
+        if wish.measure not in SHARES:
+            lost = int((status[row] == UNDEFINED).sum())
+            if attempted and lost > limits.undefined * attempted:
+                why = _commonest_reason(cube, e, group[row])
+                return seen, f"defined maps: {lost} of {attempted} are undefined{under}{why}"
+            if count < limits.retention * attempted:
+                kept = f"only {count} of {attempted} pairs kept their prediction{under}"
+                return seen, f"retention of {limits.retention:g}: {kept}"
+        if count < limits.samples:
+            return seen, f"{limits.samples} samples with a score, has {count}{under}"
+    if wish.holds(seen.bound):
+        return seen, ""
+    more = samples_needed(seen, wish.threshold, wish.confidence, wish.at_least)
+    if more is not None and more > seen.n:
+        return seen, f"about {more} samples, if the mean stays"
+    gap = abs(seen.mean - wish.threshold)
+    return (
+        seen,
+        f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least" if gap else "more than the mean",
+    )
+
+
+def _commonest_reason(cube: Cube, e: int, k: int) -> str:
+    if k < 0 or cube.reasons.empty:
+        return ""
+    condition, level = cube.conditions[k]
+    reasons = cube.reasons
+    here = (reasons["explainer"] == cube.explainers[e]) & (reasons["condition"] == condition)
+    own = reasons[here & (reasons["level"] == level)]
+    return f" ({own.sort_values('count').iloc[-1]['reason']})" if len(own) else ""

@@ -1,0 +1,143 @@
+"""Explanations in pytest: the fixture `holdfast_run`, which keeps what it computed, and the marker `explanations`.
+
+    @pytest.mark.explanations("stability.fass >= 0.6 @ 0.95")
+    def test_explanations(holdfast_run):
+        holdfast_run(model, images, ["grad_cam"])
+
+Nothing heavy is imported before a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast.runs.run import Run
+
+MARKER = "explanations"
+RUNS: pytest.StashKey[list[Run]] = pytest.StashKey()
+KEPT: pytest.StashKey[list[Path]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds --holdfast-out."""
+    group = parser.getgroup("holdfast", "explanations")
+    group.addoption(
+        "--holdfast-out",
+        metavar="DIR",
+        default=None,
+        help="keep the runs of the fixture holdfast_run here, with reports",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers", f"{MARKER}(*requirements): what the runs that a test makes with holdfast_run must keep"
+    )
+    config.stash[KEPT] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A requirement that cannot be read stops pytest before any test runs."""
+    if not any(item.get_closest_marker(MARKER) for item in items):
+        return
+    from holdfast.errors import UserError
+    from holdfast.testing.requirement import parse_all
+
+    for item in items:
+        for mark in item.iter_markers(MARKER):
+            try:
+                parse_all(mark.args)
+            except UserError as error:
+                raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+            fixtures = getattr(item, "fixturenames", ())
+            if "holdfast_run" not in fixtures:
+                raise pytest.UsageError(f"{item.nodeid}: the marker {MARKER} needs the fixture holdfast_run")
+
+
+@pytest.fixture
+def holdfast_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Run]:
+    """`holdfast_run(model, data, explainers, evaluations="stability", seed=0, limit=None, …)` gives a finished run.
+
+    A run of the same weights, data, parameters, code and versions is taken from pytest's cache. Requirements of the
+    marker `explanations` are checked on every run that the test makes, when the test has ended well.
+    """
+    config = request.config
+    made = request.node.stash.setdefault(RUNS, [])
+    chosen = config.getoption("--holdfast-out")
+    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
+    place = Path(chosen) if chosen else cache.mkdir("holdfast") if cache else tmp_path
+
+    def evaluate(
+        model: Any,
+        data: Any,
+        explainers: Any,
+        evaluations: Any = "stability",
+        *,
+        seed: int = 0,
+        limit: int | None = None,
+        batch_size: int | None = None,
+        device: str | None = None,
+    ) -> Run:
+        from holdfast.runs.run import execute
+        from holdfast.runs.table import slug
+        from holdfast.testing.cache import fingerprint, plan_of
+
+        plan = plan_of(model, data, explainers, evaluations, seed, limit, batch_size, device)
+        name = fingerprint(plan)[:16]
+        where = place / (f"{slug(request.node.name)}-{name}" if chosen else name)  # tests may share what is not kept
+        run = execute(plan, where, f"pytest {request.node.nodeid}", False)
+        made.append(run)
+        if chosen:
+            config.stash[KEPT].append(Path(str(run.report())))
+        return run
+
+    return evaluate
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """After a test that passed, holds its runs against the requirements of its markers."""
+    result = yield
+    marks = list(pyfuncitem.iter_markers(MARKER))
+    if marks:
+        wishes = [text for mark in reversed(marks) for text in mark.args]
+        problems = _problems(pyfuncitem, wishes)
+        if problems:
+            pytest.fail("\n".join(problems), pytrace=False)
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says where the reports are that were asked for."""
+    for path in config.stash[KEPT]:
+        terminalreporter.write_line(f"holdfast: {path}")
+
+
+def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
+    """What is to be said about the runs of a test; records every outcome as a property for the JUnit report."""
+    from holdfast.errors import UserError
+    from holdfast.testing.check import check
+    from holdfast.testing.output import lines, sentence, who
+
+    runs = item.stash.get(RUNS, [])
+    if not runs:
+        return [f"the marker {MARKER} has requirements, but the test made no run with holdfast_run"]
+    found: list[str] = []
+    for run in runs:
+        try:
+            outcomes = check(run, wishes)
+        except UserError as error:
+            found.append(f"holdfast: {error}")
+            continue
+        for outcome in outcomes:
+            name = f"holdfast {outcome.requirement} [{who(outcome)}]"
+            item.user_properties.append((name, f"{'pass' if outcome.passed else 'fail'}: {sentence(outcome)}"))
+        if not all(outcome.passed for outcome in outcomes):
+            found += ["explanations do not hold", "", *lines(outcomes), f"run: {run.path}"]
+    return found
