@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, resampled_means
+from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, nested_mean, resampled_means
 from holdfast.statistics.cubes import Array
 
 RESAMPLES = 2000
@@ -27,16 +27,6 @@ class Bound:
     bound: float
     n: int
     method: str
-
-
-def nested_mean(values: Array, names: list[str]) -> Array:
-    """The mean over conditions of the mean over each condition's levels: (..., C) with C `names` to (...).
-
-    >>> nested_mean(np.array([0.2, 0.4, 0.9]), ["rotation", "rotation", "jpeg"]).round(6).item()
-    0.6
-    """
-    groups = [[k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)]
-    return mean_of_finite(np.stack([mean_of_finite(values[..., group]) for group in groups], -1))
 
 
 def bound_mean(

@@ -55,7 +55,7 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
             attempted = ok + flipped + undefined
             if attempted:
                 share = ok / attempted
-                head = (cube.dataset, cube.model, cube.evaluation, explainer, *condition)
+                head = (*cube.key.values(), explainer, *condition)
                 interval = wilson(ok, attempted, level)
                 records.append((*head, attempted, ok, flipped, undefined, share, *interval, _flag(ok, share)))
     return pd.DataFrame.from_records(records, columns=columns)
@@ -89,11 +89,12 @@ def summary(
             draws = dict(zip(cube.values, np.split(stacked, len(cube.values), axis=1), strict=True))
             for measure in cube.measures:
                 block = _measure_block(cube, e, measure, draws, level)
-                block.update(cube.key, evaluation=cube.evaluation, explainer=explainer, measure=measure)
+                block.update(cube.key, explainer=explainer, control=explainer in cube.controls, measure=measure)
                 block["noise_floor"] = mean_of_finite(cube.floor[measure][e]) if measure in cube.floor else math.nan
                 attempted = (cube.status[e] >= 0).any(-1) & cube.asked[measure][e]
                 blocks.append(pd.DataFrame(block)[attempted])
     order = ["dataset", "model", "evaluation", "explainer", "condition", "level", "measure", *_MEANS, "noise_floor"]
+    order += ["control"]
     if not blocks:
         return pd.DataFrame(columns=order + list(kept.columns[6:]))
     means = pd.concat(blocks, ignore_index=True)[order]
