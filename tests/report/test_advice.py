@@ -1,0 +1,327 @@
+"""Advice and cautions: each rule speaks where its interval supports it, and is silent where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.axes.stability.words import cautions, findings, other_cautions, verdict
+from holdfast.report.findings import Advice, advice, advice_lines
+from support import synthetic
+from support.synthetic import rows_of
+
+SHORT = (("rotation", 15.0), ("jpeg", 40.0))
+JPEG = (("jpeg", 40.0),)
+N = 40
+
+
+def study(explainers: dict[str, Any] | None = None, **evaluations: Any) -> dict[str, Any]:
+    settings = {name: {"name": name, **given} for name, given in evaluations.items()}
+    return {"study": {"explainers": explainers or {}, "evaluations": settings}}
+
+
+def of(table: pd.DataFrame, manifest: dict[str, Any] | None = None, most: int = 99) -> dict[str, Advice]:
+    """All advice by its title; a title that comes twice is a mistake."""
+    samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
+    given = advice(table, samples, manifest or {}, most)
+    assert len({(a.title, a.axis, a.explainers) for a in given}) == len(given)
+    assert all(a.seen and a.means and a.do and a.title for a in given)
+    return {a.title: a for a in given}
+
+
+def held(quality: dict[str, float], n: int = N, **options: Any) -> pd.DataFrame:
+    settings = {"conditions": SHORT, "flip": 0.0, "undefined": 0.0, "stochastic": (), **options}
+    return synthetic.table(quality, samples=n, model="net", **settings)
+
+
+def noisy(centre: float, width: float, seed: int = 0, n: int = N) -> np.ndarray:
+    draws = np.random.default_rng(seed).normal(0, width, n)
+    return centre + draws - draws.mean()
+
+
+def test_nothing_is_said_of_nothing() -> None:
+    samples = synthetic.samples(0, unreadable=0)
+    assert advice(synthetic.table().iloc[:0], samples, {}) == [] and advice(pd.DataFrame(), samples, {}) == []
+    assert advice_lines([]) == []
+
+
+def test_a_good_run_gives_no_cause_to_act() -> None:
+    table = held({"a": 0.9, "b": 0.7, "random": 0.0})
+    given = of(table, study(stability={}, faithfulness={}))
+    assert not [a for a in given.values() if a.severity != "note"]
+
+
+def test_maps_at_chance_are_told_from_wide_intervals() -> None:
+    given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))["Hardly more stable than unrelated maps"]
+    assert (given.severity, given.explainers) == ("act", ("blind",)) and "blind " in given.seen
+    wide = held({"good": 0.6, "b": 0.05}, n=3)
+    scores = (wide["explainer"] == "b") & ~wide["measure"].str.endswith("_chance")
+    wide.loc[scores, "value"] += np.tile([-0.4, 0.0, 0.4], int(scores.sum()) // 3)
+    (found,) = findings(wide)
+    row = found.ranking.set_index("explainer").loc["b"]
+    assert row["low"] < 0 and row["high"] > 0.1
+    assert "Hardly more stable than unrelated maps" not in of(wide)
+
+
+def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
+    table = held({"a": 0.5, "integrated_gradients": 0.5})
+    own = (table["explainer"] == "integrated_gradients") & (table["condition"] == "jpeg")
+    for measure in ("ssim", "spearman", "jaccard", "fass"):
+        values = table.loc[own & (table["measure"] == f"{measure}_chance"), "value"].to_numpy()
+        table.loc[own & (table["measure"] == measure), "value"] = values + noisy(0.0, 0.005)
+    card = of(table)["Next to chance under jpeg quality 40"]
+    assert card.explainers == ("integrated_gradients",) and "jpeg: {quality: [94, 85, 70, 40]}" in card.do
+    assert "smoothgrad: {of: integrated_gradients}" in card.do
+
+
+@pytest.mark.parametrize(
+    ("component", "title"),
+    [("ssim", "Spatial failure"), ("spearman", "Ordinal failure"), ("jaccard", "Salient-region failure")],
+)
+def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: str) -> None:
+    table = held({"a": 0.7, "b": 0.7}, conditions=JPEG)
+    own = (table["explainer"] == "a") & (table["measure"] == component)
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.2, 0.05)
+    cards = [a for t, a in of(table, study({"a": {"name": "lime"}})).items() if "failure" in t]
+    assert [(c.title.startswith(title), c.explainers) for c in cards] == [(True, ("a",))]
+    if component == "ssim":
+        assert "patches" in cards[0].do, "segments that are cut anew do not keep their place"
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.6, 0.05)
+    assert not [t for t in of(table) if "failure" in t], "lower than the others, but not low"
+
+
+def test_controls_that_beat_methods() -> None:
+    card = of(held({"a": 0.9, "b": 0.3, "sobel": 0.7}))["sobel holds better"]
+    assert card.explainers == ("b",) and "Add faithfulness" in card.do
+    assert "sobel holds better" not in of(held({"a": 0.9, "b": 0.3, "sobel": 0.1}))
+
+
+def test_random_draws_say_which_parameter_to_raise() -> None:
+    table = held({"lime": 0.4, "b": 0.5}, conditions=JPEG, stochastic=("lime",))
+    redraw = table["condition"] == "redraw"
+    table.loc[redraw, "value"] = np.tile(noisy(0.55, 0.02), int(redraw.sum()) // N)
+    title = "The method’s own random draws move its maps"
+    manifest = study({"lime": {"name": "lime", "samples": 32}}, stability={})
+    card = of(table, manifest)[title]
+    assert card.severity == "act" and "lime: {samples: 128} (now 32)" in card.do, "0.55 against pairs at about 0.62"
+    table.loc[redraw, "value"] = np.tile(noisy(0.75, 0.02), int(redraw.sum()) // N)
+    assert of(table, manifest)[title].severity == "mind"
+    table.loc[redraw, "value"] = np.tile(noisy(0.97, 0.02), int(redraw.sum()) // N)
+    assert title not in of(table, manifest)
+
+
+def test_retention_undefined_maps_and_alignment() -> None:
+    given = of(held({"grad_cam": 0.6, "b": 0.5}, conditions=(("rotation", 15.0),), n=60, flip=0.9, undefined=0.4))
+    assert "rotation 15°" in next(t for t in given if t.startswith("Most predictions do not survive"))
+    table = held({"grad_cam": 0.6, "b": 0.5}, n=60)
+    assert not [t for t in of(table) if t.startswith("Most predictions")]
+    lost = (table["explainer"] == "grad_cam") & table["sample"].isin([f"img/{i:04d}.jpg" for i in range(20)])
+    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
+    card = of(table)["Maps without a score"]
+    assert (card.severity, card.explainers) == ("act", ("grad_cam",)) and "relu: false" in card.do
+    assert "grad_cam 40 of 120 (constant map)" in card.seen
+    bare = table[~table["measure"].str.contains("_aligned")]
+    assert of(bare)["Moved pictures were compared with maps that were not moved"].severity == "act"
+    assert "Moved pictures were compared with maps that were not moved" not in of(table)
+
+
+def test_an_untrained_head_and_few_samples() -> None:
+    table = held({"a": 0.5, "b": 0.5}, n=12)
+    manifest = {"study": {"models": {"net": {"untrained_head": "the bias is zero"}}}}
+    given = of(table, manifest)
+    assert given["The model looks untrained"].severity == "act"
+    assert given["Few samples"].seen.startswith("12 samples were tested. ")
+    assert ", the most stable, differ by " in given["Few samples"].seen
+    assert not {"The model looks untrained", "Few samples"} & set(of(held({"a": 0.5, "b": 0.1})))
+
+
+def symmetric(value: float, model: float, measure: str = "equivariance", repaired: float | None = None) -> pd.DataFrame:
+    entries: list[synthetic.Entry] = [
+        ("m", measure, "dihedral", 8.0, noisy(value, 0.001)),
+        ("m", f"{measure}_chance", "dihedral", 8.0, np.zeros(N)),
+        ("m", "model_invariance", "dihedral", 8.0, np.minimum(noisy(model, 1e-5), 1)),
+    ]
+    if repaired is not None:
+        entries += [("m", measure, "symmetrised", 4.0, np.full(N, repaired))]
+    rows = rows_of(entries, "symmetry")
+    rows["low"] = rows["high"] = rows["value"]
+    return rows
+
+
+D4 = {"group": {"name": "dihedral", "n": 4}, "elements": 8}
+
+
+def test_guidelines_one_to_four_where_the_model_is_invariant() -> None:
+    title = "This method breaks a symmetry that the model has"
+    card = of(symmetric(0.6, 0.9999, repaired=0.995), study({"m": {"name": "lime"}}, symmetry=D4))[title]
+    assert card.severity == "act" and "baseline that the group leaves alone" in card.do
+    assert "4 elements give 0.995" in card.do and "holdfast.symmetrise(explainer, 'dihedral')" in card.do
+    example = of(symmetric(0.6, 0.9999, "invariance"), study({"m": {"name": "simplex", "layer": "f"}}, symmetry=D4))
+    assert "invariant layer" in example[title].do and "guidelines 2 and 4" in example[title].means
+    concept = of(symmetric(0.6, 0.9999, "invariance"), study({"m": {"name": "cav", "layer": "f"}}, symmetry=D4))
+    assert "guidelines 3 and 4" in concept[title].means
+    assert not of(symmetric(0.9999, 0.9999), study(symmetry=D4))
+
+
+def test_guideline_five_and_no_word_where_the_model_is_open() -> None:
+    given = of(symmetric(0.6, 0.95), study(symmetry=D4))
+    (card,) = given.values()
+    assert card.title == "The model itself does not keep the symmetry" and card.explainers == ("m",)
+    assert "Do not symmetrise" in card.do and "no linear relation" in card.means
+    unsure = symmetric(0.6, 0.95)
+    own = unsure["measure"] == "model_invariance"
+    unsure.loc[own, "value"] = np.where(np.arange(N) < 1, 0.97, 1.0)  # the interval holds 0.999
+    assert not of(unsure, study(symmetry=D4))
+
+
+def certified(rate: dict[str, float], gap: float = 0.25) -> pd.DataFrame:
+    entries: list[synthetic.Entry] = []
+    for e, (name, value) in enumerate(rate.items()):
+        for r in (1.0, 5.0):
+            values = noisy(value - 0.02 * r, 0.05, e)
+            entries += [(name, "rate", "radius", r, values), (name, "certified", "radius", r, values - gap)]
+    return rows_of(entries, "certificate")
+
+
+def test_certificates_tell_a_low_rate_from_a_loose_bound() -> None:
+    manifest = study(certificate={"epsilon": 0.2, "fraction": 0.25, "mode": "estimate"})
+    given = of(certified({"good": 0.9, "weak": 0.3, "middle": 0.7, "random": 0.2}), manifest)
+    card = given["A few more features change the prediction"]
+    assert (card.severity, card.explainers) == ("act", ("weak",)) and "weak 0.28" in card.seen and "r = 1" in card.seen
+    assert "Use good, which keeps 0.80" in card.do
+    loose = given["Less than half is guaranteed"]
+    assert loose.explainers == ("middle",) and "epsilon: 0.1 in place of 0.2" in loose.do
+    random = "Not shown to keep the prediction better than random features"
+    assert random not in given
+    assert of(certified({"a": 0.9, "b": 0.7, "random": 0.7}), manifest)[random].explainers == ("b",)
+    assert not of(certified({"a": 0.9}), manifest)
+
+
+def test_smoothing_that_costs_accuracy_and_reaches_further() -> None:
+    entries: list[synthetic.Entry] = []
+    for keep, right in ((0.25, 10), (0.5, 36), (1.0, 38)):
+        where = f"λ={keep:g}"
+        entries += [("a", "correct", where, 0.0, np.arange(N) < right), ("a", "hard_radius", where, 0.0, np.zeros(N))]
+        entries += [("a", "certified", where, 2.0, np.full(N, 0.95))]
+    given = of(rows_of(entries, "smoothing"), study(smoothing={"epsilon": 0.1}))
+    assert "Stay at λ = 0.5 or more" in given["Smoothing costs accuracy"].do
+    assert "40 of 40 samples, τ = 1 (MuS) for 0" in given["Soft guarantees reach further than hard ones"].seen
+
+
+def faithful(road: dict[str, float], imputers: tuple[str, ...] = ("noisy_linear",), flip: str = "") -> pd.DataFrame:
+    """Curves that fall and stay by the road of a method; with the imputer `flip` the orders rank methods backwards."""
+    entries: list[synthetic.Entry] = []
+    for imputer in imputers:
+        for e, (name, value) in enumerate(road.items()):
+            turn = -1 if imputer == flip else 1
+            entries += [(name, "road", imputer, 0.0, noisy(value, 0.05, e))]
+            entries += [(name, "probability", f"{imputer} morf", 0.5, noisy(0.5 - value, 0.01, e))]
+            entries += [(name, "probability", f"{imputer} lerf", 0.5, noisy(0.5 + turn * value, 0.01, e + 9))]
+    return rows_of(entries)
+
+
+def test_removal_no_better_than_random() -> None:
+    given = of(faithful({"good": 0.2, "flat": 0.0, "bad": -0.1}), study(faithfulness={}))
+    assert given["Worse than removing pixels at random"].explainers == ("bad",)
+    assert "absolute: true" in given["Worse than removing pixels at random"].do
+    assert given["Not shown to beat a random order of pixels"].explainers == ("flat",)
+    assert not of(faithful({"good": 0.2, "better": 0.3}), study(faithfulness={}))
+    sobel = of(faithful({"good": 0.2, "weak": 0.05, "sobel": 0.15}), study(faithfulness={}))
+    assert sobel["sobel is more faithful"].explainers == ("weak",)
+
+
+def test_rankings_that_disagree() -> None:
+    road = {"a": 0.05, "b": 0.15, "c": 0.25, "d": 0.35}
+    given = of(faithful(road, ("noisy_linear", "blur"), flip="blur"), study(faithfulness={}))
+    card = given["MoRF and LeRF rank the methods differently"]
+    assert "blur morf and blur lerf −1.00" in card.seen and "noisy_linear morf" not in card.seen
+    assert "noisy_linear lerf and blur lerf" in given["The filling decides the ranking"].seen
+    assert not of(faithful(road, ("noisy_linear", "blur")), study(faithfulness={}))
+
+
+def leak(right: int, pixels: float) -> pd.DataFrame:
+    entries: list[synthetic.Entry] = [("a", "prior", "zero morf", 0.5, np.arange(N) % 2)]
+    for probe in ("mask", "imputed", "both"):
+        entries += [("a", f"{probe}_hit", "zero morf", 0.5, np.arange(N) < right)]
+        entries += [("a", f"{probe}_log2", "zero morf", 0.5, np.full(N, -0.2))]
+    return rows_of([*entries, ("a", "pixels", "zero morf", 0.5, np.full(N, pixels))], "leakage", "net, retrained 0")
+
+
+def test_leaks_are_told_in_advice_and_cautions() -> None:
+    run = faithful({"a": 0.2, "b": 0.3}, ("noisy_linear", "zero"))
+    assert "zero may leak the class" in of(run, study(faithfulness={}))
+    shown = pd.concat([run, leak(40, 0.99)])
+    card = of(shown, study(faithfulness={}))["zero leaks the class"]
+    assert card.severity == "act" and card.do == "Rank the methods by noisy_linear."
+    assert not of(pd.concat([run, leak(40, 0.6)]), study(faithfulness={})), "measured, and hidden well enough"
+    nobody = synthetic.samples(0, unreadable=0)
+    for rows, title in ((run, "Imputers that may leak"), (shown, "Leaking imputers")):
+        assert [c.title for c in other_cautions("photos", "net", nobody, {}, rows)] == [title]
+    (found,) = findings(held({"a": 0.5, "b": 0.3}))
+    assert "Leaking imputers" in [c.title for c in cautions(found, nobody, {}, shown)]
+    assert "Leaking imputers" not in [c.title for c in cautions(found, nobody, {})]
+
+
+def test_other_axes_warn_of_maps_without_a_score() -> None:
+    rows = faithful({"a": 0.2, "b": 0.3})
+    rows.loc[(rows["explainer"] == "b") & rows["sample"].isin(["s00", "s01"]), ["value", "status"]] = [
+        np.nan,
+        "undefined",
+    ]
+    (caution,) = other_cautions("photos", "net", synthetic.samples(0, unreadable=0), {}, rows)
+    assert caution.title == "Undefined on other axes" and caution.items == ["b, faithfulness: 2 × no reason given"]
+
+
+def test_dominated_on_both_axes() -> None:
+    both = pd.concat([held({"a": 0.7, "b": 0.3}), faithful({"a": 0.4, "b": 0.1})])
+    manifest = study(stability={}, faithfulness={})
+    assert of(both, manifest)["a is better on both axes"].explainers == ("b",)
+    traded = pd.concat([held({"a": 0.7, "b": 0.3}), faithful({"a": 0.1, "b": 0.4})])
+    assert not [t for t in of(traded, manifest) if "better on both" in t]
+
+
+def test_order_count_and_place() -> None:
+    table = pd.concat(
+        [
+            held({"m0": 0.0, "m1": 0.0, "lime": 0.3, "sobel": 0.9}, n=20, stochastic=("lime",)),
+            faithful({"lime": -0.1, "m0": 0.0, "m1": 0.3}, ("zero",)),
+            certified({"lime": 0.2}),
+            symmetric(0.6, 0.95),
+        ]
+    )
+    manifest = study({"m": {}}, stability={}, faithfulness={}, certificate={}, symmetry=D4)
+    every, few = of(table, manifest), of(table, manifest, most=5)
+    severities = [a.severity for a in every.values()]
+    assert severities == sorted(severities, key=["act", "mind", "note"].index) and len(every) > 7
+    *kept, rest = few.values()
+    assert len(kept) == 5 and rest.title == f"{len(every) - 5} more findings"
+    assert all(a.title in rest.seen for a in every.values() if a not in kept)
+    assert {(a.dataset, a.model) for a in every.values()} == {("photos", "net")}
+    assert list(of(table.sample(frac=1, random_state=0), manifest)) == list(every), "the order of rows plays no part"
+    assert max(map(len, advice_lines(every.values()))) <= 110
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
+    quality = {f"m{i:02d}": 0.0 if i else 0.5 for i in range(count)} | {"random": 0.0, "sobel": 0.9}
+    (found,) = findings(held(quality, n=20))
+    said = verdict(found)
+    assert all(s.endswith(".") and len(s) < 400 for s in said)
+    text = " ".join(said)
+    assert "The control sobel, which never sees the model" in text and "shown to do better" in text
+    if count == 2:
+        assert "m01 is not separated from the control random." in text
+    if count == 12:
+        assert "and 5 more are not separated from the control random." in text
+
+
+def test_below_chance_is_not_called_noise() -> None:
+    table = held({"a": 0.5, "b": 0.3}, conditions=JPEG)
+    own = (table["explainer"] == "b") & (table["measure"] == "fass")
+    table.loc[own, "value"] = noisy(0.2, 0.01)
+    (found,) = findings(table)
+    assert "Below chance: b under jpeg quality 40." in verdict(found)
+    assert not [s for s in verdict(found) if s.startswith("Within noise")]
