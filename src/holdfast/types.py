@@ -90,6 +90,7 @@ class Explainer(Protocol):
 
     kind: ClassVar[Literal["feature", "example", "concept"]]
     stochastic: ClassVar[bool]
+    control: ClassVar[bool]
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor: ...
 
@@ -270,6 +271,16 @@ def parameters(item: Any) -> dict[str, Any]:
     if not hasattr(item, "__dataclass_fields__"):
         return {"object": name_of(item)}
     return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
+
+
+def role_of(explainer: Explainer) -> str:
+    """Whether an explainer is a method, or a control that does not look at the model.
+
+    >>> from holdfast.explainers import Saliency, SobelEdges
+    >>> role_of(Saliency()), role_of(SobelEdges())
+    ('method', 'control')
+    """
+    return "control" if explainer.control else "method"
 
 
 def name_of(item: Any) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.statistics.cubes import SUFFIXES, Cube
 from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
@@ -76,8 +76,8 @@ class Axis:
     rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries are independent
     conditions. `page`, `findings` and `figures` are modules that are imported only when they are needed: `page` has
     `PAGE`, a `Page`; `findings` a function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only
-    this axis can make. Conditions `aside` take no part in overall scores. `within` names the axis that shows the rows of
-    this one where both were run. `condition` says a condition with its level in words.
+    this axis can make. Conditions `aside` take no part in overall scores. `within` names the axis that shows the rows
+    of this one where both were run. `condition` says a condition with its level in words.
     """
 
     name: str
@@ -121,8 +121,8 @@ class Axis:
 class Judged:
     """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
 
-    `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them; `related`
-    has the rows of every evaluation of the same dataset and model.
+    `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
+    `related` has the rows of every evaluation of the same dataset and model.
     """
 
     axis: Axis
@@ -147,7 +147,7 @@ class Judged:
 
     @property
     def task(self) -> Mapping[str, Any]:
-        """Modality, task, readout and unit of features of the dataset and model; empty where the manifest lacks them."""
+        """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
         tasks = (self.manifest.get("study") or {}).get("tasks") or {}
         return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
 

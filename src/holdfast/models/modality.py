@@ -14,6 +14,17 @@ from holdfast.types import KIND_BY_DIMENSIONS, Batch, name_of
 Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
 MODALITIES: tuple[str, ...] = get_args(Modality)
 
+UNITS: dict[Modality, str] = {
+    "image": "pixel",
+    "series": "time step",
+    "table": "column",
+    "set": "element",
+    "graph": "node",
+    "text": "token",
+    "token ids": "token",
+}
+"""What a feature of each kind of data is."""
+
 _NO_GRID = "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
 _NO_ORDER = "it covers neighbouring positions, and elements have no order; use feature_ablation with features: elements"
 _NO_VECTORS = "token ids have no gradient; name the layer that turns them into vectors: embedding"

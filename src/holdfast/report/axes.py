@@ -17,8 +17,8 @@ from holdfast.axes.symmetry import page as symmetric
 from holdfast.axes.symmetry import words as symmetric_words
 from holdfast.drawing.charts import Chart
 from holdfast.report.parts import Axis, Panel
-from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 TITLES = {"certificate": "Certificates", "smoothing": "Smoothing", "symmetry": "Symmetry"}
 TITLES |= {"faithfulness": "Faithfulness", "retraining": "Retraining"}

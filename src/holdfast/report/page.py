@@ -22,8 +22,9 @@ from holdfast.report.axes import across_models
 from holdfast.report.pages import page, template
 from holdfast.report.provenance import audit_text, made
 from holdfast.report.sections import Material, Section, sections_of
-from holdfast.runs.table import KEY, Shown
+from holdfast.runs.table import KEY
 from holdfast.statistics.cubes import Cube, arrange
+from holdfast.types import Shown
 
 PACKAGE = "holdfast.report"
 FINGERPRINT = 12

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from holdfast.axes.stability.tables import Row, disagreement, floor_rows, number
 from holdfast.drawing.charts import Chart
 from holdfast.report.axes import AxisSection, axis_sections, base_model, related_rows
 from holdfast.report.findings import Advice, place_advice
-from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 UNTESTED = "Stability was not tested."
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.axes import Adopted
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
 from holdfast.runs import manifest
-from holdfast.runs.shard import REFERENCES
+from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.suiting import suited
 from holdfast.runs.table import part_path, samples_path
@@ -195,4 +196,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         conditions = [list(c) for c in item.conditions()]
         left_out = plan.left_out(name)
         evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
-    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, plan.references)
+        if isinstance(item, Adopted) and item.measures:
+            evaluations[name]["measures"] = [asdict(measure) for measure in item.measures]
+    references = {name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()}
+    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)

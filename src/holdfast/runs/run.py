@@ -17,6 +17,7 @@ from holdfast.models.precision import Precision, arithmetic, check_precision
 from holdfast.runs import manifest, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.engine import run_shards
+from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
 from holdfast.runs.shard import REFERENCES
@@ -73,7 +74,7 @@ class Run:
         facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
-        html = build_report(self.in_study_order(), self.samples(), table.read_exhibits(self.path), facts)
+        html = build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
         write_atomically(target, html.encode())
         return target
 

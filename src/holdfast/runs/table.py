@@ -22,43 +22,17 @@ from numpy.typing import NDArray
 
 from holdfast.errors import UserError
 from holdfast.runs.atomic import write_atomically
-from holdfast.runs.differences import differences, joined
-from holdfast.runs.pictures import EXHIBITS, THUMBNAIL, Shown, exhibit_rows, read_exhibits
-from holdfast.runs.storage import Place, contents, files, place, present
+from holdfast.runs.differences import joined
+from holdfast.runs.storage import Place, contents, files
 from holdfast.types import STATUS, Scores
 
-__all__ = [
-    "EXHIBITS",
-    "KEY",
-    "SAMPLES",
-    "SCORES",
-    "THUMBNAIL",
-    "Place",
-    "Shown",
-    "as_json",
-    "differences",
-    "exhibit_rows",
-    "exhibits_path",
-    "joined",
-    "part_path",
-    "place",
-    "present",
-    "read_exhibits",
-    "read_manifest",
-    "read_samples",
-    "read_scores",
-    "read_sessions",
-    "samples_path",
-    "score_rows",
-    "slug",
-    "write_atomically",
-    "write_manifest",
-    "write_part",
-]
-
+FORMAT = 2
+"""The form of run directories that this version writes and reads."""
 SCORES = pa.schema(
-    [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "sample", "measure", "condition")]
-    + [(name, pa.float64()) for name in ("level", "value", "low", "high")]
+    [(name, pa.string()) for name in ("dataset", "model", "explainer", "role", "evaluation", "sample", "measure")]
+    + [("condition", pa.string()), ("level", pa.float64()), ("imputer", pa.string()), ("order", pa.string())]
+    + [("share", pa.float64()), ("repeat", pa.int32())]
+    + [(name, pa.float64()) for name in ("value", "low", "high")]
     + [("status", pa.string()), ("reason", pa.string())]
 )
 SAMPLES = pa.schema(
@@ -66,7 +40,7 @@ SAMPLES = pa.schema(
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
     + [("probability", pa.float64()), ("error", pa.string())]
 )
-KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
+KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
 
 
 def slug(name: str) -> str:
@@ -101,8 +75,10 @@ def _inside(shard: int, *names: str) -> str:
     return "/".join([*map(slug, names), f"{shard:05d}.parquet"])
 
 
-def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], scores: Iterable[Scores]) -> pa.Table:
-    """The rows of one part, in the order in which the scores came."""
+def score_rows(
+    dataset: str, model: str, evaluation: str, role: str, ids: Iterable[str], scores: Iterable[Scores]
+) -> pa.Table:
+    """The rows of one part, in the order in which the scores came; `role` is that of its explainer."""
     names = pa.array(list(ids), pa.string())
     n = len(names)
 
@@ -115,11 +91,16 @@ def score_rows(dataset: str, model: str, evaluation: str, ids: Iterable[str], sc
             "dataset": same(dataset),
             "model": same(model),
             "explainer": same(s.explainer),
+            "role": same(role),
             "evaluation": same(evaluation),
             "sample": names,
             "measure": same(s.measure),
             "condition": same(s.condition),
             "level": pa.repeat(pa.scalar(float(s.level), pa.float64()), n),
+            "imputer": same(s.imputer),
+            "order": same(s.order),
+            "share": pa.repeat(pa.scalar(s.share, pa.float64()), n),
+            "repeat": pa.repeat(pa.scalar(s.repeat, pa.int32()), n),
             "value": s.value.double().tolist(),
             "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
             "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
@@ -170,6 +151,9 @@ def read_manifest(root: Place) -> dict[str, Any]:
         raise UserError(f"{path} is not the manifest of a holdfast run: {error}") from error
     if not isinstance(manifest, dict) or not {"holdfast", "study", "shard_size"} <= manifest.keys():
         raise UserError(f"{path} is not the manifest of a holdfast run")
+    if manifest.get("format") != FORMAT:
+        written = f"format {manifest.get('format', 1)} by holdfast {manifest['holdfast']}"
+        raise UserError(f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again")
     return _with_sessions(root, manifest)
 
 
@@ -230,7 +214,7 @@ def _read_part(path: Place, content: bytes, texts: list[str], wanted: pa.Schema)
     coded = [name for name in texts if name in there]
     part = pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
     rows = part.read(columns=there, use_threads=False)
-    for i, field in enumerate(wanted):  # a part of another version may lack a column
+    for i, field in enumerate(wanted):  # a part that somebody else wrote may lack a column
         if field.name not in rows.column_names:
             rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))
     rows = rows.select(wanted.names)

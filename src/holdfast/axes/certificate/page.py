@@ -19,8 +19,8 @@ from holdfast.axes.stability.words import records, with_interval
 from holdfast.drawing.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.drawing.pictures import photo
 from holdfast.report.parts import Axis, Panel
-from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 MOST_EXAMPLES = 24
 HIGHLIGHT = (240, 200, 40)  # the paper's yellow

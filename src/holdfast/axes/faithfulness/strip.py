@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from holdfast.drawing.pictures import photo
 from holdfast.report.parts import Panel
-from holdfast.runs.table import Shown
+from holdfast.types import Shown
 
 SIDES = (160, 128, 96, 64)
 BUDGET = 900_000

@@ -22,8 +22,8 @@ from holdfast.drawing.pictures import (
     photo,
     reach,
 )
-from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 MAP_BUDGET = 2_200_000
 EXTREME_BUDGET = 1_200_000  # of the map budget, for the worst, median and best pairs

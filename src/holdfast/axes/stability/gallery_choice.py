@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.axes.stability.extremes import ROLES, pair_scores, read_note
-from holdfast.runs.table import Shown
 from holdfast.statistics import IDENTITY
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 
 
 @dataclass(frozen=True)

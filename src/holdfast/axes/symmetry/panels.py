@@ -14,7 +14,7 @@ from holdfast.axes.stability.words import number, records
 from holdfast.axes.symmetry.frames import TOLERANCE, Symmetries, layer_verdicts
 from holdfast.drawing.pictures import draw_map, photo
 from holdfast.report.parts import Axis, Panel
-from holdfast.runs.table import Shown
+from holdfast.types import Shown
 
 SIDE = 112
 MOST_FAILURES = 24
