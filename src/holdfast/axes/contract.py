@@ -7,7 +7,7 @@ An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -216,9 +216,9 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
     declared = tuple(Measure(**_with_span(facts)) for facts in settings.get("measures") or ())
     known = {m.name for m in declared}
     bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
-    roles: Iterable[Role] = ("component",) * len(bare) if declared else ("headline", *("component",) * len(bare))
     plain = tuple(
-        Measure(name, name.replace("_", " "), "", "neither", role) for name, role in zip(bare, roles, strict=False)
+        Measure(name, name.replace("_", " "), "", "neither", "component" if declared or i else "headline")
+        for i, name in enumerate(bare)
     )
     title = label.replace("_", " ")
     return Axis(label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain)

@@ -12,24 +12,24 @@ import pandas as pd
 from holdfast.axes.certificate import page as certified
 from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.words import certificate_lead, smoothing_lead
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import page as faithful
 from holdfast.axes.symmetry import page as symmetric
 from holdfast.axes.symmetry import words as symmetric_words
-from holdfast.drawing.charts import Chart
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.charts import Chart, Panel
 from holdfast.statistics.cubes import Cube
 from holdfast.types import Shown
 
 TITLES = {"certificate": "Certificates", "smoothing": "Smoothing", "symmetry": "Symmetry"}
 TITLES |= {"faithfulness": "Faithfulness", "retraining": "Retraining"}
-DRAWN: dict[str, Callable[[Axis], list[Chart | Panel]]] = {
+DRAWN: dict[str, Callable[[Judged], list[Chart | Panel]]] = {
     "certificate": certified.parts,
     "smoothing": smoothed.parts,
     "symmetry": symmetric.parts,
     "faithfulness": faithful.parts,
     "retraining": faithful.parts,
 }
-LEADS: dict[str, Callable[[Axis], list[str]]] = {
+LEADS: dict[str, Callable[[Judged], list[str]]] = {
     "certificate": certificate_lead,
     "smoothing": smoothing_lead,
     "symmetry": symmetric_words.lead,
@@ -48,7 +48,7 @@ class AxisSection:
     lead: list[str]
     parts: list[Chart | Panel]
     left_out: list[str]
-    axis: Axis
+    axis: Judged
 
     @property
     def charts(self) -> list[Chart]:
@@ -81,7 +81,7 @@ def axis_sections(
         kind = str(settings.get("name") or cube.evaluation)
         here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
         own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
-        axis = Axis(
+        axis = Judged(
             cube=cube,
             rows=table[here & (table["evaluation"] == cube.evaluation)],
             samples=samples[own],
@@ -102,7 +102,7 @@ def axis_sections(
 
 def across_models(sections: Iterable[AxisSection]) -> list[Chart]:
     """What only several models of one dataset show: how symmetry of explanations goes with that of the model."""
-    by_place: dict[tuple[str, str], list[Axis]] = {}
+    by_place: dict[tuple[str, str], list[Judged]] = {}
     for section in sections:
         if str(section.axis.settings.get("name") or section.cube.evaluation) == "symmetry":
             by_place.setdefault((section.cube.dataset, section.cube.evaluation), []).append(section.axis)

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.axes.certificate.findings import certificate_advice, smoothing_advice
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness.findings import faithfulness_advice
 from holdfast.axes.stability.findings import stability_advice
 from holdfast.axes.stability.findings_pairs import pair_advice
@@ -23,7 +24,6 @@ from holdfast.drawing.prose import listing
 from holdfast.report.advice_contract import AXES, Advice, Severity
 from holdfast.report.axes import axis_sections, base_model
 from holdfast.report.findings_whole import run_advice
-from holdfast.report.parts import Axis
 from holdfast.statistics.cubes import arrange
 
 __all__ = ["Advice", "Severity", "advice", "advice_lines", "place_advice"]
@@ -57,7 +57,7 @@ def place_advice(
     dataset: str,
     model: str,
     held: Sequence[Findings],
-    axes: Sequence[Axis],
+    axes: Sequence[Judged],
     manifest: Mapping[str, Any],
     most: int = MOST,
 ) -> list[Advice]:
@@ -75,7 +75,7 @@ def place_advice(
     return [replace(a, dataset=dataset, model=model) for a in _at_most(ordered, most)]
 
 
-def _axis_advice(kind: str, axis: Axis, held: Sequence[Findings]) -> Iterable[Advice]:
+def _axis_advice(kind: str, axis: Judged, held: Sequence[Findings]) -> Iterable[Advice]:
     if kind == "certificate":
         return certificate_advice(axis)
     if kind == "smoothing":

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import number, records
+from holdfast.drawing.prose import number, records
 from holdfast.errors import unknown
 from holdfast.report.story import folders, rows_of
 from holdfast.report.terminal import Line, shortened

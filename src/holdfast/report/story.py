@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.axes.stability.words import number, records
+from holdfast.drawing.prose import number, records
 from holdfast.errors import UserError, nearest, unknown
 from holdfast.report.axes import TITLES
 from holdfast.report.terminal import Line, shortened

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.axes.stability.words import Findings, cautions, findings, number, records, verdict, with_interval
+from holdfast.axes.stability.words import Findings, cautions, findings, verdict
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.report.axes import axis_sections, base_model, related_rows
 from holdfast.statistics.cubes import arrange
 

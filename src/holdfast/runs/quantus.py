@@ -73,7 +73,7 @@ class QuantusMetric:
 
     def __call__(self, subject: Subject) -> Iterator[Scores]:
         """One column per explainer; a map or a score that is not finite is undefined."""
-        from holdfast.axes.stability.evaluation import NOT_FINITE, reasons
+        from holdfast.maps.undefined import NOT_FINITE, reasons
 
         check_network(f"quantus({self.metric})", subject.model)
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]

@@ -315,8 +315,7 @@ class Work:
         for measure, value in columns.items():
             where = (cell.condition, cell.fraction)
             column = Scores.column(cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE)
-            made_of = {"imputer": label_of(cell.imputer), "order": cell.order, "repeat": cell.repeat}
-            rows.append(replace(column, **made_of))
+            rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
         role = role_of(self.methods[cell.explainer])
         table.write_part(path, table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows))
 

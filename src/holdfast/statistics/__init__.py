@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from holdfast.statistics.cubes import arrange
 from holdfast.statistics.forms import Form, with_best
-from holdfast.statistics.means import FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
+from holdfast.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
 from holdfast.statistics.pairs import disagreement, holm, paired_tests, signed_rank
 from holdfast.statistics.ranks import ranking
 
 __all__ = [
     "FEWEST_PAIRS",
+    "FEW_SAMPLES",
     "LOWEST_RETENTION",
     "Form",
     "arrange",

@@ -135,8 +135,7 @@ def arrange(
     cubes = []
     for number in (found := pd.unique(group))[found >= 0]:
         rows = table if len(found) == 1 else table[group == number]
-        place = [str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation")]
-        cubes.append(replace(_cube(rows, *place, headlines), aside=frozenset(aside)))
+        cubes.append(replace(_cube(rows, headlines), aside=frozenset(aside)))
     return cubes
 
 
@@ -159,7 +158,9 @@ def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32
     return place[raw], [names[i] for i in order]
 
 
-def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str, headlines: Sequence[str]) -> Cube:
+def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
+    """The cube of the rows of one dataset, model and evaluation."""
+    dataset, model, evaluation = (str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation"))
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
@@ -244,7 +245,7 @@ def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:
     if not columns:
         return {}
     once = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
-    return {r.pop("condition"): Makeup(**r) for r in once.to_dict("records")}
+    return {str(r["condition"]): Makeup(**{name: r[name] for name in columns}) for r in once.to_dict("records")}
 
 
 def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:

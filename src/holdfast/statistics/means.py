@@ -15,6 +15,8 @@ from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_f
 from holdfast.statistics.cubes import Array, Cube, arrange
 
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.01
+FEW_SAMPLES = 30
+"""Intervals from fewer samples are rough."""
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -15,10 +15,10 @@ from holdfast.axes.certificate.agreement import Agreement
 from holdfast.axes.certificate.certify import Certificates, Mode, certify
 from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
-from holdfast.axes.stability.evaluation import NOT_FINITE, reasons
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches, count, spread
 from holdfast.maps.selection import select
+from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
@@ -72,6 +72,7 @@ class Certificate:
     """
 
     name: ClassVar[str] = "certificate"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
     radii: Radii = (1, 5, 10)
@@ -89,6 +90,10 @@ class Certificate:
     def conditions(self) -> list[tuple[str, float]]:
         """("radius", r) for every radius."""
         return [("radius", float(r)) for r in self.radii]
+
+    def suited(self, model: Model, batch: Batch) -> Certificate:
+        """Itself: nothing is left open for the data to decide."""
+        return self
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""

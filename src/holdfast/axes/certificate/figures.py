@@ -9,11 +9,11 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.certificate.smoothing_page import LAMBDA, accuracy, guaranteed_shares
+from holdfast.axes.contract import Judged
 from holdfast.drawing import style
 from holdfast.drawing.curves import curve, curve_panels, shifts, ticks_at
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, Table, about, only, pages, subjects
-from holdfast.report.parts import Axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,12 @@ MOST_PANELS = 12
 RULES = {"SCA": "-", "MuS": "--", "MuS*": ":"}
 
 
-def _plain(material: Material) -> list[Axis]:
+def _plain(material: Material) -> list[Judged]:
     """The certificates of models that were not smoothed."""
     return [a for a in material.of_kind("certified") if not any(c.startswith(LAMBDA) for c, _ in a.cube.conditions)]
 
 
-def _smoothed(material: Material, *measures: str) -> list[Axis]:
+def _smoothed(material: Material, *measures: str) -> list[Judged]:
     return [a for a in material.of_kind(*measures) if any(c.startswith(LAMBDA) for c, _ in a.cube.conditions)]
 
 

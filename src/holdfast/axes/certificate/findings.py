@@ -1,4 +1,4 @@
-"""Advice from certificates: where the guarantee ends, random features, and soft against hard guarantees."""
+"""Finding from certificates: where the guarantee ends, random features, and soft against hard guarantees."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.certificate.smoothing_page import accuracy, guaranteed_shares
+from holdfast.axes.contract import Finding, Judged
 from holdfast.axes.faithfulness.frames import interval
-from holdfast.drawing.prose import records, some, with_interval
-from holdfast.report.advice_contract import Advice, each, plural
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import each, plural, records, some, with_interval
 from holdfast.statistics import is_control
 from holdfast.statistics.bootstrap import mean_of_finite
 
 HALF = 0.5
 
 
-def certificate_advice(axis: Axis) -> Iterator[Advice]:
+def certificate_advice(axis: Judged) -> Iterator[Finding]:
     """The findings of one evaluation of certificates, in no particular order."""
     cells = statistics.summary([axis.cube])
     cells = cells[~cells["explainer"].map(is_control).astype(bool)]
@@ -26,7 +25,7 @@ def certificate_advice(axis: Axis) -> Iterator[Advice]:
     yield from _random_features(axis)
 
 
-def _below_half(axis: Axis, cells: pd.DataFrame) -> Iterator[Advice]:
+def _below_half(axis: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
     """Radii from which on less than half is guaranteed, told apart by whether the rate itself is low."""
     rates = cells[(cells["measure"] == "rate") & (cells["high"] < HALF)].sort_values("level", kind="stable")
     fragile = rates.drop_duplicates("explainer")
@@ -34,7 +33,7 @@ def _below_half(axis: Axis, cells: pd.DataFrame) -> Iterator[Advice]:
     loose = bounds[~bounds["explainer"].isin(fragile["explainer"])].drop_duplicates("explainer")
     if len(fragile):
         names = tuple(fragile["explainer"])
-        yield Advice(
+        yield Finding(
             "certificate",
             "act",
             "A few more features change the prediction",
@@ -50,7 +49,7 @@ def _below_half(axis: Axis, cells: pd.DataFrame) -> Iterator[Advice]:
         names = tuple(loose["explainer"])
         epsilon = float(axis.settings.get("epsilon", 0.1))
         narrower = f"epsilon: {epsilon / 2:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
-        yield Advice(
+        yield Finding(
             "certificate",
             "mind",
             "Less than half is guaranteed",
@@ -77,7 +76,7 @@ def _at(rows: pd.DataFrame) -> str:
     return each((r.explainer, f"{with_interval(r.mean, r.low, r.high)} at r = {r.level:g}") for r in records(rows))
 
 
-def _random_features(axis: Axis) -> Iterator[Advice]:
+def _random_features(axis: Judged) -> Iterator[Finding]:
     measure = next((m for m in ("rate", "stable", "unflipped") if m in axis.cube.values), "")
     controls = [e for e in axis.cube.explainers if is_control(e) and e.startswith("random")]
     if not measure or not controls:
@@ -95,7 +94,7 @@ def _random_features(axis: Axis) -> Iterator[Advice]:
     if not level:
         return
     what = {"rate": "rate", "stable": "share of positive decisions", "unflipped": "share without a flip"}[measure]
-    yield Advice(
+    yield Finding(
         "certificate",
         "mind",
         "Not shown to keep the prediction better than random features",
@@ -107,13 +106,13 @@ def _random_features(axis: Axis) -> Iterator[Advice]:
     )
 
 
-def smoothing_advice(axis: Axis) -> Iterator[Advice]:
+def smoothing_advice(axis: Judged) -> Iterator[Finding]:
     """The findings of one sweep over λ, in no particular order."""
     yield from _accuracy(axis)
     yield from _soft_and_hard(axis)
 
 
-def _accuracy(axis: Axis) -> Iterator[Advice]:
+def _accuracy(axis: Judged) -> Iterator[Finding]:
     rows = accuracy(axis.cube)
     plain = rows[rows["keep"] == 1]
     if plain.empty:
@@ -124,7 +123,7 @@ def _accuracy(axis: Axis) -> Iterator[Advice]:
     kept = rows[(rows["keep"] < 1) & ~rows["keep"].isin(worse["keep"])]
     said = some([f"{_share(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
     use = f"Stay at λ = {float(kept['keep'].min()):g} or more. " if len(kept) else "Use larger λ. "
-    yield Advice(
+    yield Finding(
         "smoothing",
         "act",
         "Smoothing costs accuracy",
@@ -139,7 +138,7 @@ def _share(row: object) -> str:
     return f"{with_interval(share, low, high, 0)} %"
 
 
-def _soft_and_hard(axis: Axis) -> Iterator[Advice]:
+def _soft_and_hard(axis: Judged) -> Iterator[Finding]:
     """Where soft guarantees reach samples that hard ones do not, beyond doubt."""
     if not {"hard_radius", "certified"} <= set(axis.cube.values):
         return
@@ -154,7 +153,7 @@ def _soft_and_hard(axis: Axis) -> Iterator[Advice]:
     if further.empty:
         return
     best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
-    yield Advice(
+    yield Finding(
         "smoothing",
         "note",
         "Soft guarantees reach further than hard ones",

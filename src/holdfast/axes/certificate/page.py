@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT
-from holdfast.axes.stability.words import records, with_interval
-from holdfast.drawing.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
+from holdfast.axes.contract import Judged
+from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.drawing.pictures import photo
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.prose import records, with_interval
 from holdfast.statistics.cubes import Cube
 from holdfast.types import Shown
 
@@ -29,7 +29,7 @@ ADDED_AT_MOST = "features added at most"
 NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothing of another."
 
 
-def parts(axis: Axis) -> list[Chart | Panel]:
+def parts(axis: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
     drawn: list[Chart | Panel | None] = [rate_chart(axis.cube), answer_chart(axis), example(axis.exhibits)]
     return [part for part in drawn if part is not None]
@@ -86,7 +86,7 @@ def rate_figure(cells: pd.DataFrame, explainers: list[str]) -> go.Figure:
     return figure
 
 
-def answer_chart(axis: Axis) -> Chart | None:
+def answer_chart(axis: Judged) -> Chart | None:
     """The share of samples with a positive decision, or without a flip among the draws, against the radius."""
     measure = next((m for m in ("stable", "unflipped") if m in axis.cube.values), None)
     if measure is None:

@@ -23,9 +23,9 @@ from holdfast.axes.certificate.evaluation import (
     explanations,
 )
 from holdfast.axes.certificate.sequential import Method
-from holdfast.axes.stability.evaluation import NOT_FINITE
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches
+from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised
 from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, label_of
@@ -74,6 +74,7 @@ class Smoothing:
     """
 
     name: ClassVar[str] = "smoothing"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
     keeps: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)] = (
@@ -96,6 +97,10 @@ class Smoothing:
     def conditions(self) -> list[tuple[str, float]]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
         return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *self.radii)]
+
+    def suited(self, model: Model, batch: Batch) -> Smoothing:
+        """Itself: nothing is left open for the data to decide."""
+        return self
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features do not fit, and features that differ between samples."""

@@ -9,21 +9,21 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, mean_passes, rate_figure
-from holdfast.axes.stability.words import records
-from holdfast.drawing.charts import PALETTE, SYMBOLS, Chart, blank_figure, error_bars, rounded
-from holdfast.report.parts import Axis, Panel
+from holdfast.axes.contract import Judged
+from holdfast.drawing.charts import PALETTE, SYMBOLS, Chart, Panel, blank_figure, error_bars, rounded
+from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
 
 LAMBDA = "λ="
 
 
-def parts(axis: Axis) -> list[Chart | Panel]:
+def parts(axis: Judged) -> list[Chart | Panel]:
     """The charts that the rows have data for."""
     drawn = [guarantee_chart(axis), accuracy_chart(axis.cube), rates_chart(axis.cube)]
     return [chart for chart in drawn if chart is not None]
 
 
-def guarantee_chart(axis: Axis) -> Chart | None:
+def guarantee_chart(axis: Judged) -> Chart | None:
     """The share of samples with a guarantee against the radius, MuS dashed and SCA solid, a colour per λ."""
     cube = axis.cube
     if not {"hard_radius", "certified"} <= set(cube.values):

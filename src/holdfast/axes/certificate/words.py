@@ -6,11 +6,11 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.certificate.smoothing_page import accuracy
-from holdfast.axes.stability.words import listing, number, records, with_interval
-from holdfast.report.parts import Axis
+from holdfast.axes.contract import Judged
+from holdfast.drawing.prose import listing, number, records, with_interval
 
 
-def certificate_lead(axis: Axis) -> list[str]:
+def certificate_lead(axis: Judged) -> list[str]:
     """How often predictions survive at the largest radius, what of that is guaranteed, and how random masks fare."""
     cells = statistics.summary([axis.cube])
     measure = next((m for m in ("rate", "stable", "unflipped") if m in axis.cube.values), "")
@@ -45,7 +45,7 @@ def certificate_lead(axis: Axis) -> list[str]:
     return said
 
 
-def smoothing_lead(axis: Axis) -> list[str]:
+def smoothing_lead(axis: Judged) -> list[str]:
     """What smoothing costs in accuracy and buys in hard radii."""
     said = []
     rows = accuracy(axis.cube)
@@ -72,7 +72,7 @@ def _share(row: object) -> str:
     return f"{with_interval(share, low, high, 0)} %"
 
 
-def _bound(axis: Axis, explainer: str, radius: float) -> float | None:
+def _bound(axis: Judged, explainer: str, radius: float) -> float | None:
     rows: pd.DataFrame = axis.rows
     here = (rows["explainer"] == explainer) & (rows["measure"] == "certified") & (rows["level"] == radius)
     values = rows.loc[here & (rows["status"] == "ok"), "value"]

@@ -19,15 +19,14 @@ from holdfast.axes.stability.pairs import Candidate, Pairs, column, extreme_exhi
 from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.ranks import Ties
-from holdfast.maps.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
+from holdfast.maps.similarity import COMPONENTS, Profile, compare, compare_all, composite, profile
+from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
+from holdfast.models.beside import beside
 from holdfast.models.modality import modality
-from holdfast.runs.threads import beside
-from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
+from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
 
 MEASURES = (*COMPONENTS, "fass")
-NOT_FINITE = "the prediction is not finite"
-IDENTITY = "identity"
 USUAL: Any = "usual"
 """What a field holds until it is known which kind of data it is for."""
 Items = TypeVar("Items", Tensor, Profile)
@@ -51,6 +50,8 @@ class Stability:
     """
 
     name: ClassVar[str] = "stability"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    reexplains: ClassVar[bool] = True
 
     perturbations: Any = USUAL
     k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = USUAL
@@ -271,14 +272,3 @@ def _mean_over_others(subject: Subject, rows: Tensor, others: Mapping[str, Tenso
     ids = [subject.batch.ids[i] for i in rows.tolist()]
     same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
     return {m: scores.masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for m, scores in others.items()}
-
-
-def reasons(maps: Tensor, what: str) -> list[str]:
-    """Why each map cannot be scored, empty where it can."""
-    if not len(maps):
-        return []
-    ends = torch.stack(bounds(maps)).double().T.tolist()
-    finite = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
-    constant = [low == high for low, high in ends]
-    why = zip(finite, constant, strict=True)
-    return ["" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}" for ok, flat in why]

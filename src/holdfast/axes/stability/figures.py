@@ -9,10 +9,11 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.stability.perturbations import KNOWN, title
-from holdfast.axes.stability.words import Findings, records
+from holdfast.axes.stability.words import Findings
 from holdfast.drawing.charts import unchanged
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Material, Piece, Skipped, Table, about, only, subjects
+from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
 
 NO_STABILITY = "no stability rows: add `stability` to the study"

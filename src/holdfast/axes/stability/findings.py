@@ -1,4 +1,4 @@
-"""Advice from the stability scores: chance, controls, and the FASS diagnosis of how a map fails."""
+"""Finding from the stability scores: chance, controls, and the FASS diagnosis of how a map fails."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from holdfast.axes.contract import Finding
 from holdfast.axes.stability.perturbations import title
 from holdfast.axes.stability.words import Findings
-from holdfast.drawing.prose import above, difference, listing, records, some, with_interval
+from holdfast.drawing.prose import above, difference, each, listing, records, some, with_interval
 from holdfast.models.spoken import spoken, spoken_kind
-from holdfast.report.advice_contract import Advice, each, evaluations, milder, name_in_study, settings_of
+from holdfast.report.advice_contract import evaluations, milder, name_in_study, settings_of
 from holdfast.statistics import is_control
 
 NEGLIGIBLE = 0.1
@@ -29,7 +30,7 @@ FAILURES = {
 }
 
 
-def stability_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def stability_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings of one dataset and model, in no particular order."""
     yield from _at_chance(found, manifest)
     yield from _at_chance_under(found, manifest)
@@ -51,13 +52,13 @@ def _no_better(found: Findings) -> pd.DataFrame:
     return rows[rows["high"] < NEGLIGIBLE] if found.calibrated else rows.iloc[:0]
 
 
-def _at_chance(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _at_chance(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     rows = _no_better(found)
     if len(rows):
         names = tuple(rows["explainer"])
         seen = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
         words = spoken(found.cube)
-        yield Advice(
+        yield Finding(
             "stability",
             "act",
             "Hardly more stable than unrelated maps",
@@ -70,7 +71,7 @@ def _at_chance(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
         )
 
 
-def _at_chance_under(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _at_chance_under(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     cells = found.cells()
     cells = cells[cells["calibrated"].notna() & (cells["best_high"] < NEGLIGIBLE)]
     told = [str(e) for e in _no_better(found)["explainer"]]
@@ -87,7 +88,7 @@ def _at_chance_under(found: Findings, manifest: Mapping[str, Any]) -> Iterator[A
     )
     sweeps = [s for c, x in conditions if (s := milder(c, x))]
     where = some([title(c, x) for c, x in conditions], 3)
-    yield Advice(
+    yield Finding(
         "stability",
         "mind",
         f"Next to chance under {where}",
@@ -104,7 +105,7 @@ def _at_chance_under(found: Findings, manifest: Mapping[str, Any]) -> Iterator[A
     )
 
 
-def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     methods, controls = _methods(found), found.ranking[found.ranking["control"].astype(bool)]
     for control in records(controls[controls["score"].notna()]):
         if control.explainer.startswith("random"):
@@ -116,7 +117,7 @@ def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
         gaps = {name: difference(found.tests, control.explainer, name) or {} for name in names}
         said = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
         checked = "faithfulness" in evaluations(manifest)
-        yield Advice(
+        yield Finding(
             "stability",
             "mind",
             f"{control.explainer} holds better",
@@ -131,7 +132,7 @@ def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
         )
 
 
-def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     """Which of the components gives way, where their intervals say so; of a table they are Spearman and Jaccard."""
     needed = {ORDINAL, SALIENT} if spoken_kind(found.cube) == "table" else set(FAILURES)
     if set(found.components) != needed or not found.calibrated:
@@ -150,7 +151,7 @@ def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
     for component, explainers in failing.items():
         names = tuple(explainers)
         said = "; of ".join(e + _three(scores, e) for e in names[:3]) + _more(names[3:])
-        yield Advice(
+        yield Finding(
             "stability",
             "mind",
             FAILURES[component],
@@ -220,8 +221,8 @@ def _more(rest: Sequence[object]) -> str:
     return f"; and {len(rest)} more" if rest else ""
 
 
-def _unchecked() -> Advice:
-    return Advice(
+def _unchecked() -> Finding:
+    return Finding(
         "stability",
         "note",
         "Stability alone cannot choose a method",

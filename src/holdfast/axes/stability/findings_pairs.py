@@ -1,4 +1,4 @@
-"""Advice from the pairs behind the stability scores: random draws, retention, undefined maps and alignment."""
+"""Finding from the pairs behind the stability scores: random draws, retention, undefined maps and alignment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from holdfast import statistics
+from holdfast.axes.contract import Finding
 from holdfast.axes.faithfulness.frames import interval
 from holdfast.axes.stability.perturbations import KNOWN, title
 from holdfast.axes.stability.words import Findings
-from holdfast.drawing.prose import listing, number, records, some, with_interval
+from holdfast.drawing.prose import each, listing, number, records, some, with_interval
 from holdfast.models.spoken import spoken
-from holdfast.report.advice_contract import Advice, each, milder, name_in_study, settings_of
+from holdfast.report.advice_contract import milder, name_in_study, settings_of
 from holdfast.statistics.bootstrap import mean_of_finite
 
 LOW = 0.5
@@ -23,7 +24,7 @@ FIRM = 0.9
 MORE = 4  # times as many draws halve the noise
 
 
-def pair_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def pair_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings of one dataset and model, in no particular order."""
     yield from _draws(found, manifest)
     yield from _retention(found)
@@ -32,7 +33,7 @@ def pair_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice
     yield from _misalignment(found)
 
 
-def _draws(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _draws(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     """Stochastic methods whose own draws move the map."""
     floors = found.cube.floor.get("fass")
     if floors is None:
@@ -54,7 +55,7 @@ def _draws(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
         said = each((name, with_interval(m, lo, hi)) for name, m, lo, hi in rows)
         more = listing(filter(None, (_more_draws(manifest, name) for name in names)))
         perturbed = each((name, number(float(raw["raw"][name]))) for name in names)
-        yield Advice(
+        yield Finding(
             "stability",
             "act" if severity == "act" else "mind",
             "The method’s own random draws move its maps",
@@ -79,7 +80,7 @@ def _more_draws(manifest: Mapping[str, Any], explainer: str) -> str:
     return ""
 
 
-def _retention(found: Findings) -> Iterator[Advice]:
+def _retention(found: Findings) -> Iterator[Finding]:
     cells = found.cells()
     known = cells[cells["attempted"] > cells["undefined"]].copy()
     asked = (known["attempted"] - known["undefined"]).astype(int)
@@ -91,7 +92,7 @@ def _retention(found: Findings) -> Iterator[Advice]:
         f"{r.retained} of {r.attempted - r.undefined} under {title(r.condition, r.level)}" for r in records(low)
     )
     sweeps = [s for r in records(low) if (s := milder(r.condition, r.level))]
-    yield Advice(
+    yield Finding(
         "stability",
         "mind",
         "Most predictions do not survive " + some([title(r.condition, r.level) for r in records(low)], 2),
@@ -103,7 +104,7 @@ def _retention(found: Findings) -> Iterator[Advice]:
     )
 
 
-def _undefined(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]:
+def _undefined(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
     cells = found.cells()
     lost = cells.groupby("explainer", sort=False)[["undefined", "attempted"]].sum()
     lost = lost[(lost["undefined"] > 0) & ~lost.index.map(statistics.is_control).to_numpy(bool)]
@@ -116,7 +117,7 @@ def _undefined(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Advice]
     often = any(statistics.wilson(int(r["undefined"]), int(r["attempted"]))[0] > 0.1 for _, r in lost.iterrows())
     cams = [n for n in names if "cam" in name_in_study(manifest, n)]
     fix = f"For {listing(cams)} another layer, layer: …, or relu: false may give a map. " if cams else ""
-    yield Advice(
+    yield Finding(
         "stability",
         "act" if often else "mind",
         "Maps without a score",
@@ -132,14 +133,14 @@ def _geometric(condition: str) -> bool:
     return hasattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "move")
 
 
-def _not_aligned(found: Findings) -> Iterator[Advice]:
+def _not_aligned(found: Findings) -> Iterator[Finding]:
     cells = found.cells()
     bare = cells[cells["condition"].map(_geometric).astype(bool) & cells["mean"].notna() & cells["aligned"].isna()]
     if bare.empty:
         return
     names = tuple(dict.fromkeys(e for e in bare["explainer"] if not statistics.is_control(e)))
     where, words = listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))), spoken(found.cube)
-    yield Advice(
+    yield Finding(
         "stability",
         "act",
         f"Moved {words.samples} were compared with maps that were not moved",
@@ -152,7 +153,7 @@ def _not_aligned(found: Findings) -> Iterator[Advice]:
     )
 
 
-def _misalignment(found: Findings) -> Iterator[Advice]:
+def _misalignment(found: Findings) -> Iterator[Finding]:
     """Where moving the map with the picture changes the score beyond doubt."""
     cells = found.cells()
     cells = cells[~cells["explainer"].map(statistics.is_control).astype(bool)]
@@ -163,7 +164,7 @@ def _misalignment(found: Findings) -> Iterator[Advice]:
     r = records(top)[0]
     where = some(dict.fromkeys(title(x.condition, x.level) for x in records(rows)), 3)
     sample = spoken(found.cube).sample
-    yield Advice(
+    yield Finding(
         "stability",
         "note",
         f"Under {where} read the aligned scores",

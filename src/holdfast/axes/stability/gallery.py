@@ -11,7 +11,6 @@ import pandas as pd
 
 from holdfast.axes.stability.gallery_choice import Chosen, choose
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import number, records
 from holdfast.drawing.pictures import (
     BYTES_PER_PIXEL,
     LARGEST_MAP,
@@ -22,6 +21,7 @@ from holdfast.drawing.pictures import (
     photo,
     reach,
 )
+from holdfast.drawing.prose import number, records
 from holdfast.statistics.cubes import Cube
 from holdfast.types import Shown
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from holdfast.axes.stability.figures import NO_STABILITY, retained
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import Findings, number, records
+from holdfast.axes.stability.words import Findings
 from holdfast.drawing import style
 from holdfast.drawing.charts import COMPONENT_NAMES, PALETTE
 from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, about, pages, subjects
+from holdfast.drawing.prose import number, records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import Findings, number, records, with_interval
+from holdfast.axes.stability.words import Findings
 from holdfast.drawing.charts import (
     COMPONENT_NAMES,
     CONTROL,
@@ -23,7 +23,7 @@ from holdfast.drawing.charts import (
     rounded,
     unchanged,
 )
-from holdfast.drawing.prose import listing
+from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.models.spoken import spoken
 
 MANY = 12  # rows from which on a chart is drawn closer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from holdfast.axes.stability.words import Findings, records, with_interval
+from holdfast.axes.stability.words import Findings
 from holdfast.drawing.charts import (
     CONTROL,
     PALETTE,
@@ -17,6 +17,7 @@ from holdfast.drawing.charts import (
     rounded,
     unchanged,
 )
+from holdfast.drawing.prose import records, with_interval
 from holdfast.statistics import is_control
 
 MOST_NAMED = 10
