@@ -42,7 +42,7 @@ class Chart:
     height: int
     columns: int = 0
     data: pd.DataFrame | None = None
-    more: Markup = Markup("")
+    more: Markup = field(default_factory=Markup)
 
     @property
     def table(self) -> pd.DataFrame:

@@ -218,7 +218,7 @@ def _at_most(ordered: list[Finding], most: int) -> list[Finding]:
         f"{len(rest)} more findings",
         "There are more of them than fit here.",
         "Each rests on its own interval as those above do.",
-        "Deal with the findings above first. holdfast.report.findings.findings(..., most=99) gives all of them in full.",
+        "Deal with the findings above first; holdfast.report.findings.findings(..., most=99) gives all in full.",
         items=tuple(dict.fromkeys(f"{finding.title}: {finding.seen}" for finding in rest)),
     )
     return [*(ordered[i] for i in sorted(chosen)), more]

@@ -45,10 +45,11 @@ def build_report(
     numbers = {f"{axis.key}-numbers": axis.numbers for section in sections for axis in section.axes}
     inline = sum(map(len, numbers.values())) <= MOST_INLINE
     study = about.get("study") or {}
+    panels = [panel for section in sections for panel in section.panels]
     payload = {
         "charts": {key: [json.loads(figure.to_json()) for _, figure in chart.views] for key, chart in drawn.items()},
         "tables": {key: [_file_name(key, chart, sections), to_csv(chart.table)] for key, chart in drawn.items()},
-        "pictures": {key: uri for section in sections for panel in section.panels for key, uri in panel.pictures.items()},
+        "pictures": {key: uri for panel in panels for key, uri in panel.pictures.items()},
         "number_columns": NUMBER_COLUMNS,
         "numbers": {} if inline else {key: _compact(lines) for key, lines in numbers.items()},
     }

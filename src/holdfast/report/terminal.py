@@ -35,7 +35,9 @@ def styled_summary(
 ) -> list[Line]:
     """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
     lines: list[Line] = []
-    for (dataset, model), group in groupby(judge(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)):
+    for (dataset, model), group in groupby(
+        judge(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)
+    ):
         here = list(group)
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
