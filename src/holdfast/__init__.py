@@ -22,8 +22,9 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     home, original = _PUBLIC[name]
-    room = importlib.import_module(home)
-    return getattr(room, original) if hasattr(room, original) else importlib.import_module(f"{home}.{original}")
+    if home != __name__ and hasattr(room := importlib.import_module(home), original):
+        return getattr(room, original)
+    return importlib.import_module(f"{home}.{original}")
 
 
 def __dir__() -> list[str]:
