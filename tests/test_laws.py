@@ -16,8 +16,7 @@ import holdfast
 from holdfast import Batch, Model, Stability
 from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability.perturbations import PERTURBATIONS
-from holdfast.explainers import EXPLAINERS
-from holdfast.runs.study.registry import build
+from holdfast.runs.study.registry import ALL_EXPLAINERS, build
 from holdfast.runs.table import KEY
 from small import drawn, model, pictures
 from test_laws_axes import AXES, OTHER_KINDS
@@ -46,7 +45,7 @@ SMALL = {
 }
 """Every explainer of features with parameters that make it quick; those of other kinds are in test_laws_axes.py."""
 
-ALL = {name: build("explainer", EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
+ALL = {name: build("explainer", ALL_EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
 EVERY_KIND = [
     {"rotation": {"degrees": 10}},
     {"translation": {"pixels": 3}},
@@ -97,7 +96,7 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     stored = {"precomputed"}  # it has maps of given samples only; see test_adapters.py
-    assert set(SMALL) | set(OTHER_KINDS) | stored == set(EXPLAINERS)
+    assert set(SMALL) | set(OTHER_KINDS) | stored == set(ALL_EXPLAINERS)
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
 

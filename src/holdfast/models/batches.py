@@ -1,11 +1,14 @@
-"""A model at work on batches that are halved when memory runs out, and memory that the process keeps."""
+"""A model at work: batches that are halved when memory runs out, work beside the device, memory that is kept."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +22,7 @@ DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 """What is no user's mistake; releases of torch before 2.8 do not tell it apart."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _MEBIBYTE = 1 << 20
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -130,6 +134,21 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+
+
+@contextmanager
+def beside(device: torch.device, calls: Sequence[Callable[[], Result]]) -> Iterator[Sequence[Callable[[], Result]]]:
+    """The calls, made one after another in a thread of their own where the device is not the CPU itself.
+
+    >>> with beside(torch.device("cpu"), [lambda: 2, lambda: 3]) as results:
+    ...     [result() for result in results]
+    [2, 3]
+    """
+    if device.type == "cpu":
+        yield calls
+        return
+    with ThreadPoolExecutor(1, "holdfast-beside") as thread:
+        yield [thread.submit(call).result for call in calls]
 
 
 def keep_freed_memory() -> bool:

@@ -1,13 +1,10 @@
-"""Files read, inputs perturbed and parts written by other threads while the device works."""
+"""Files read and parts written by other threads while the device works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from holdfast.data import Loaded
 from holdfast.runs.plan import Job, Plan
@@ -21,24 +18,6 @@ def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor)
         if plan.data[dataset].threads > 1:
             return reader.submit(plan.data[dataset].load, plan.shards(dataset)[number])
     return None
-
-
-Result = TypeVar("Result")
-
-
-@contextmanager
-def beside(device: torch.device, calls: Sequence[Callable[[], Result]]) -> Iterator[Sequence[Callable[[], Result]]]:
-    """The calls, made one after another in a thread of their own where the device is not the CPU itself.
-
-    >>> with beside(torch.device("cpu"), [lambda: 2, lambda: 3]) as results:
-    ...     [result() for result in results]
-    [2, 3]
-    """
-    if device.type == "cpu":
-        yield calls
-        return
-    with ThreadPoolExecutor(1, "holdfast-beside") as thread:
-        yield [thread.submit(call).result for call in calls]
 
 
 class Writer:

@@ -21,8 +21,8 @@ from holdfast.errors import UserError
 from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import COMPONENTS, Profile, bounds, compare, compare_all, composite, profile
 from holdfast.models import Model
+from holdfast.models.batches import beside
 from holdfast.models.modality import modality
-from holdfast.runs.threads import beside
 from holdfast.types import FLIPPED, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
 
 MEASURES = (*COMPONENTS, "fass")
