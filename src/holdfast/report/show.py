@@ -86,7 +86,7 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
             raise unknown("explainer", explainer, run.manifest["study"]["explainers"])
         return []
     chosen = min(sums, key=lambda key: key[0])
-    measure, lower = chosen[1].name, chosen[1].better == "lower"
+    headline, lower = chosen[1].name, chosen[1].better == "lower"
     total = pd.concat(sums[chosen]).groupby(keys, as_index=False)[[*COUNTED]].sum()
     total["score"] = total["value"] / total["scored"].where(total["scored"] > 0)
     total = total.merge(samples, on=keys, how="left")
