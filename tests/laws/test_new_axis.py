@@ -23,7 +23,7 @@ AXES = (
         question="how far below its peak is the mean of a map?",
         verb="is deeper than",
         evaluation=Depth,
-        measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the absolute map", "higher", "headline", (0.0, 1.0)),),
+        measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
         figures="holdfast.axes.depth.figures",
     ),
 )
@@ -88,7 +88,8 @@ torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
 other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
 images = torch.rand(9, 3, 16, 16)
-runs = [holdfast.evaluate(m, images, ["saliency", "random"], ["depth"], out / name) for m, name in ((net, "a"), (other, "b"))]
+nets = {"a": net, "b": other}
+runs = [holdfast.evaluate(m, images, ["saliency", "random"], ["depth"], out / name) for name, m in nets.items()]
 print("RANKING", runs[0].ranking()[["evaluation", "measure", "explainer"]].to_dict("list"))
 print("TESTS", runs[0].tests()[["evaluation", "measure"]].to_dict("list"))
 print("TEXT", runs[0].text())

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from holdfast.axes import Judged, judge
+from holdfast.axes.stability.frames import Frames, frames
 from holdfast.types import Shown
 
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
@@ -151,3 +153,20 @@ def manifest(**study: Any) -> dict[str, Any]:
         "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6"},
         "durations": {"predict": 1.25, "explain": 61.0},
     }
+
+
+def judged_of(rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: dict[str, Any] | None = None) -> Judged:
+    """The one evaluation of the one dataset and model that a table has."""
+    seen = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
+    known = samples(
+        rows["sample"].nunique(), unreadable=0, dataset=seen["dataset"].iloc[0], model=seen["model"].iloc[0]
+    )
+    (judged,) = judge(rows, known, list(exhibits), about or {})
+    return judged
+
+
+def frames_of(rows: pd.DataFrame) -> Frames:
+    """The stability frames of a table."""
+    made = frames(judged_of(rows))
+    assert made is not None
+    return made
