@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Batch, Model, Stability
 from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability.perturbations import PERTURBATIONS
-from holdfast.explainers import EXPLAINERS
+from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
 from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL
 from support.small import drawn, model, pictures

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from holdfast.parameters import make
+from holdfast.errors import make
 from holdfast.removal.imputers import Blur, DatasetMean, ImageMean, NoisyLinear, UniformNoise, Value, Zero
 
 
