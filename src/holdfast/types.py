@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -258,7 +259,10 @@ class Evaluation(Protocol):
 
 
 def parameters(item: Any) -> dict[str, Any]:
-    """The fields of a parameter object as plain data, nested objects included; what the manifest stores."""
+    """The fields of a parameter object as plain data, nested objects included; what the manifest stores.
+
+    Of a wrapper with `__wrapped__` they are those of what it wraps.
+    """
 
     def plain(value: Any) -> Any:
         if hasattr(value, "__dataclass_fields__"):
@@ -269,6 +273,7 @@ def parameters(item: Any) -> dict[str, Any]:
             return [plain(v) for v in value]
         return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
 
+    item = inspect.unwrap(item)
     if not hasattr(item, "__dataclass_fields__"):
         return {"object": name_of(item)}
     return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
@@ -281,16 +286,17 @@ def role_of(explainer: Explainer) -> str:
     >>> role_of(Saliency()), role_of(SobelEdges())
     ('method', 'control')
     """
-    return "control" if explainer.control else "method"
+    return "control" if getattr(explainer, "control", False) else "method"
 
 
 def name_of(item: Any) -> str:
-    """The registered name of a parameter object, else its class or function name.
+    """The registered name of a parameter object, or of what it wraps, else its class or function name.
 
     >>> from holdfast.explainers import Saliency
     >>> name_of(Saliency())
     'saliency'
     """
+    item = inspect.unwrap(item)
     name = getattr(type(item), "name", None)
     if isinstance(name, str):
         return name

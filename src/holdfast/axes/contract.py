@@ -92,7 +92,7 @@ class Axis:
     page: str = ""
     findings: str = ""
     figures: str = ""
-    explainers: tuple[type, ...] = ()
+    explainers: tuple[Any, ...] = ()
     aside: frozenset[str] = frozenset()
     within: str = ""
     condition: Callable[[str, float], str] = plain_title
@@ -263,6 +263,11 @@ class Adopted:
     kinds: frozenset[str]
     reexplains: bool
     measures: tuple[Measure, ...]
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.of
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         yield from self.of(subject)

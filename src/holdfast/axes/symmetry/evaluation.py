@@ -27,11 +27,10 @@ from holdfast.axes.symmetry.orbit import (
 )
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.parameters import BadParameter
 from holdfast.types import OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 SYMMETRISED = "symmetrised"

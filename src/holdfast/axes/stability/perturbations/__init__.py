@@ -37,8 +37,7 @@ from holdfast.axes.stability.perturbations.photometric import (
 )
 from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
-from holdfast.errors import unknown
-from holdfast.parameters import BadParameter, make
+from holdfast.errors import BadParameter, make, unknown
 from holdfast.types import Kind
 
 __all__ = [
