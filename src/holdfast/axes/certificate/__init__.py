@@ -66,4 +66,5 @@ SMOOTHING = Axis(
     separable="keeps",
     page="holdfast.axes.certificate.smoothing_page",
     findings="holdfast.axes.certificate.smoothing_findings",
+    figures="holdfast.axes.certificate.smoothing_figures",
 )
