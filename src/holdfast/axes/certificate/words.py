@@ -31,7 +31,8 @@ def certificate_lead(judged: Judged) -> list[str]:
     best = records(methods)[0]
     share = KEPT[best.measure].format(with_interval(best.mean, best.low, best.high))
     added = "one feature is" if radius == 1 else f"up to {radius:g} features are"
-    said = [f"When {added} added to the explanations of {best.explainer}, {share}, the most of {len(methods)} methods."]
+    most = f", the most of {len(methods)} methods" if len(methods) > 1 else ""
+    said = [f"When {added} added to the explanations of {best.explainer}, {share}{most}."]
     bounds = summary[(summary["measure"] == "certified") & (summary["level"] == radius)]
     bound = bounds.loc[bounds["explainer"] == best.explainer, "mean"].dropna()
     if len(bound):
