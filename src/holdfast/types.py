@@ -134,7 +134,7 @@ class Scores:
         missing: str | Sequence[str] = "nothing to compare",
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Scores:
-        """A full column from the values (R,) of some `rows` of the B samples, or of all of them.
+        """A full column from the values (R,), and `bounds` of them, of some `rows` of the B samples, or of all.
 
         A sample with a `reason` is undefined, or what `status` says. One of `rows` whose value is not finite is
         undefined too, for the reason `missing`, which may be given row by row.
@@ -146,17 +146,19 @@ class Scores:
         if status is None:
             status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = torch.arange(len(status)) if rows is None else rows.cpu()
-        filled = torch.full((len(status),), torch.nan, dtype=torch.float64)
-        filled[rows] = value.detach().double().cpu()
+        full = torch.full((3, len(status)), torch.nan, dtype=torch.float64)
+        for line, some in zip(full, (value, *bounds), strict=True):
+            if some is not None:
+                line[rows] = some.detach().double().cpu()
         why = list(reason)
-        lost = ((status[rows] == OK) & ~torch.isfinite(filled[rows])).nonzero().flatten()
+        lost = ((status[rows] == OK) & ~torch.isfinite(full[0, rows])).nonzero().flatten()
         if len(lost):
             status = status.index_fill(0, rows[lost], UNDEFINED)
             for at in lost.tolist():
                 why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
-        blank = status != OK
-        low, high = (None if end is None else end.double().cpu().masked_fill(blank, torch.nan) for end in bounds)
-        return cls(explainer, measure, *where, filled.masked_fill(blank, torch.nan), status, tuple(why), low, high)
+        filled, *ends = full.masked_fill(status != OK, torch.nan)
+        low, high = (None if bound is None else end for bound, end in zip(bounds, ends, strict=True))
+        return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
 
 
 @dataclass(frozen=True)
