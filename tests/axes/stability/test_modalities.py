@@ -164,11 +164,11 @@ def test_laws_of_the_perturbations() -> None:
             assert torch.allclose(ready(batch[[3, 0, 4, 1, 2]], 7), out[[3, 0, 4, 1, 2]], rtol=1e-6)
             assert torch.equal(out, ready(batch, 8)) is not perturbation.stochastic
             assert type(perturbation) is perturbations.KNOWN[name] and perturbation.name == name
-            assert name in perturbations.INSTEAD[kind] and perturbations.kind_of(perturbation) == kind
+            assert name in perturbations.INSTEAD[kind] and perturbation.kind == kind
             assert perturbations.is_geometric(perturbation) is (perturbation.family == "geometric")
             assert perturbations.condition(perturbation) == name and milder(name, perturbations.level(perturbation))
     for name, preset in perturbations.KNOWN_PRESETS.items():
-        kinds = {perturbations.kind_of(p) for p in preset}
+        kinds = {p.kind for p in preset}
         assert kinds == {{"series-mild": "series", "table-mild": "table"}.get(name, "image")}
     assert perturbations.title("column_swap", 0.1) == "column swap 0.1 of the columns"
 

@@ -22,8 +22,8 @@ from holdfast.axes.stability.perturbations.contract import (
     condition,
     describe,
     is_geometric,
-    kind_of,
     level,
+    member,
 )
 from holdfast.axes.stability.perturbations.geometric import Elastic, Rotation, Translation
 from holdfast.axes.stability.perturbations.photometric import (
@@ -73,8 +73,9 @@ __all__ = [
     "condition",
     "describe",
     "is_geometric",
-    "kind_of",
+    "known",
     "level",
+    "member",
     "resolve",
     "title",
 ]
@@ -128,6 +129,15 @@ OPEN: dict[str, dict[Kind, str]] = {
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 
 
+def known(condition: str) -> type[Perturbation] | None:
+    """The built-in perturbation of a condition, which names its parameters too where they are not the usual ones.
+
+    >>> known("translation(axis=vertical)"), known("my_own")
+    (<class 'holdfast.axes.stability.perturbations.geometric.Translation'>, None)
+    """
+    return KNOWN.get(condition.split("(", maxsplit=1)[0])
+
+
 def title(condition: str, level: float) -> str:
     """A condition of the table with its level and unit, as it is written in a report.
 
@@ -136,13 +146,14 @@ def title(condition: str, level: float) -> str:
     >>> title("time_shift", 2.0), title("my_own", 0.0)
     ('time shift 2 steps', 'my own')
     """
-    unit = getattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "unit", None)
+    kind = known(condition)
     name, size = condition.replace("_", " "), f"{level:g}"
-    if unit == "" or (unit is None and level == 0):
+    if (kind is None and level == 0) or (kind is not None and not kind.unit):
         return name
+    unit = kind.unit if kind else ""
     if unit in ("×", "σ", "quality"):
         return f"{name} {unit}{'' if unit == '×' else ' '}{size}"
-    return f"{name} {size}{'' if unit == '°' else ' '}{unit or ''}".rstrip()
+    return f"{name} {size}{'' if unit == '°' else ' '}{unit}".rstrip()
 
 
 def resolve(spec: Any) -> tuple[Perturbation, ...]:
