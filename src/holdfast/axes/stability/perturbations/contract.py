@@ -27,9 +27,9 @@ Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 class Perturbation(Protocol):
     """Anything callable as (batch, seed) -> x of the same shape; the built-in ones are frozen objects with fields.
 
-    `kind` is the data it is made for, None for any; `text` is how `describe` writes it, `magnitude_field` names the field
-    that is the severity, and `stochastic` says whether the seed matters. One's own may leave out all but the call: what
-    is then assumed stands in `USUAL`.
+    `kind` is the data it is made for, None for any; `text` is how `describe` writes it; `magnitude_field` names the
+    field that is the severity, and `stochastic` says whether the seed matters. One's own may leave out all but the
+    call: what is then assumed stands in `USUAL`.
     """
 
     name: ClassVar[str]
