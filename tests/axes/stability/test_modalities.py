@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
-from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift
+from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
 from holdfast.rand import keys, normal
-from holdfast.report.advice_contract import milder
 from holdfast.runs.shard import load_references
 from holdfast.runs.table import KEY
 from holdfast.testing import assert_stable
