@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from holdfast.report.parts import Axis, Panel
+from holdfast.report.parts import Panel
 
 import holdfast
 from holdfast import Certificate
