@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -313,3 +314,16 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
         text = label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
         parts.append(f"{f.name}={text}")
     return name_of(item) + (f"({', '.join(parts)})" if parts else "")
+
+
+def matches(pattern: str, label: str) -> bool:
+    """Whether a label is meant by a pattern: itself, its part before the parameters, a glob, or any of several by |.
+
+    >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
+    (True, True, False)
+    """
+    bare = label.split("(", maxsplit=1)[0]
+    return any(
+        option in (label, bare) or fnmatchcase(label, option) or fnmatchcase(bare, option)
+        for option in map(str.strip, pattern.split("|"))
+    )

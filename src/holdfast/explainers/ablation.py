@@ -14,9 +14,9 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.examples.training_set import Examples, examples
-from holdfast.explainers.masking import Readout, beside_channels, changeable, labels, readouts, spread_out
+from holdfast.explainers.masking import Readout, beside_channels, readouts, spread_out
 from holdfast.features import GroupingField, Pixels, count, spatial, spread
-from holdfast.features.absence import Fill, ground
+from holdfast.features.fill import Fill, changeable, ground, labels
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.masking import Readout, changeable, readouts, spread_out
+from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
-from holdfast.features.absence import Fill, ground
-from holdfast.features.fill import kept_only
+from holdfast.features.fill import Fill, changeable, ground, kept_only
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from holdfast.report.parts import Axis, Panel
 
 import holdfast
 from holdfast import Certificate
@@ -15,7 +16,6 @@ from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.features import Patches
-from holdfast.report.parts import Axis, Panel
 from holdfast.runs.table import Shown, read_exhibits
 from holdfast.statistics import wilson
 from holdfast.statistics.cubes import arrange

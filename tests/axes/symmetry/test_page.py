@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from holdfast.report.parts import Axis, Panel
 from scipy import stats
 
 import holdfast
@@ -21,7 +22,6 @@ from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
 from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
 from holdfast.drawing.charts import Chart, label
 from holdfast.report import axes, build_report
-from holdfast.report.parts import Axis, Panel
 from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import arrange
 from holdfast.types import parameters

@@ -67,3 +67,4 @@ SMOOTHING = Axis(
     page="holdfast.axes.certificate.smoothing_page",
     findings="holdfast.axes.certificate.smoothing_findings",
 )
+AXES = (CERTIFICATE, SMOOTHING)

@@ -22,7 +22,7 @@ from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import COMPONENTS, Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
-from holdfast.models.beside import beside
+from holdfast.models.batches import beside
 from holdfast.models.modality import modality
 from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
 

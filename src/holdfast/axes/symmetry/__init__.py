@@ -71,3 +71,4 @@ AXIS = Axis(
     explainers=(Symmetrised,),
     aside=frozenset({SYMMETRISED}),
 )
+AXES = (AXIS,)

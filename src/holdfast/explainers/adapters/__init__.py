@@ -1,4 +1,4 @@
-"""Other people's explainers as explainers here, and measures in both directions between holdfast and Quantus.
+"""Explainers of other libraries as explainers here, and maps that were computed elsewhere.
 
 >>> from holdfast.explainers import adapters
 >>> adapters.captum("IntegratedGradients", {"n_steps": 20}).stochastic
@@ -9,13 +9,11 @@ from holdfast.explainers.adapters.attributions import Captum, PytorchGradCam, Qu
 from holdfast.explainers.adapters.isolation import library_seed
 from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.adapters.shapley import Shap
-from holdfast.runs.quantus import QuantusMetric, QuantusStyle
 
 captum = Captum
 grad_cam = PytorchGradCam
 precomputed = Precomputed
 quantus = Quantus
-quantus_metric = QuantusStyle
 shap = Shap
 zennit = Zennit
 
@@ -24,8 +22,6 @@ __all__ = [
     "Precomputed",
     "PytorchGradCam",
     "Quantus",
-    "QuantusMetric",
-    "QuantusStyle",
     "Shap",
     "Zennit",
     "captum",
@@ -33,7 +29,6 @@ __all__ = [
     "library_seed",
     "precomputed",
     "quantus",
-    "quantus_metric",
     "shap",
     "zennit",
 ]

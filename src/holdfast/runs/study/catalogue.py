@@ -10,13 +10,13 @@ from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability import perturbations
 from holdfast.axes.stability.evaluation import MEASURES
 from holdfast.axes.symmetry.groups import GROUPS
-from holdfast.explainers import EXPLAINERS
 from holdfast.features import GROUPINGS
 from holdfast.removal import CONTEXTUAL, IMPUTERS
+from holdfast.runs.study.registry import ALL_EXPLAINERS
 from holdfast.types import label_of
 
 REGISTRIES: dict[str, dict[str, Any]] = {
-    "explainers": EXPLAINERS,
+    "explainers": ALL_EXPLAINERS,
     "evaluations": EVALUATIONS,
     "groups": GROUPS,
     "features": GROUPINGS,

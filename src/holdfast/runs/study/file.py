@@ -10,10 +10,13 @@ from typing import Any, Literal
 import yaml
 
 from holdfast.data import open_data
+from holdfast.data.code import load_object
+from holdfast.data.hub import hub_name
+from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError, nearest
 from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import open_examples
-from holdfast.models.loaders import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
+from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, Precision, check_precision
 from holdfast.parameters import BadParameter, only_known
 from holdfast.runs.plan import Plan, make_plan

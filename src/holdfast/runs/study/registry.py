@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from holdfast.axes import EVALUATIONS
+from holdfast.axes.symmetry.symmetrised import Symmetrised
 from holdfast.data import Data, open_data
 from holdfast.errors import UserError, unknown
 from holdfast.explainers import EXPLAINERS
@@ -18,8 +19,11 @@ from holdfast.models.loaders import load_model
 from holdfast.parameters import BadParameter, make
 from holdfast.types import label_of, name_of
 
+ALL_EXPLAINERS: dict[str, Any] = {**EXPLAINERS, Symmetrised.name: Symmetrised}
+"""Every explainer by its name in a study file."""
+
 _NESTED: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "of": ("explainer", EXPLAINERS),
+    "of": ("explainer", ALL_EXPLAINERS),
     "features": ("grouping", GROUPINGS),
 }
 """Parameters that are themselves given by name."""
@@ -28,9 +32,9 @@ _NESTED: dict[str, tuple[str, Mapping[str, Any]]] = {
 def build(what: str, registry: Mapping[str, Any], spec: Any) -> Any:
     """An object from a name, a one-entry mapping {name: parameters}, or the object itself.
 
-    >>> build("explainer", EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
+    >>> build("explainer", ALL_EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
     20
-    >>> build("explainer", EXPLAINERS, "integrated_gradient")
+    >>> build("explainer", ALL_EXPLAINERS, "integrated_gradient")
     Traceback (most recent call last):
     holdfast.parameters.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
     """
@@ -64,7 +68,7 @@ def explainers(specs: Any) -> dict[str, Any]:
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
-    return _labelled("explainer", EXPLAINERS, specs)
+    return _labelled("explainer", ALL_EXPLAINERS, specs)
 
 
 def evaluations(specs: Any) -> dict[str, Any]:
