@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from holdfast.report.parts import Panel
 
 import holdfast
 from holdfast import Certificate
