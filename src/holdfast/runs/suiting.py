@@ -10,7 +10,7 @@ from holdfast.axes.faithfulness.kinds import usual_windows
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.types import Batch
+from holdfast.types import Batch, Function
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 
@@ -36,6 +36,8 @@ def suited(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) 
 
 
 def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
+    if isinstance(item, Function):
+        return replace(item, call=_with_usual_features(item.call, kind, first))
     given = getattr(item, "features", None)
     if not isinstance(given, OF_IMAGES) or not is_dataclass(item) or isinstance(item, type):
         return item

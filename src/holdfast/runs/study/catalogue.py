@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from holdfast.axes import EVALUATIONS
@@ -105,4 +105,4 @@ def _written(value: Any) -> str:
     """A default as a study would name it."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
-    return label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
+    return label_of(value) if is_dataclass(value) else str(value)

@@ -17,7 +17,7 @@ from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
 from holdfast.parameters import BadParameter, make
-from holdfast.types import label_of, name_of
+from holdfast.types import adopted, label_of, name_of
 
 ALL_EXPLAINERS: dict[str, Any] = {**EXPLAINERS, Symmetrised.name: Symmetrised}
 """Every explainer by its name in a study file."""
@@ -142,7 +142,7 @@ def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, A
             raise BadParameter(
                 f"{what} {str(label)!r} is given twice; give one of them another label with `as`", (place,)
             )
-        found[str(label)] = item
+        found[str(label)] = adopted(item) if what == "explainer" else item
     if not found:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registry))}")
     return found
