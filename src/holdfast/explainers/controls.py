@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, defined_everywhere
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -33,6 +33,7 @@ class RandomMap:
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
+    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""

@@ -19,7 +19,7 @@ from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.table import part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
+from holdfast.types import Batch, Evaluation, Explainer, Function, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 """The features that explainers and evaluations have by default, which only images have."""
@@ -168,6 +168,8 @@ def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], f
 def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
     if isinstance(item, Adopted):
         return replace(item, of=_with_usual_features(item.of, kind, first))
+    if isinstance(item, Function):
+        return replace(item, call=_with_usual_features(item.call, kind, first))
     features = getattr(item, "features", None)
     if not isinstance(features, OF_IMAGES) or not is_dataclass(item) or isinstance(item, type):
         return item

@@ -30,7 +30,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import Batch, Explainer
+from holdfast.types import Batch, Explainer, adopted
 
 Verdict = Literal["invariant", "equivariant", "neither"]
 NO_BALL = "token ids have no neighbours to perturb to"
@@ -134,14 +134,14 @@ def _judge(
     explain = _with_seed(bench, explainer, seed)
     clean = explain(around.batch, target)
     found = explanation_scores(around, explain, clean, target, similarity, moves, delta)
-    if not getattr(explainer, "stochastic", True):
+    if not adopted(explainer).stochastic:
         return found
     again = _with_seed(bench, explainer, seed + 1)(around.batch, target)
     return replace(found, floor=compare(similarity, again, clean))
 
 
 def _with_seed(bench: Workbench, explainer: Explainer, seed: int) -> Explain:
-    return lambda batch, target: bench.explain(explainer, type(explainer).__name__, batch, target, seed)
+    return lambda batch, target: bench.explain(adopted(explainer), type(explainer).__name__, batch, target, seed)
 
 
 def layer_symmetry(

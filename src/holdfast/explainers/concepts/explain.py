@@ -64,6 +64,7 @@ class _OfConcepts(ABC):
 
     kind: ClassVar[Literal["concept"]] = "concept"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str
