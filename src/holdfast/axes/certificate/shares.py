@@ -34,8 +34,8 @@ def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
     rows = []
     column = {condition: c for c, condition in enumerate(cube.conditions)}
     keeps = {condition: cube.made_of(condition).share for condition, _ in cube.conditions}
-    radii = [place for place in column if place[1] > 0 and (place[0], 0.0) in column]
-    radii.sort(key=lambda place: (keeps[place[0]], place[1]))
+    radii = [(condition, level) for condition, level in column if level > 0 and (condition, 0.0) in column]
+    radii.sort(key=lambda radius: (keeps[radius[0]], radius[1]))
     compared = {"certified", "hard_radius"} <= set(cube.values)
     for e, explainer in enumerate(cube.explainers if compared else ()):
         for condition, level in radii:
