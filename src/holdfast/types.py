@@ -281,7 +281,7 @@ def role_of(explainer: Explainer) -> str:
     >>> role_of(Saliency()), role_of(SobelEdges())
     ('method', 'control')
     """
-    return "control" if explainer.control else "method"
+    return "control" if getattr(explainer, "control", False) else "method"
 
 
 def name_of(item: Any) -> str:

@@ -32,6 +32,7 @@ class RandomMap:
     name: ClassVar[str] = "random"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = True
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""
@@ -76,6 +77,7 @@ class SobelEdges:
     name: ClassVar[str] = "sobel"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = True
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless samples are images (C, H, W)."""
