@@ -218,7 +218,7 @@ def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.For
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
     for a, b in itertools.combinations("abcd", 2):
-        orders += [tuple(np.sign(row[m][a] - row[m][b]) for m in st.COMPONENTS) for _, row in wide.iterrows()]
+        orders += [tuple(np.sign(row[m][a] - row[m][b]) for m in COMPONENTS) for _, row in wide.iterrows()]
     assert found["compared"] == len(orders) == 30
     assert found["count"] == sum(len(set(signs)) > 1 for signs in orders) > 0
     assert found["share"] == found["count"] / 30
