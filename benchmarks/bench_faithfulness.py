@@ -29,7 +29,7 @@ from holdfast import rand
 from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.features import Patches
 from holdfast.runs.shard import REFERENCES
-from small import model, pictures
+from support.small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64
 LIMIT = 1000

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import synthetic
-from chromium import BROWSER, Chromium
 from holdfast.axes.stability.extremes import ROLES, note
 from holdfast.report import build_report
 from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube
+from support import synthetic
+from support.chromium import BROWSER, Chromium
 
 EXPLAINERS = [*(f"method_{i:02d}(samples={32 * i})" for i in range(48)), "random", "sobel"]
 CONDITIONS = [

@@ -37,7 +37,7 @@ from holdfast.features import Patches
 from holdfast.maps.similarity import compare, composite, profile
 from holdfast.runs.shard import REFERENCES
 from holdfast.runs.study.registry import explainers as labelled
-from small import model, pictures
+from support.small import model, pictures
 
 PICTURES, BATCH, K, SEED = 16, 8, 100, 0
 EXPLAINERS = labelled(

@@ -26,7 +26,7 @@ from holdfast.runs.executors.local import cores
 from holdfast.runs.run import execute
 
 STUDY = f"""
-model: python:{Path(__file__).parents[1] / "tests" / "small.py"}:model
+model: python:{Path(__file__).parents[1] / "tests" / "support" / "small.py"}:model
 data: python:{Path(__file__).resolve()}:many
 explainers: [{{integrated_gradients: {{steps: 20}}}}, {{lime: {{samples: 200}}}}, {{smoothgrad: {{samples: 10}}}}]
 evaluations: [{{stability: {{perturbations: [fass-paper], k: 50}}}}]
@@ -38,7 +38,7 @@ PICTURES = 48
 
 def many() -> torch.Tensor:
     """The pictures of the study."""
-    from small import pictures
+    from support.small import pictures
 
     return pictures(PICTURES)[0]
 

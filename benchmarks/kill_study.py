@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import holdfast
 
 STUDY = """
-model: python:{tests}/small.py:model
+model: python:{tests}/support/small.py:model
 data: python:{here}:many
 explainers: [saliency, random, {{integrated_gradients: {{steps: 20}}}}, {{smoothgrad: {{samples: 10}}}}]
 evaluations: [{{stability: {{perturbations: [fass-paper], k: 50}}}}]
@@ -38,7 +38,7 @@ MOST_ROUNDS = 500
 
 def many() -> torch.Tensor:
     """The pictures of the study; how many is said by the process that wrote it."""
-    from small import pictures
+    from support.small import pictures
 
     return pictures(int(os.environ["HOLDFAST_KILL_IMAGES"]))[0]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import ConfigDict
 from torch import Tensor
@@ -26,6 +30,10 @@ KIND_BY_DIMENSIONS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
 """What samples with so many dimensions are, unless something beside them says more."""
 REDRAW = "redraw"
 """The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""
+IDENTITY = "identity"
+"""The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
+Condition = tuple[str, float]
+"""What was done to the input, and how strongly: ("jpeg", 40.0)."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,11 @@ class Function:
     control: bool = False
     categorical: bool = False
 
+    @property
+    def __wrapped__(self) -> Any:
+        """The callable itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.call
+
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """What the callable gives."""
         return self.call(model, batch, target, seed)
@@ -162,7 +175,9 @@ class Scores:
     """One column of results for B samples; a flipped pair is a row with a status, never a gap.
 
     `value`, `status` (OK, FLIPPED or UNDEFINED) and, where given, `low` and `high` have shape (B,); `reason` has an
-    entry per sample, empty where the status is OK.
+    entry per sample, empty where the status is OK. What a condition is made of has columns of its own, so that nobody
+    has to read its name: the `imputer` that filled in, the `order` of removal, the `share` of features kept by
+    smoothing, and which `repeat` of the same work it was.
     """
 
     explainer: str
@@ -174,11 +189,57 @@ class Scores:
     reason: tuple[str, ...]
     low: Tensor | None = None
     high: Tensor | None = None
+    imputer: str = ""
+    order: str = ""
+    share: float | None = None
+    repeat: int = 0
+
+    @classmethod
+    def column(
+        cls,
+        explainer: str,
+        measure: str,
+        where: Condition,
+        value: Tensor,
+        reason: Sequence[str],
+        status: Tensor | None = None,
+        rows: Tensor | None = None,
+        missing: str | Sequence[str] = "nothing to compare",
+        bounds: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> Scores:
+        """A full column from the values (R,), and `bounds` of them, of some `rows` of the B samples, or of all.
+
+        A sample with a `reason` is undefined, or what `status` says. One of `rows` whose value is not finite is
+        undefined too, for the reason `missing`, which may be given row by row.
+
+        >>> Scores.column("lime", "depth", ("blur", 1.0), torch.tensor([0.5, torch.nan]), ["", "", "flat"],
+        ...               rows=torch.tensor([0, 1])).reason
+        ('', 'nothing to compare', 'flat')
+        """
+        if status is None:
+            status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
+        rows = torch.arange(len(status)) if rows is None else rows.cpu()
+        full = torch.full((3, len(status)), torch.nan, dtype=torch.float64)
+        for line, some in zip(full, (value, *bounds), strict=True):
+            if some is not None:
+                line[rows] = some.detach().double().cpu()
+        why = list(reason)
+        lost = ((status[rows] == OK) & ~torch.isfinite(full[0, rows])).nonzero().flatten()
+        if len(lost):
+            status = status.index_fill(0, rows[lost], UNDEFINED)
+            for at in lost.tolist():
+                why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
+        filled, *ends = full.masked_fill(status != OK, torch.nan)
+        low, high = (None if bound is None else end for bound, end in zip(bounds, ends, strict=True))
+        return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W), and a note."""
+    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W), and a note.
+
+    `role` says why a pair is shown, the worst, the median or the best of `pairs`; it is empty for a sample on show.
+    """
 
     explainer: str
     condition: str
@@ -187,6 +248,26 @@ class Exhibit:
     image: Tensor
     map: Tensor | None
     note: str = ""
+    role: str = ""
+    pairs: int = 0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
+
+    dataset: str
+    model: str
+    explainer: str
+    condition: str
+    level: float
+    sample: str
+    image: npt.NDArray[np.uint8]
+    map: npt.NDArray[np.float32] | None
+    evaluation: str = ""
+    note: str = ""
+    role: str = ""
+    pairs: int = 0
 
 
 class Subject(Protocol):
@@ -231,22 +312,32 @@ class Subject(Protocol):
 class Evaluation(Protocol):
     """One axis of the bench with its parameters as fields; the fields are the keys of the study file.
 
-    An optional class variable `kinds` names the kinds of explainers it judges, {"feature"} where it is absent; the plan
-    leaves the others out and says so. An optional class variable `reexplains`, True where it is absent, says whether it
-    needs maps of changed inputs. An optional method `check(shape)` refuses samples of a shape it cannot use. An
-    optional method `suited(model, batch)` gives the axis with what was left open chosen for such data.
+    `kinds` names the kinds of explainers it judges; the plan leaves the others out and says so. `reexplains` says
+    whether it needs maps of changed inputs. An evaluation of one's own may leave out all but `name`, the call and
+    `conditions`; `holdfast.axes.contract.adopted` gives it the usual for the rest.
     """
 
     name: ClassVar[str]
+    kinds: ClassVar[frozenset[str]]
+    reexplains: ClassVar[bool]
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
 
-    def conditions(self) -> list[tuple[str, float]]:
+    def conditions(self) -> list[Condition]:
         """The (condition, level) pairs it yields for every explainer, for the plan and the progress bar."""
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` for samples of a shape it cannot use."""
+
+    def suited(self, model: Model, batch: Batch) -> Evaluation:
+        """The evaluation with what was left open chosen for such data."""
 
 
 def parameters(item: Any) -> dict[str, Any]:
-    """The fields of a parameter object as plain data, nested objects included; what the manifest stores."""
+    """The fields of a parameter object as plain data, nested objects included; what the manifest stores.
+
+    Of a wrapper with `__wrapped__` they are those of what it wraps.
+    """
 
     def plain(value: Any) -> Any:
         if is_dataclass(value):
@@ -257,20 +348,30 @@ def parameters(item: Any) -> dict[str, Any]:
             return [plain(v) for v in value]
         return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
 
-    item = _itself(item)
+    item = inspect.unwrap(item)
     if not is_dataclass(item):
         return {"object": name_of(item)}
     return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
 
 
+def role_of(explainer: Explainer) -> str:
+    """Whether an explainer is a method, or a control that does not look at the model.
+
+    >>> from holdfast.explainers import Saliency, SobelEdges
+    >>> role_of(Saliency()), role_of(SobelEdges())
+    ('method', 'control')
+    """
+    return "control" if getattr(explainer, "control", False) else "method"
+
+
 def name_of(item: Any) -> str:
-    """The registered name of a parameter object, else its class or function name.
+    """The registered name of a parameter object, or of what it wraps, else its class or function name.
 
     >>> from holdfast.explainers import Saliency
     >>> name_of(Saliency())
     'saliency'
     """
-    item = _itself(item)
+    item = inspect.unwrap(item)
     name = getattr(type(item), "name", None)
     if isinstance(name, str):
         return name
@@ -284,7 +385,7 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     >>> label_of(IntegratedGradients()), label_of(IntegratedGradients(steps=20))
     ('integrated_gradients', 'integrated_gradients(steps=20)')
     """
-    item = _itself(item)
+    item = inspect.unwrap(item)
     if not is_dataclass(item):
         return name_of(item)
     parts = []
@@ -297,6 +398,14 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     return name_of(item) + (f"({', '.join(parts)})" if parts else "")
 
 
-def _itself(item: Any) -> Any:
-    """What the user gave, where that was made into an explainer."""
-    return item.call if isinstance(item, Function) else item
+def matches(pattern: str, label: str) -> bool:
+    """Whether a label is meant by a pattern: itself, its part before the parameters, a glob, or any of several by |.
+
+    >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
+    (True, True, False)
+    """
+    bare = label.split("(", maxsplit=1)[0]
+    return any(
+        option in (label, bare) or fnmatchcase(label, option) or fnmatchcase(bare, option)
+        for option in map(str.strip, pattern.split("|"))
+    )

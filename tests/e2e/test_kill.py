@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from support.paths import SMALL
 
 KILLS = 10
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # other tests have the other core
-TESTS = Path(__file__).parents[1]
 STUDY = f"""
-model: python:{TESTS / "small.py"}:model
-data: python:{TESTS / "small.py"}:dataset
+model: python:{SMALL}:model
+data: python:{SMALL}:dataset
 explainers: [saliency, random, {{lime: {{samples: 100}}}}, {{smoothgrad: {{samples: 8}}}}]
 evaluations: [{{stability: {{perturbations: [fass-mild], k: 50}}}}]
 shard_size: 2

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from support.paths import SMALL
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,10 +26,9 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the nodes' processes are found in /proc"),
 ]
 
-TESTS = Path(__file__).parents[1]
 STUDY = f"""
-model: python:{TESTS / "small.py"}:model
-data: python:{TESTS / "small.py"}:dataset
+model: python:{SMALL}:model
+data: python:{SMALL}:dataset
 explainers: [saliency, random, {{lime: {{samples: 100}}}}, {{smoothgrad: {{samples: 8}}}}]
 evaluations: [{{stability: {{perturbations: [fass-mild], k: 50}}}}]
 device: cpu
@@ -144,7 +144,7 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
         "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))\n"
     )
     (tmp_path / "nets.py").write_text(random_weights)
-    study.write_text(STUDY.replace(f"python:{TESTS / 'small.py'}:model", "python:nets.py:make"))
+    study.write_text(STUDY.replace(f"python:{SMALL}:model", "python:nets.py:make"))
     process = start(study, tmp_path / "other", "--ray", cluster.address)
     assert process.wait(600) == 2
     said = (tmp_path / "said.txt").read_text()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import synthetic
-from chromium import BROWSER, Chromium
 from holdfast.report import build_report
 from holdfast.report import page as build
 from holdfast.report import sections as report_sections
+from support import synthetic
+from support.chromium import BROWSER, Chromium
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")
 SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("translation", 20.0), ("jpeg", 40.0))

@@ -1,17 +1,103 @@
-"""The axes of the bench, by the name that a study file uses."""
+"""The axes of the bench. `AXES` is the one list of them: everything else asks it."""
 
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast import statistics
 from holdfast.axes.certificate.evaluation import Certificate
 from holdfast.axes.certificate.smoothing import Smoothing
+from holdfast.axes.contract import Adopted, Axis, Finding, Judged, Measure, own_axis
 from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
+from holdfast.statistics.cubes import Cube
+from holdfast.types import IDENTITY, Shown
 
-EVALUATIONS = {
-    "stability": Stability,
-    "certificate": Certificate,
-    "smoothing": Smoothing,
-    "symmetry": Symmetry,
-    "faithfulness": Faithfulness,
-}
+if TYPE_CHECKING:
+    import pandas as pd
 
-__all__ = ["EVALUATIONS", "Certificate", "Faithfulness", "Smoothing", "Stability", "Symmetry"]
+ROOMS = ("stability", "certificate", "symmetry", "faithfulness")
+"""The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""
+AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
+BY_NAME = {axis.name: axis for axis in AXES}
+EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is not None}
+"""The evaluations by the name that a study file uses."""
+USUAL = AXES[0].name
+"""The evaluation of a study that names none."""
+
+__all__ = [
+    "AXES",
+    "BY_NAME",
+    "EVALUATIONS",
+    "USUAL",
+    "Adopted",
+    "Axis",
+    "Certificate",
+    "Faithfulness",
+    "Finding",
+    "Judged",
+    "Measure",
+    "Smoothing",
+    "Stability",
+    "Symmetry",
+    "arrange",
+    "axis_of",
+    "judge",
+]
+
+
+def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
+    """`statistics.arrange` with what the axes know: which measure decides about a pair, and what is set aside.
+
+    >>> arrange([])
+    []
+    """
+    headlines = [measure for axis in AXES for measure in axis.of_role("headline")]
+    return statistics.arrange(table, headlines, {IDENTITY, *(name for axis in AXES for name in axis.aside)})
+
+
+def axis_of(evaluation: str, manifest: Mapping[str, Any], measured: Iterable[str] = ()) -> Axis:
+    """The axis of an evaluation, by its name in a study; somebody's own has a plain one with what was measured.
+
+    >>> axis_of("stability", {}).title, axis_of("mine", {}, ["depth"]).measures[0].name
+    ('Stability', 'depth')
+    """
+    settings = ((manifest.get("study") or {}).get("evaluations") or {}).get(evaluation) or {}
+    known = BY_NAME.get(str(settings.get("name") or evaluation))
+    return known or own_axis(evaluation, settings, list(measured))
+
+
+def judge(
+    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+) -> list[Judged]:
+    """Every evaluation of every dataset and model: datasets and models as they come, their axes in the order of `AXES`.
+
+    An axis that another one shows `within` its own is left out where both were run.
+    """
+    order = {axis.name: i for i, axis in enumerate(AXES)}
+    evaluations = (manifest.get("study") or {}).get("evaluations") or {}
+    by_place: dict[tuple[str, str], list[Judged]] = {}
+    for cube in arrange(table):
+        place = (cube.dataset, cube.model)
+        here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
+        own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
+        judged = Judged(
+            axis=axis_of(cube.evaluation, manifest, cube.values),
+            cube=cube,
+            rows=table[here & (table["evaluation"] == cube.evaluation)],
+            samples=samples[own],
+            exhibits=[s for s in exhibits if (s.dataset, s.model, s.evaluation) == (*place, cube.evaluation)],
+            settings=evaluations.get(cube.evaluation) or {},
+            manifest=manifest,
+            related=table[here],
+        )
+        by_place.setdefault(place, []).append(judged)
+    found = []
+    for judged_here in by_place.values():
+        there = {judged.axis.name for judged in judged_here}
+        shown = [judged for judged in judged_here if judged.axis.within not in there]
+        found += sorted(shown, key=lambda judged: order.get(judged.axis.name, len(order)))
+    return found

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from markupsafe import Markup
 
-from holdfast import statistics
 from holdfast.drawing.tidy import figure_table
 
 # Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
@@ -23,7 +23,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 CONTROL = "#8A8D91"
 COLOURS = tuple(colour for colour in PALETTE if colour != CONTROL)
-COMPONENT_NAMES = {"ssim": "SSIM", "spearman": "Spearman", "jaccard": "Jaccard", "fass": "FASS"}
 WRAP = 18
 
 
@@ -32,7 +31,7 @@ class Chart:
     """A figure with one or more views to switch between, a caption and a sentence for those who cannot see it.
 
     A figure with many `columns` scrolls inside its frame on a narrow screen instead of being squeezed. `data` is what
-    a reader gets as CSV; without it that is what the traces draw.
+    a reader gets as CSV; without it that is what the traces draw. `more` is HTML to show under the figure.
     """
 
     key: str
@@ -43,11 +42,26 @@ class Chart:
     height: int
     columns: int = 0
     data: pd.DataFrame | None = None
+    more: Markup = field(default_factory=Markup)
 
     @property
     def table(self) -> pd.DataFrame:
         """The numbers behind the figure, one tidy table for all views."""
         return figure_table(self.views) if self.data is None else self.data
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of the page that is not a chart: a table, pictures or a drawing, as HTML that is safe to embed.
+
+    Pictures that its HTML names with `data-picture` are kept in `pictures`, as URIs by key.
+    """
+
+    key: str
+    title: str
+    caption: str
+    html: Markup
+    pictures: Mapping[str, str] = field(default_factory=dict)
 
 
 def label(text: str, width: int = WRAP) -> str:
@@ -73,12 +87,12 @@ def label(text: str, width: int = WRAP) -> str:
     return "<br>".join(html.escape(line.strip()) for line in lines if line.strip())
 
 
-def curve_styles(explainers: Iterable[str]) -> dict[str, tuple[str, str]]:
+def curve_styles(explainers: Iterable[str], controls: Collection[str]) -> dict[str, tuple[str, str]]:
     """A colour and a marker for the curve of each explainer; controls are grey and open."""
     styles: dict[str, tuple[str, str]] = {}
     methods = 0
     for explainer in explainers:
-        if statistics.is_control(explainer):
+        if explainer in controls:
             styles[explainer] = (CONTROL, "circle-open")
             continue
         # The marker moves on by one with every round of colours, so that no two curves look alike.
@@ -86,16 +100,6 @@ def curve_styles(explainers: Iterable[str]) -> dict[str, tuple[str, str]]:
         styles[explainer] = (COLOURS[colour], SYMBOLS[(colour + turn) % len(SYMBOLS)])
         methods += 1
     return styles
-
-
-def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
-    """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
-    most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
-    frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
-    edges = [statistics.wilson(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
-    frame["share"] = frame["held"] / frame["attempted"]
-    frame["share_low"], frame["share_high"] = [low for low, _ in edges], [high for _, high in edges]
-    return frame
 
 
 def blank_figure(x_title: str = "", y_title: str = "") -> go.Figure:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from holdfast.axes.stability.words import above
-from holdfast.statistics import is_control
+from holdfast.drawing.prose import above
 
 MISSING = "--"
 COLUMN_INCHES, ONE_COLUMN = 0.98, 4.5
@@ -195,17 +194,17 @@ def _label(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9:.-]+", "-", text)
 
 
-def unbeaten(means: pd.Series, tests: pd.DataFrame, sign: int = 1) -> set[str]:
+def unbeaten(means: pd.Series, tests: pd.DataFrame, controls: Collection[str], sign: int = 1) -> set[str]:
     """The best method and every one that the paired tests do not separate from it; controls never.
 
     `means` is indexed by explainer; `tests` are rows of `statistics.paired_tests` with differences turned so that more
     is better; `sign` is −1 where a smaller mean is better.
 
     >>> tests = pd.DataFrame([dict(a="x", b="y", difference=0.1, low=-0.1, high=0.2, significant=False)])
-    >>> sorted(unbeaten(pd.Series({"x": 0.5, "y": 0.4, "random": 0.9}), tests))
+    >>> sorted(unbeaten(pd.Series({"x": 0.5, "y": 0.4, "random": 0.9}), tests, {"random"}))
     ['x', 'y']
     """
-    judged = sign * means[[not is_control(str(e)) for e in means.index]].dropna()
+    judged = sign * means[[str(e) not in controls for e in means.index]].dropna()
     if len(judged) < 2:  # alone, a method is neither best nor worst
         return set()
     best = str(judged.idxmax())

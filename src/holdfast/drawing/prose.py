@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -91,3 +91,17 @@ def above(tests: pd.DataFrame, a: str, b: str) -> bool:
     """Whether a is better than b beyond doubt: significant after correction, and the interval agrees."""
     row = difference(tests, a, b)
     return row is not None and bool(row["significant"]) and row["low"] > 0
+
+
+def each(pairs: Iterable[tuple[str, str]], most: int = 4) -> str:
+    """Explainers with what was measured of them.
+
+    >>> each([("a", "0.1 [0.0, 0.2]"), ("b", "0.3 [0.2, 0.4]")])
+    'a 0.1 [0.0, 0.2] and b 0.3 [0.2, 0.4]'
+    """
+    return some([f"{name} {text}" for name, text in pairs], most)
+
+
+def plural(names: Sequence[object], one: str, many: str) -> str:
+    """One of two words by how many names there are."""
+    return one if len(names) == 1 else many

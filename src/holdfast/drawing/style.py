@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.drawing.charts import CONTROL, PALETTE, curve_styles
@@ -93,18 +92,15 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path, title: str) -> None:
-    """Write a figure in the format of the path's suffix; the same figure always gives the same bytes."""
+def encoded(figure: Figure, kind: str, title: str) -> bytes:
+    """A figure in one of `FORMATS`; the same figure always gives the same bytes."""
     from io import BytesIO
 
-    from holdfast.runs.atomic import write_atomically
-
-    kind = path.suffix.removeprefix(".")
     about = {"pdf": {"Title": title, "CreationDate": None}, "png": {"Title": title, "Software": None}}
     sink = BytesIO()
     metadata = about.get(kind, {"Title": title, "Date": None})
     figure.savefig(sink, format=kind, dpi=DPI, metadata=metadata)
-    write_atomically(path, sink.getvalue())
+    return sink.getvalue()
 
 
 def as_width(width: float | str) -> float:
@@ -155,20 +151,20 @@ Looks = Mapping[str, dict[str, Any]]
 """How the curve of each explainer is drawn, in the order in which they are."""
 
 
-def style_of(explainers: Iterable[str]) -> dict[str, dict[str, Any]]:
+def style_of(explainers: Iterable[str], controls: Collection[str]) -> dict[str, dict[str, Any]]:
     """How the curve of each explainer is drawn, in the colours and markers of the report; controls grey and hollow.
 
-    >>> style_of(["lime", "random"])["random"]["linestyle"]
+    >>> style_of(["lime", "random"], {"random"})["random"]["linestyle"]
     ':'
     """
     found: dict[str, dict[str, Any]] = {}
-    controls = 0
-    for explainer, (colour, symbol) in curve_styles(explainers).items():
+    hollows = 0
+    for explainer, (colour, symbol) in curve_styles(explainers, controls).items():
         hollow = symbol.endswith("-open")
         style = {"color": colour, "marker": MARKERS[symbol.removesuffix("-open")]}
         if hollow:  # the report tells controls apart when the pointer is on them; paper cannot
-            style["marker"] = list(MARKERS.values())[controls % len(MARKERS)]
-            controls += 1
+            style["marker"] = list(MARKERS.values())[hollows % len(MARKERS)]
+            hollows += 1
         style |= {"markerfacecolor": "white" if hollow else colour, "linestyle": ":" if colour == CONTROL else "-"}
         found[explainer] = style
     return found

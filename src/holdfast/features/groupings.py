@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.errors import UserError, unknown
+from holdfast.errors import UserError, resolve
 from holdfast.features.segments import spatial
 from holdfast.features.superpixels import missing_skimage, quickshift, slic
 from holdfast.features.tokens import Tokens
@@ -260,17 +260,9 @@ def grouping(value: Any) -> Any:
     >>> grouping("pixels"), grouping({"patches": {"size": 8}}), grouping({"name": "windows", "size": 5})
     (Pixels(), Patches(size=8), Windows(size=5))
     """
-    if isinstance(value, str):
-        name, fields = value, {}
-    elif isinstance(value, Mapping) and "name" in value:
-        name, fields = value["name"], {key: field for key, field in value.items() if key != "name"}
-    elif isinstance(value, Mapping) and len(value) == 1:
-        name, fields = next(iter(value.items()))
-    else:
-        return value
-    if name not in GROUPINGS:
-        raise unknown("feature grouping", name, GROUPINGS)
-    return GROUPINGS[name](**(fields or {}))
+    if isinstance(value, Mapping) and "name" in value:
+        value = {value["name"]: {key: field for key, field in value.items() if key != "name"}}
+    return resolve("grouping", GROUPINGS, value, lambda item: isinstance(item, Grouping))
 
 
 GroupingField = Annotated[Grouping, BeforeValidator(grouping)]

@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.axes.faithfulness.frames import BY_MEASURE, METRICS, Line, Metric, explainer_order, lines, standings
-from holdfast.axes.stability.words import listing, number, records, with_interval
 from holdfast.drawing.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
+from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.statistics.cubes import Array, Cube
 
 WIDTH, HEIGHT = 560, 360

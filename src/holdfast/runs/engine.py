@@ -22,12 +22,13 @@ from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.runs.batch_size import agreed_rows
+from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
 from holdfast.runs.storage import Place
-from holdfast.runs.table import SAMPLES, exhibit_rows, exhibits_path, part_path, samples_path, score_rows, write_part
+from holdfast.runs.table import SAMPLES, exhibits_path, part_path, samples_path, score_rows, write_part
 from holdfast.runs.threads import Writer, read_ahead
-from holdfast.types import REDRAW, Batch, Exhibit, Scores
+from holdfast.types import REDRAW, Batch, Exhibit, Scores, role_of
 
 BATCH_ON_CPU = (8, 256)
 """Inputs in one pass on a CPU where that is not measured: of photographs, and at most, of series and rows of tables."""
@@ -139,7 +140,7 @@ def _run_shard(
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
-                empty = partial(score_rows, dataset, model_name, evaluation, (), ())
+                empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
@@ -173,7 +174,8 @@ def _run_shard(
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
                 write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits))
             scores = [r for r in kept if isinstance(r, Scores)]
-            rows = partial(score_rows, dataset, model_name, evaluation, batch.ids, scores)
+            role = role_of(plan.explainers[name])
+            rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
             write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 

@@ -19,12 +19,13 @@ from typing import Any
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.modality import WORDS, modality
 from holdfast.runs import atomic, storage, table
-from holdfast.runs.shard import REFERENCES
+from holdfast.runs.differences import differences
 from holdfast.runs.storage import Place
-from holdfast.types import Explainer, name_of, parameters
+from holdfast.types import Batch, Explainer, name_of, parameters, role_of
 
-SECTIONS = ("models", "datasets", "explainers", "evaluations")
+SECTIONS = ("models", "datasets", "tasks", "explainers", "evaluations")
 
 
 def describe(
@@ -33,12 +34,16 @@ def describe(
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Mapping[str, Any]],
     seed: int,
-    references: int | None = None,
+    references: Mapping[str, Batch] | None = None,
 ) -> dict[str, Any]:
-    """The study as plain data: what the manifest stores and what must agree when a run is resumed."""
+    """The study as plain data: what the manifest stores and what must agree when a run is resumed.
+
+    `references` are the samples of each data set from which chance is taken, or any of its samples where none is.
+    """
+    samples = {name: batch[:1] for name, batch in (references or {}).items()}
+    ids = {name: {"references": list(batch.ids)} for name, batch in (references or {}).items()}
     return {
         "seed": seed,
-        **({} if references is None else {"references": references}),
         "models": {
             name: {
                 "fingerprint": model.fingerprint,
@@ -49,19 +54,36 @@ def describe(
             }
             for name, model in models.items()
         },
-        "datasets": {n: {"fingerprint": d.fingerprint, "samples": len(d.ids)} for n, d in data.items()},
-        "explainers": {k: {"name": name_of(v), **parameters(v)} for k, v in explainers.items()},
+        "datasets": {
+            n: {"fingerprint": d.fingerprint, "samples": len(d.ids), **ids.get(n, {})} for n, d in data.items()
+        },
+        "tasks": {d: {m: task(model, sample) for m, model in models.items()} for d, sample in samples.items()},
+        "explainers": {k: {"name": name_of(v), "role": role_of(v), **parameters(v)} for k, v in explainers.items()},
         "evaluations": {k: dict(v) for k, v in evaluations.items()},
     }
 
 
-def references_of(study: Mapping[str, Any]) -> int:
-    """From how many samples a study takes chance; one that does not say it took the usual number.
+def task(model: Model, sample: Batch) -> dict[str, str]:
+    """What a model does on such data and what is explained of it: kind of data, task, readout, unit of features.
 
-    >>> references_of({}), references_of({"references": 64})
-    (8, 64)
+    >>> import torch
+    >>> task(Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, 3, 8, 8)))["unit"]
+    'pixel'
     """
-    return int(study.get("references", REFERENCES))
+    kind = modality(model, sample)
+    words = {"task": "classification", "readout": "the logit of the predicted class"}
+    return {"modality": kind, **words, "unit": WORDS[kind].part}
+
+
+def references_of(study: Mapping[str, Any], dataset: str | None = None) -> int:
+    """From how many samples a study takes the chance level of a data set, or of its first; 0 where from none.
+
+    >>> references_of({"datasets": {"photos": {"references": ["a", "b"]}}})
+    2
+    """
+    datasets = study.get("datasets") or {}
+    facts = (datasets.get(dataset) if dataset else next(iter(datasets.values()), None)) or {}
+    return len(facts.get("references") or ())
 
 
 def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:
@@ -99,7 +121,7 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
         raise UserError(f"{root} is a file; a run needs a directory")
     if strangers:
         raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
-    first: dict[str, Any] = {"format": 1, "holdfast": metadata.version("holdfast"), "created": now()}
+    first: dict[str, Any] = {"format": table.FORMAT, "holdfast": metadata.version("holdfast"), "created": now()}
     first |= {"shard_size": shard_size, "study": dict(study), "versions": versions(), "command": command}
     atomic.create_atomically(root / "manifest.json", table.as_json(first))
 
@@ -107,10 +129,10 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
 def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
     manifest = table.read_manifest(root)
-    found = table.differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
-    found += table.differences({**manifest["study"], "references": references_of(manifest["study"])}, study)
+    found = differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
+    found += differences(manifest["study"], study)
     for session in table.read_sessions(root):
-        found += table.differences(session.get("adds", {}), study)
+        found += differences(session.get("adds", {}), study)
     if found:
         lines = "\n  ".join(dict.fromkeys(found))
         raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")

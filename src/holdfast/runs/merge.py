@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import UserError
 from holdfast.runs import atomic, table
+from holdfast.runs.differences import differences, joined
 from holdfast.runs.run import Run
 from holdfast.runs.storage import Place, StorePath, contents, files, forget_listings, place, present, reaching
 
@@ -90,13 +91,13 @@ def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, A
     for source in sources[1:]:
         manifest = table.read_manifest(source)
         before, after = ({key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest))
-        found = table.differences(before, after) + table.differences(known["study"], manifest["study"])
+        found = differences(before, after) + differences(known["study"], manifest["study"])
         if not mixed_versions:
-            found += table.differences(known.get("versions", {}), manifest.get("versions", {}), "versions")
+            found += differences(known.get("versions", {}), manifest.get("versions", {}), "versions")
         if found:
             lines = "\n  ".join(found).replace("the run has", "the first has").replace("this study", "the second")
             raise UserError(f"{sources[0]} and {source} are not of the same study:\n  {lines}")
-        known["study"] = table.joined(known["study"], manifest["study"])
+        known["study"] = joined(known["study"], manifest["study"])
     study: dict[str, Any] = known["study"]
     return study
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -16,30 +14,15 @@ from PIL import Image
 from torch.nn import functional as F
 
 from holdfast.runs.storage import Place, contents, files
-from holdfast.types import Exhibit
+from holdfast.types import Exhibit, Shown
 
 EXHIBITS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
     + [("level", pa.float64()), ("sample", pa.string()), ("image", pa.binary())]
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
+    + [("role", pa.string()), ("pairs", pa.int32())]
 )
 THUMBNAIL = 128
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One picture of the gallery as read back: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
-
-    dataset: str
-    model: str
-    explainer: str
-    condition: str
-    level: float
-    sample: str
-    image: npt.NDArray[np.uint8]
-    map: npt.NDArray[np.float32] | None
-    evaluation: str = ""
-    note: str = ""
 
 
 def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit]) -> pa.Table:
@@ -60,6 +43,8 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
             "height": image.shape[-2],
             "width": image.shape[-1],
             "note": e.note,
+            "role": e.role,
+            "pairs": e.pairs,
         }
         if e.map is not None:
             total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
@@ -79,7 +64,8 @@ def read_exhibits(root: Place) -> list[Shown]:
             flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
             place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
             scaled = None if flat is None else (flat / 127).astype(np.float32)
-            shown.append(Shown(*place, image, scaled, row["evaluation"], row.get("note") or ""))
+            facts = (row["evaluation"], row["note"], row["role"], row["pairs"])
+            shown.append(Shown(*place, image, scaled, *facts))
     return shown
 
 

@@ -11,13 +11,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from holdfast.axes import faithfulness
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.retraining.leakage import PIXELS, Removed, probe_classes, probe_pixels
 from holdfast.axes.faithfulness.retraining.trainer import Trainer, scores
@@ -39,9 +40,10 @@ from holdfast.runs.progress import progress
 from holdfast.runs.run import Run
 from holdfast.runs.storage import Place, place
 from holdfast.runs.study import registry as building
-from holdfast.types import OK, UNDEFINED, Batch, Explainer, Scores, label_of, name_of, parameters
+from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
 
-RETRAINING, LEAKAGE = "retraining", "leakage"
+RETRAINING, LEAKAGE = faithfulness.RETRAINING.name, faithfulness.LEAKAGE.name
+NOT_FINITE = "the retrained network's scores are not finite"
 COMMAND = "holdfast.retrain(...)"
 VALUES = 2**23
 """How many values of images are explained or imputed at a time: enough to fill a GPU, and no memory to speak of."""
@@ -85,9 +87,9 @@ def retrain(
     important pixels, and add one row per test image, `accuracy`, to the run in `out`.
 
     `train` and `test` are labelled images, in any form that `evaluate` takes. `out` may be the directory of a run on
-    the same test data: ROAD and ROAR then share one table and one report. Rows of repeat i have the model's name with
-    `, retrained i`. With `leakage` the probes of `leakage` are trained for every cell of the first repeat, or
-    for those of the fractions that it names.
+    the same test data: ROAD and ROAR then share one table and one report. The column `repeat` says which of the
+    `repeats` trainings a row is of. With `leakage` the probes of `leakage` are trained for every cell of the first
+    repeat, or for those of the fractions that it names.
     `target` is the class that is explained; the true label would carry itself into the mask.
 
     >>> from tempfile import mkdtemp
@@ -135,7 +137,9 @@ def retrain(
     if probed:
         some = [[c, f] for c in dict.fromkeys(c.condition for c in cells) for f in probed]
         evaluations[LEAKAGE] = {"name": LEAKAGE, **settings, "conditions": some}
-    study = manifest.describe({model.name: model}, {name: sets["test"]}, methods, evaluations, seed)
+    first = {name: sets["test"].load([0]).batch}
+    study = manifest.describe({model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first)
+    study["datasets"][name].pop("references")  # no chance level is taken here
     found_there = manifest.begin(root, study, 32, COMMAND)
     session: dict[str, Any] = {"started": manifest.now(), "command": COMMAND, "versions": manifest.versions()}
     manifest.record(root, found_there, session)
@@ -218,10 +222,7 @@ class Work:
         return all(self._path(evaluation, number, cell).is_file() for evaluation in wanted)
 
     def _path(self, evaluation: str, number: int, cell: Cell) -> Place:
-        return table.part_path(self.root, self.dataset, self._named(cell), evaluation, cell.explainer, number)
-
-    def _named(self, cell: Cell) -> str:
-        return f"{self.model.name}, retrained {cell.repeat}"
+        return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, number)
 
     def _load(self, which: str) -> Batch:
         data = self.sets[which]
@@ -312,11 +313,11 @@ class Work:
     ) -> None:
         rows = []
         for measure, value in columns.items():
-            bad = ~torch.isfinite(value)
-            status = torch.where(bad, UNDEFINED, OK)
-            reason = tuple("the retrained network's scores are not finite" if b else "" for b in bad.tolist())
-            rows.append(Scores(cell.explainer, measure, cell.condition, cell.fraction, value, status, reason))
-        table.write_part(path, table.score_rows(self.dataset, self._named(cell), evaluation, ids, rows))
+            where = (cell.condition, cell.fraction)
+            column = Scores.column(cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE)
+            rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
+        role = role_of(self.methods[cell.explainer])
+        table.write_part(path, table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows))
 
 
 def pieces(batch: Batch) -> Iterator[slice]:

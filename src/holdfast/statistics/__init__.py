@@ -11,28 +11,25 @@ in ranks and tests.
 
 from __future__ import annotations
 
-from holdfast.maps.similarity import COMPONENTS
 from holdfast.statistics.cubes import arrange
-from holdfast.statistics.forms import CONTROLS, IDENTITY, Form, is_control
-from holdfast.statistics.means import FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
-from holdfast.statistics.pairs import component_disagreement, holm, paired_tests, signed_rank
+from holdfast.statistics.forms import Form, with_best
+from holdfast.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
+from holdfast.statistics.pairs import disagreement, holm, paired_tests, signed_rank
 from holdfast.statistics.ranks import ranking
 
 __all__ = [
-    "COMPONENTS",
-    "CONTROLS",
     "FEWEST_PAIRS",
-    "IDENTITY",
+    "FEW_SAMPLES",
     "LOWEST_RETENTION",
     "Form",
     "arrange",
-    "component_disagreement",
+    "disagreement",
     "holm",
-    "is_control",
     "paired_tests",
     "ranking",
     "retention",
     "signed_rank",
     "summary",
     "wilson",
+    "with_best",
 ]

@@ -2,65 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.types import REDRAW, STATUS
+from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
 
 Array = NDArray[np.float64]
 
 SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
-DECISIVE = ("fass", "equivariance", "invariance", "rate")
-"""Measures whose status is that of the pair, where an evaluation has several."""
+CONTROL = "control"
+"""The role of an explainer that does not look at the model."""
+
+
+@dataclass(frozen=True)
+class Makeup:
+    """What a condition is made of, as its rows say: imputer, order of removal, and share of features kept."""
+
+    imputer: str = ""
+    order: str = ""
+    share: float = float("nan")
 
 
 @dataclass(frozen=True)
 class Cube:
     """One dataset, model and evaluation of the table as dense arrays.
 
-    `values` maps each measure (with its suffix) to (explainers, conditions, samples), NaN where there is no score;
-    `status` has the same shape: 0 ok, 1 flipped, 2 undefined, −1 not attempted. The redraws of stochastic explainers
-    are kept apart in `floor`: base measure to (explainers, samples). `reasons` counts why maps are undefined, and
-    `asked` says for each measure which (explainers, conditions) the table has rows of.
+    `values` maps each measure (with its suffix) to (explainers, conditions, samples), NaN where there is no score, and
+    the mean over repeats where there are several; `status` has the same shape: 0 ok, 1 flipped, 2 undefined, −1 not
+    attempted. The redraws of stochastic explainers are kept apart in `floor`: base measure to (explainers, samples).
+    `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers, conditions) the table
+    has rows of. `controls` are the explainers that do not look at the model, `makeup` says what a condition is made of,
+    and conditions `aside` take no part in overall scores.
     """
 
     dataset: str
     model: str
     evaluation: str
     explainers: list[str]
-    conditions: list[tuple[str, float]]
+    conditions: list[Condition]
     samples: list[str]
     values: dict[str, Array]
     status: NDArray[np.int8]
     floor: dict[str, Array]
     reasons: pd.DataFrame
     asked: dict[str, NDArray[np.bool_]]
+    controls: frozenset[str] = frozenset()
+    makeup: Mapping[str, Makeup] = field(default_factory=dict)
+    aside: frozenset[str] = frozenset({IDENTITY})
 
     @property
     def measures(self) -> list[str]:
         """The base measures, those without a suffix."""
         return [m for m in self.values if not m.endswith(SUFFIXES)]
 
-    def without(self, condition: str) -> Cube:
-        """The cube less one condition."""
-        kept = np.array([name != condition for name, _ in self.conditions], dtype=bool)
-        values = {measure: scores[:, kept] for measure, scores in self.values.items()}
-        conditions = [c for c, keep in zip(self.conditions, kept, strict=True) if keep]
-        asked = {measure: flags[:, kept] for measure, flags in self.asked.items()}
-        return replace(self, conditions=conditions, values=values, status=self.status[:, kept], asked=asked)
-
     @property
     def key(self) -> dict[str, str]:
         """The columns that say what a row of statistics is about."""
-        return {"dataset": self.dataset, "model": self.model}
+        return {"dataset": self.dataset, "model": self.model, "evaluation": self.evaluation}
+
+    def made_of(self, condition: str) -> Makeup:
+        """What a condition is made of; empty where its rows do not say."""
+        return self.makeup.get(condition, Makeup())
+
+    def counted(self) -> Cube:
+        """The cube less the conditions that take no part in overall scores."""
+        return self.select(conditions=[c for c in self.conditions if c[0] not in self.aside])
+
+    def select(
+        self,
+        explainers: Collection[str] | None = None,
+        conditions: Collection[Condition] | None = None,
+        measures: Collection[str] | None = None,
+    ) -> Cube:
+        """The cube with these explainers, conditions and base measures only, in its own order.
+
+        With `measures` a pair without any of them is flipped or undefined as before, and undefined if it was ok.
+        """
+        rows = [i for i, e in enumerate(self.explainers) if explainers is None or e in explainers]
+        columns = [i for i, c in enumerate(self.conditions) if conditions is None or c in conditions]
+        forms = None if measures is None else {m + suffix for m in measures for suffix in ("", *SUFFIXES)}
+        kept = [m for m in self.values if forms is None or m in forms]
+        cell = np.ix_(rows, columns)
+        values = {m: self.values[m][cell] for m in kept}
+        asked = {m: self.asked[m][cell] for m in kept}
+        status = self.status[cell]
+        if measures is not None:
+            scored, tried = np.zeros(status.shape, dtype=bool), np.zeros(status.shape[:2], dtype=bool)
+            for m in measures:
+                if m in values:
+                    scored |= np.isfinite(values[m])
+                    tried |= asked[m]
+            lost = np.where(status == FLIPPED, FLIPPED, UNDEFINED)
+            status = np.where(scored, OK, np.where(tried[..., None], lost, -1)).astype(np.int8)
+        return replace(
+            self,
+            explainers=[self.explainers[i] for i in rows],
+            conditions=[self.conditions[i] for i in columns],
+            values=values,
+            asked=asked,
+            status=status,
+            floor={m: scores[rows] for m, scores in self.floor.items() if forms is None or m in forms},
+        )
 
 
-def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
+def arrange(
+    table: pd.DataFrame | Sequence[Cube], headlines: Sequence[str] = (), aside: Collection[str] = (IDENTITY,)
+) -> list[Cube]:
     """The table as one `Cube` per dataset, model and evaluation, in order of first appearance.
+
+    The status of a pair is that of the first of `headlines` that it has, else of the last measure. Cubes stay as they
+    are. `holdfast.axes.arrange` knows the headlines of every axis, and what else each of them sets `aside`.
 
     >>> row = dict(dataset="d", model="m", explainer="e", evaluation="stability", sample="s", measure="fass",
     ...            condition="jpeg", level=40.0, value=0.5, low=None, high=None, status="ok", reason="")
@@ -80,11 +135,8 @@ def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
     cubes = []
     for number in (found := pd.unique(group))[found >= 0]:
         rows = table if len(found) == 1 else table[group == number]
-        cubes.append(_cube(rows[_NEEDED], *(str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation"))))
+        cubes.append(replace(_cube(rows, headlines), aside=frozenset(aside)))
     return cubes
-
-
-_NEEDED = ["explainer", "sample", "measure", "condition", "level", "value", "status", "reason"]
 
 
 def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32], list[str]]:
@@ -106,7 +158,9 @@ def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32
     return place[raw], [names[i] for i in order]
 
 
-def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube:
+def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
+    """The cube of the rows of one dataset, model and evaluation."""
+    dataset, model, evaluation = (str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation"))
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
@@ -130,13 +184,17 @@ def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube
     asked: dict[str, NDArray[np.bool_]] = {}
     floor: dict[str, Array] = {}
     bare = [i for i, text in enumerate(measures) if not text.endswith(SUFFIXES)]
-    # statuses are those of the pair; the decisive measure, where there is one, is written last
-    bare.sort(key=lambda i: measures[i] in DECISIVE)
+    # Statuses are those of the pair, so the measure that decides about it is written last.
+    priority = {name: len(headlines) - i for i, name in enumerate(headlines)}
+    bare.sort(key=lambda i: priority.get(measures[i], 0))
+    repeated = "repeat" in rows and rows["repeat"].nunique() > 1
     for index, text in enumerate(measures):
         here = (measure == index) & (condition >= 0)
         if here.any():
-            values[text] = np.full(shape, np.nan)
-            values[text][explainer[here], condition[here], sample[here]] = value[here]
+            at = (explainer[here], condition[here], sample[here])
+            values[text] = _mean_over_repeats(shape, at, value[here]) if repeated else np.full(shape, np.nan)
+            if not repeated:
+                values[text][at] = value[here]
             asked[text] = np.zeros(shape[:2], dtype=bool)
             asked[text][explainer[here], condition[here]] = True
         redrawn = (measure == index) & (condition < 0)
@@ -161,7 +219,33 @@ def _cube(rows: pd.DataFrame, dataset: str, model: str, evaluation: str) -> Cube
         floor=floor,
         reasons=counted.size().rename("count").reset_index(),
         asked=asked,
+        controls=_controls(rows),
+        makeup=_makeup(rows),
     )
+
+
+def _mean_over_repeats(shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...], value: Array) -> Array:
+    """The mean of the finite values at each place, NaN where there is none."""
+    total, n = np.zeros(shape), np.zeros(shape)
+    finite = np.isfinite(value)
+    places = tuple(index[finite] for index in at)
+    np.add.at(total, places, value[finite])
+    np.add.at(n, places, 1.0)
+    return np.asarray(np.divide(total, n, out=np.full(shape, np.nan), where=n > 0))
+
+
+def _controls(rows: pd.DataFrame) -> frozenset[str]:
+    if "role" not in rows:
+        return frozenset()
+    return frozenset(map(str, rows.loc[rows["role"] == CONTROL, "explainer"].unique()))
+
+
+def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:
+    columns = [name for name in ("imputer", "order", "share") if name in rows]
+    if not columns:
+        return {}
+    once = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
+    return {str(r["condition"]): Makeup(**{name: r[name] for name in columns}) for r in once.to_dict("records")}
 
 
 def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:

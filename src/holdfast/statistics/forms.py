@@ -1,41 +1,47 @@
-"""Which of its forms a score is taken in: aligned and calibrated where the table has both, calibrated, or raw."""
+"""Forms of a score: aligned and calibrated where the table has both, else calibrated, else raw.
+
+`FORMS` is the one place that says which form of a score is the best; everything that shows or compares scores asks it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast.statistics.bootstrap import calibrate, mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
 
 Form = Literal["best", "raw"]
+FORMS = (("_aligned", "_aligned_chance", "aligned, calibrated"), ("", "_chance", "calibrated"), ("", "", "raw"))
+"""Suffix of the score, suffix of its chance level, and name of each form, the best first."""
 
-CONTROLS = ("random", "sobel")
-IDENTITY = "identity"
 
+def forms_of(measure: str, form: Form, exists: Callable[[str], bool]) -> Iterator[tuple[str, str | None, str]]:
+    """(score, chance or None, name of the form) of a measure in every form whose columns exist, the best first.
 
-def is_control(explainer: str) -> bool:
-    """Whether an explainer is one of the controls, which do not look at the model.
-
-    >>> is_control("sobel"), is_control("random(seed=1)"), is_control("randomised_smoothing")
-    (True, True, False)
+    >>> list(forms_of("depth", "best", lambda column: "aligned" not in column))
+    [('depth', 'depth_chance', 'calibrated'), ('depth', None, 'raw')]
     """
-    return explainer.split("(", maxsplit=1)[0] in CONTROLS
+    for score, chance, name in FORMS if form == "best" else FORMS[-1:]:
+        if all(exists(measure + suffix) for suffix in {score, chance}):
+            yield measure + score, measure + chance if chance else None, name
 
 
 def best_columns(cube: Cube, measure: str, form: Form) -> list[tuple[NDArray[np.bool_], str, str | None]]:
     """Which conditions use which (score, chance) measures: a partition of the conditions."""
     left = np.ones(len(cube.conditions), dtype=bool)
     chosen: list[tuple[NDArray[np.bool_], str, str | None]] = []
-    if form == "best":
-        for score, chance in ((f"{measure}_aligned", f"{measure}_aligned_chance"), (measure, f"{measure}_chance")):
-            if score in cube.values and chance in cube.values:
-                here = left & (np.isfinite(cube.values[score]) & np.isfinite(cube.values[chance])).any((0, 2))
-                chosen.append((here, score, chance))
-                left &= ~here
-    return [*chosen, (left, measure, None)]
+    for score, chance, _ in forms_of(measure, form, cube.values.__contains__):
+        here = left.copy()
+        if chance is not None:
+            here &= (np.isfinite(cube.values[score]) & np.isfinite(cube.values[chance])).any((0, 2))
+        chosen.append((here, score, chance))
+        left &= ~here
+    return chosen
 
 
 def sample_scores(cube: Cube, measure: str, form: Form) -> Array:
@@ -47,3 +53,14 @@ def sample_scores(cube: Cube, measure: str, form: Form) -> Array:
             by = np.broadcast_to(mean_of_finite(cube.values[chance][:, here])[..., None], scores[:, here].shape)
             scores[:, here] = calibrate(scores[:, here], by)
     return scores
+
+
+def with_best(summary: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `statistics.summary` with the best form of each score as `best`, `best_low` and `best_high`."""
+    rows = summary.copy()
+    for edge in ("", "_low", "_high"):
+        best = rows[edge[1:] or "mean"]
+        for form in ("calibrated", "aligned_calibrated"):
+            best = rows[form + edge].where(rows[form].notna(), best)
+        rows[f"best{edge}"] = best
+    return rows

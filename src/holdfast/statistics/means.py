@@ -15,9 +15,11 @@ from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_f
 from holdfast.statistics.cubes import Array, Cube, arrange
 
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.01
+FEW_SAMPLES = 30
+"""Intervals from fewer samples are rough."""
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, n: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a proportion; (nan, nan) without trials.
 
     With p = successes/n and z the normal quantile: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
@@ -55,7 +57,7 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
             attempted = ok + flipped + undefined
             if attempted:
                 share = ok / attempted
-                head = (cube.dataset, cube.model, cube.evaluation, explainer, *condition)
+                head = (*cube.key.values(), explainer, *condition)
                 interval = wilson(ok, attempted, level)
                 records.append((*head, attempted, ok, flipped, undefined, share, *interval, _flag(ok, share)))
     return pd.DataFrame.from_records(records, columns=columns)
@@ -89,11 +91,12 @@ def summary(
             draws = dict(zip(cube.values, np.split(stacked, len(cube.values), axis=1), strict=True))
             for measure in cube.measures:
                 block = _measure_block(cube, e, measure, draws, level)
-                block.update(cube.key, evaluation=cube.evaluation, explainer=explainer, measure=measure)
+                block.update(cube.key, explainer=explainer, control=explainer in cube.controls, measure=measure)
                 block["noise_floor"] = mean_of_finite(cube.floor[measure][e]) if measure in cube.floor else math.nan
                 attempted = (cube.status[e] >= 0).any(-1) & cube.asked[measure][e]
                 blocks.append(pd.DataFrame(block)[attempted])
     order = ["dataset", "model", "evaluation", "explainer", "condition", "level", "measure", *_MEANS, "noise_floor"]
+    order += ["control"]
     if not blocks:
         return pd.DataFrame(columns=order + list(kept.columns[6:]))
     means = pd.concat(blocks, ignore_index=True)[order]

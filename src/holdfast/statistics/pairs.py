@@ -12,15 +12,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from holdfast.maps.similarity import COMPONENTS
-from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
+from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Array, Cube, arrange
-from holdfast.statistics.forms import IDENTITY, Form, sample_scores
+from holdfast.statistics.forms import Form, sample_scores
 
 
 def paired_tests(
     table: pd.DataFrame | Sequence[Cube],
-    measure: str = "fass",
+    measure: str,
     form: Form = "best",
     level: float = 0.95,
     resamples: int = 2000,
@@ -31,28 +30,27 @@ def paired_tests(
     A sample's score under a condition is (value − c) / (1 − c) with c the mean chance of that explainer there (raw
     values with `form="raw"`), aligned where that exists; its difference is averaged over the conditions both
     explainers retain. `difference` is the mean over samples with a bootstrap interval, `p` Wilcoxon's signed-rank
-    test (two-sided), `p_holm` Holm's correction within the dataset and model, `significant` p_holm < 1 − level.
+    test (two-sided), `p_holm` Holm's correction within the dataset, model and evaluation, `significant` p_holm < 1 −
+    level. The difference is a − b in the measure's own unit; whether more is better is not its business.
 
-    >>> paired_tests([]).empty
+    >>> paired_tests([], "depth").empty
     True
     """
     blocks = []
-    for cube in (whole.without(IDENTITY) for whole in arrange(table)):
+    for cube in (whole.counted() for whole in arrange(table)):
         if measure not in cube.values:
             continue
         scores = sample_scores(cube, measure, form)
-        counts = bootstrap_counts(len(cube.samples), resamples, seed)
         names, differences = [], []
-        for a, b in itertools.combinations(range(len(cube.explainers)), 2):
-            names.append((cube.dataset, cube.model, cube.explainers[a], cube.explainers[b]))
+        judged = np.flatnonzero(cube.asked[measure].any(1)).tolist()
+        for a, b in itertools.combinations(judged, 2):
+            names.append((*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]))
             differences.append(mean_of_finite((scores[a] - scores[b]).T))
         stacked = np.array(differences).reshape(len(names), len(cube.samples))
-        frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:4])
+        frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:6])
         frame["n"] = np.isfinite(stacked).sum(-1)
         frame["difference"] = mean_of_finite(stacked)
-        low, high = percentiles(resampled_means(stacked, counts), level)
-        few = frame["n"].to_numpy() < 2
-        frame["low"], frame["high"] = np.where(few, np.nan, low), np.where(few, np.nan, high)
+        frame["low"], frame["high"] = interval(stacked, level, resamples, seed)
         frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
         frame["p_holm"] = holm(frame["p"].to_numpy(dtype=np.float64))
         frame["significant"] = frame["p_holm"] < 1 - level
@@ -62,7 +60,8 @@ def paired_tests(
 
 FEW = 13
 """Up to so many differences SciPy enumerates all signs where some are equal in size."""
-_TEST_COLUMNS = ["dataset", "model", "a", "b", "n", "difference", "low", "high", "p", "p_holm", "significant"]
+_TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "difference", "low", "high"]
+_TEST_COLUMNS += ["p", "p_holm", "significant"]
 
 
 def holm(p: Array) -> Array:
@@ -80,30 +79,30 @@ def holm(p: Array) -> Array:
     return corrected
 
 
-def component_disagreement(table: pd.DataFrame | Sequence[Cube], form: Form = "best") -> pd.DataFrame:
-    """How often SSIM, Spearman and Jaccard do not order two explainers the same way.
+def disagreement(table: pd.DataFrame | Sequence[Cube], components: Sequence[str], form: Form = "best") -> pd.DataFrame:
+    """How often the components of a score do not order two explainers the same way.
 
-    One row per dataset and model: over every condition and pair of explainers with a mean in all three components,
-    `count` of `compared` comparisons have differing signs, `share` = count / compared, and `ssim_spearman`,
-    `ssim_jaccard`, `spearman_jaccard` are the shares for two components at a time.
+    One row per dataset, model and evaluation: over every condition and pair of explainers with a mean in all of the
+    components, `count` of `compared` comparisons have differing signs, `share` = count / compared, and `a_b` is the
+    share for the components a and b alone.
 
-    >>> component_disagreement([]).empty
+    >>> disagreement([], ["depth", "width"]).empty
     True
     """
-    pairs = list(itertools.combinations(COMPONENTS, 2))
-    names = ["dataset", "model", "compared", "count", "share", *(f"{a}_{b}" for a, b in pairs)]
+    pairs = list(itertools.combinations(components, 2))
+    names = ["dataset", "model", "evaluation", "compared", "count", "share", *(f"{a}_{b}" for a, b in pairs)]
     records = []
-    for cube in (whole.without(IDENTITY) for whole in arrange(table)):
-        if not set(COMPONENTS) <= set(cube.values):
+    for cube in (whole.counted() for whole in arrange(table)):
+        if not set(components) <= set(cube.values):
             continue
-        means = {name: mean_of_finite(sample_scores(cube, name, form)) for name in COMPONENTS}
+        means = {name: mean_of_finite(sample_scores(cube, name, form)) for name in components}
         first, second = np.triu_indices(len(cube.explainers), 1)
-        signs = np.stack([np.sign(means[name][first] - means[name][second]).ravel() for name in COMPONENTS])
+        signs = np.stack([np.sign(means[name][first] - means[name][second]).ravel() for name in components])
         signs = signs[:, np.isfinite(signs).all(0)]
         n = signs.shape[1]
         row: dict[str, Any] = {**cube.key, "compared": n, "count": int((signs != signs[0]).any(0).sum())}
         row["share"] = row["count"] / n if n else math.nan
-        for (i, a), (j, b) in itertools.combinations(enumerate(COMPONENTS), 2):
+        for (i, a), (j, b) in itertools.combinations(enumerate(components), 2):
             row[f"{a}_{b}"] = float((signs[i] != signs[j]).mean()) if n else math.nan
         records.append(row)
     return pd.DataFrame.from_records(records, columns=names)

@@ -10,13 +10,13 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness.consistency import FEWEST, consistency
 from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, primary_first
 from holdfast.axes.faithfulness.nouns import IMAGE, nouns
 from holdfast.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, leakage_summary
-from holdfast.axes.stability.words import LISTED, listing, number, records, with_interval
-from holdfast.drawing.charts import PALETTE, Chart, blank_figure, label, rounded
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.charts import PALETTE, Chart, Panel, blank_figure, label, rounded
+from holdfast.drawing.prose import LISTED, listing, number, records, with_interval
 
 AGAIN = "retrained "
 MOST_NUMBERS = 24
@@ -29,7 +29,7 @@ NOT_MEASURABLE = (
 NOT_MEASURABLE += "where, may itself tell the class, the more so the less the filling looks like real data."
 
 
-def consistency_chart(axis: Axis) -> Chart | Panel | None:
+def consistency_chart(axis: Judged) -> Chart | Panel | None:
     """Spearman's correlation of rankings between strategies as a matrix, a view for every readout."""
     table = axis.related if len(axis.related) else axis.rows
     table = table[table["evaluation"].isin([axis.cube.evaluation, RETRAINING])]
@@ -131,7 +131,7 @@ def _imputer(strategy: str) -> str:
     return strategy.removeprefix(AGAIN).rsplit(" ", 1)[0]
 
 
-def leakage_rows(axis: Axis) -> pd.DataFrame:
+def leakage_rows(axis: Judged) -> pd.DataFrame:
     """`leakage_summary` of this model and dataset with columns imputer and order; empty where nothing was measured."""
     if axis.related.empty:
         return pd.DataFrame()
@@ -142,7 +142,7 @@ def leakage_rows(axis: Axis) -> pd.DataFrame:
     return found.assign(imputer=split[0], order=split[1])
 
 
-def leakage_charts(axis: Axis) -> list[Chart | Panel]:
+def leakage_charts(axis: Judged) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
     found = leakage_rows(axis)
     if found.empty:

@@ -9,12 +9,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness.frames import RANDOM, faint
 from holdfast.axes.faithfulness.nouns import nouns
-from holdfast.axes.stability.words import number, records, with_interval
 from holdfast.drawing.charts import CONTROL, Chart, blank_figure, curve_styles, label, rounded
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube
 
@@ -22,7 +22,7 @@ READOUTS = ("probability", "accuracy", "logit", "margin")
 PANELS = {"morf": "Most relevant first: should fall early", "lerf": "Least relevant first: should stay high"}
 
 
-def curve_chart(axis: Axis, imputer: str, order: list[str]) -> Chart | None:
+def curve_chart(axis: Judged, imputer: str, order: list[str]) -> Chart | None:
     """Readouts against the fraction removed with 95 % bands, both orders in one figure, a view for every readout."""
     cube = axis.cube
     first = str(axis.settings.get("readout") or READOUTS[0])
@@ -52,7 +52,7 @@ def curve_chart(axis: Axis, imputer: str, order: list[str]) -> Chart | None:
     return Chart(f"curves-{scores.imputers(cube).index(imputer)}", title, caption, alt, views, 620)
 
 
-def curve_figure(axis: Axis, imputer: str, readout: str, order: list[str]) -> go.Figure | None:
+def curve_figure(axis: Judged, imputer: str, readout: str, order: list[str]) -> go.Figure | None:
     """Both orders of one imputer and readout, one above the other; None without any number."""
     cube = axis.cube
     present = {c for c, _ in cube.conditions}
@@ -151,7 +151,7 @@ def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     return frame[frame["mean"].notna()]
 
 
-def untouched(axis: Axis, readout: str) -> float | None:
+def untouched(axis: Judged, readout: str) -> float | None:
     """The mean readout before anything is removed, where the run knows it."""
     known = axis.samples[axis.samples["sample"].isin(axis.cube.samples)] if "sample" in axis.samples else axis.samples
     if known.empty or "probability" not in known:

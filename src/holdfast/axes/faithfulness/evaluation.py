@@ -76,6 +76,7 @@ class Faithfulness:
     """
 
     name: ClassVar[str] = "faithfulness"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
     imputers: Annotated[Any, BeforeValidator(partial(resolve_imputers, known=KNOWN))] = USUAL

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness.consistency import FEWEST, consistency
 from holdfast.axes.faithfulness.curve_charts import random_curve, untouched
@@ -19,7 +20,6 @@ from holdfast.drawing.curves import curve, curve_panels, ticks_at
 from holdfast.drawing.latex import MISSING, Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import RETRAINING, Material, Piece, Skipped, Table, about, pages, subjects
 from holdfast.report.axes import base_model, related_rows
-from holdfast.report.parts import Axis
 from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ORDERS = {"morf": "MoRF", "lerf": "LeRF"}
 BOUNDED = ("accuracy", "probability")
 
 
-def _swept(material: Material) -> list[Axis]:
+def _swept(material: Material) -> list[Judged]:
     return [axis for axis in material.axes if scores.imputers(axis.cube)]
 
 

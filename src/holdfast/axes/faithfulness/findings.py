@@ -1,4 +1,4 @@
-"""Advice from the removal scores: leaks, rankings that disagree, random orders, controls, and dominated methods."""
+"""Finding from the removal scores: leaks, rankings that disagree, random orders, controls, and dominated methods."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from holdfast.axes.contract import Finding, Judged
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.consistency import consistency
 from holdfast.axes.faithfulness.frames import RETRAINING, Line, Metric
 from holdfast.axes.faithfulness.nouns import IMAGE, SERIES, nouns
 from holdfast.axes.stability.words import Findings
-from holdfast.drawing.prose import above, difference, listing, number, records, some, with_interval
-from holdfast.report.advice_contract import Advice, each, plural
+from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, some, with_interval
 from holdfast.report.cautions import one_colour
-from holdfast.report.parts import Axis
 from holdfast.statistics import is_control
 
 AGREE = 0.5
@@ -23,7 +22,7 @@ AGREE = 0.5
 AXIS = "faithfulness"
 
 
-def faithfulness_advice(axis: Axis, held: Findings | None) -> Iterator[Advice]:
+def faithfulness_advice(axis: Judged, held: Findings | None) -> Iterator[Finding]:
     """The findings of one evaluation, in no particular order; `held` has the stability of the same place."""
     yield from _leaks(axis)
     yield from _rankings(axis)
@@ -39,7 +38,7 @@ def faithfulness_advice(axis: Axis, held: Findings | None) -> Iterator[Advice]:
         yield from _dominated(rows, tests, metric, held)
 
 
-def _leaks(axis: Axis) -> Iterator[Advice]:
+def _leaks(axis: Judged) -> Iterator[Finding]:
     measured = leakage_rows(axis)
     used = scores.imputers(axis.cube)
     if len(measured):
@@ -54,7 +53,7 @@ def _leaks(axis: Axis) -> Iterator[Advice]:
             f"{100 * r.pixels:.0f} % of the removed and kept pixels are told apart"
             for r in worst
         )
-        yield Advice(
+        yield Finding(
             AXIS,
             "act",
             f"{listing(names)} {plural(names, 'leaks', 'leak')} the class",
@@ -72,7 +71,7 @@ def _leaks(axis: Axis) -> Iterator[Advice]:
     if filled and nouns(axis) is IMAGE:
         other = [i for i in used if i not in filled]
         verb = plural(filled, "fills", "fill")
-        yield Advice(
+        yield Finding(
             AXIS,
             "mind",
             f"{listing(filled)} may leak the class",
@@ -84,7 +83,7 @@ def _leaks(axis: Axis) -> Iterator[Advice]:
         )
 
 
-def _rankings(axis: Axis) -> Iterator[Advice]:
+def _rankings(axis: Judged) -> Iterator[Finding]:
     """Strategies whose rankings of methods are shown to have little in common."""
     rows = axis.rows[axis.rows["evaluation"] != RETRAINING]
     pairs = consistency(rows, str(axis.settings.get("readout") or "probability"))
@@ -118,10 +117,10 @@ def _rankings(axis: Axis) -> Iterator[Advice]:
         seen = (
             f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same order."
         )
-        yield Advice(AXIS, "mind", title, seen, means, do)
+        yield Finding(AXIS, "mind", title, seen, means, do)
 
 
-def _against_random(axis: Axis, metric: Metric, line: Line) -> Iterator[Advice]:
+def _against_random(axis: Judged, metric: Metric, line: Line) -> Iterator[Finding]:
     gaps = scores.over_random(axis.cube, metric, line)
     if gaps is None:
         return
@@ -137,7 +136,7 @@ def _against_random(axis: Axis, metric: Metric, line: Line) -> Iterator[Advice]:
             continue
         names = tuple(rows["explainer"])
         said = each((r.explainer, with_interval(r.mean, r.low, r.high)) for r in records(rows))
-        yield Advice(
+        yield Finding(
             AXIS,
             "act" if severity == "act" else "mind",
             title,
@@ -153,7 +152,7 @@ def _against_random(axis: Axis, metric: Metric, line: Line) -> Iterator[Advice]:
         )
 
 
-def _controls(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric) -> Iterator[Advice]:
+def _controls(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric) -> Iterator[Finding]:
     methods = rows.loc[~rows["control"], "explainer"].tolist()
     for control in records(rows[rows["control"] & ~rows["explainer"].str.startswith("random")]):
         beaten = tuple(m for m in methods if above(tests, control.explainer, m))
@@ -161,7 +160,7 @@ def _controls(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric) -> Iterat
             continue
         gaps = {name: difference(tests, control.explainer, name) or {} for name in beaten}
         said = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
-        yield Advice(
+        yield Finding(
             AXIS,
             "act",
             f"{control.explainer} is more faithful",
@@ -174,7 +173,7 @@ def _controls(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric) -> Iterat
         )
 
 
-def _dominated(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric, held: Findings) -> Iterator[Advice]:
+def _dominated(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric, held: Findings) -> Iterator[Finding]:
     """Methods that one other method beats on both axes beyond doubt."""
     methods = [m for m in rows.loc[~rows["control"], "explainer"] if m in set(held.ranking["explainer"])]
     beaten: dict[str, list[str]] = {}
@@ -189,7 +188,7 @@ def _dominated(rows: pd.DataFrame, tests: pd.DataFrame, metric: Metric, held: Fi
             ahead = with_interval(still["difference"], still["low"], still["high"])
             gap = with_interval(true["difference"], true["low"], true["high"])
             parts.append((name, f"(stability by {ahead}, {metric.title} by {gap})"))
-        yield Advice(
+        yield Finding(
             AXIS,
             "mind",
             f"{winner} is better on both axes",

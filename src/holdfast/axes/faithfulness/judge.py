@@ -14,8 +14,8 @@ from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.removals import Column, Labelled, Shared, labelled, strip
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
-from holdfast.axes.stability.evaluation import NOT_FINITE, reasons
 from holdfast.features import Tokens
+from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
 from holdfast.types import OK, UNDEFINED, Exhibit, Scores, Subject, label_of
 

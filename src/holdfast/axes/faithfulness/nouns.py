@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.report.parts import Axis
+from holdfast.axes.contract import Judged
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ TEXT = Nouns("text", "tokens", "tokens", "hidden")
 ANY = Nouns("sample", "features", "features", "the usual imputer")
 
 
-def nouns(axis: Axis) -> Nouns:
+def nouns(axis: Judged) -> Nouns:
     """The words for an axis, from its parameters; those for images where nothing says otherwise."""
     found = nouns_of(axis.settings)
     return IMAGE if found is ANY and axis.exhibits else found

@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import curve_chart
@@ -17,10 +18,9 @@ from holdfast.axes.faithfulness.nouns import IMAGE, Nouns, nouns
 from holdfast.axes.faithfulness.retraining.page import cost_panel, retrained_cubes, retraining_chart
 from holdfast.axes.faithfulness.strip import strip
 from holdfast.axes.faithfulness.words import lead
-from holdfast.axes.stability.words import number, records, with_interval
-from holdfast.drawing.charts import CONTROL, PALETTE, Chart, blank_figure, error_bars, label, point, rounded
+from holdfast.drawing.charts import CONTROL, PALETTE, Chart, Panel, blank_figure, error_bars, label, point, rounded
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.report.frontier import frontier_chart
-from holdfast.report.parts import Axis, Panel
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube, arrange
 
@@ -30,7 +30,7 @@ MOST_VIEWS = 4
 """More buttons do not fit beside each other on a phone; what has no view is among all numbers."""
 
 
-def parts(axis: Axis) -> list[Chart | Panel]:
+def parts(axis: Judged) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     kind = str(axis.settings.get("name") or axis.cube.evaluation)
     drawn: list[Chart | Panel | None] = []
@@ -43,7 +43,7 @@ def parts(axis: Axis) -> list[Chart | Panel]:
     return [part for part in drawn if part is not None]
 
 
-def stability_cubes(axis: Axis) -> list[Cube]:
+def stability_cubes(axis: Judged) -> list[Cube]:
     """The stability of the same dataset and model, where it was tested."""
     if axis.related.empty:
         return []
@@ -52,7 +52,7 @@ def stability_cubes(axis: Axis) -> list[Cube]:
     return arrange(judged)
 
 
-def ranking_chart(axis: Axis) -> Chart | None:
+def ranking_chart(axis: Judged) -> Chart | None:
     """Explainers by ROAD with intervals beside a random order; other readings of the same curves as views."""
     measures = ("road", "deletion_auc", "insertion_auc", "aopc", "pixel_flipping")
     views = metric_views(axis.cube, [BY_MEASURE[m] for m in measures])[:MOST_VIEWS]

@@ -13,8 +13,8 @@ from torch import Tensor
 from holdfast.axes.faithfulness import mask_bank as maskbank
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.curves import Readout
-from holdfast.axes.stability.evaluation import NOT_FINITE
 from holdfast.features import count
+from holdfast.maps.undefined import NOT_FINITE
 from holdfast.types import UNDEFINED, Batch, Exhibit, Scores, Subject, label_of
 
 Labelled = tuple[Tensor, Tensor]

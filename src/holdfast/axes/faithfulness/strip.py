@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
+from holdfast.drawing.charts import Panel
 from holdfast.drawing.pictures import photo
-from holdfast.report.parts import Panel
-from holdfast.runs.table import Shown
+from holdfast.types import Shown
 
 SIDES = (160, 128, 96, 64)
 BUDGET = 900_000

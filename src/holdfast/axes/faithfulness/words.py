@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import pandas as pd
 
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, Line, Metric
-from holdfast.axes.stability.words import (
-    FEW_SAMPLES,
-    LISTED,
-    above,
-    difference,
-    listing,
-    p_value,
-    records,
-    with_interval,
-)
-from holdfast.report.parts import Axis
-from holdfast.statistics import is_control
+from holdfast.drawing.prose import LISTED, above, difference, listing, p_value, records, with_interval
+from holdfast.statistics import FEW_SAMPLES, is_control
 
 LIMIT = "This says whether the order of a map matters to this model with this filling, not that the map is right, "
 LIMIT += "complete, or true of another model; a method that wins here may still rest on what the imputer gives away."
 
 
-def lead(axis: Axis) -> list[str]:
+def lead(axis: Judged) -> list[str]:
     """Which method is the most faithful, what cannot be separated, what a random order does as well, and limits."""
     kind = str(axis.settings.get("name") or axis.cube.evaluation)
     if kind in (RETRAINING, LEAKAGE):
@@ -42,7 +33,7 @@ def lead(axis: Axis) -> list[str]:
     return [*said, *_leak(axis), *_undefined(axis, metric), *_few(axis), LIMIT]
 
 
-def _verdict(axis: Axis, metric: Metric, line: Line, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+def _verdict(axis: Judged, metric: Metric, line: Line, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     methods = rows[~rows["control"]]
     name = f"{metric.title} with {line.name}"
     if methods.empty:
@@ -65,7 +56,7 @@ def _verdict(axis: Axis, metric: Metric, line: Line, rows: pd.DataFrame, tests: 
     return [first, f"It is ahead of {others[0]} ({text[others[0]]}) by {gap}, {p_value(row['p_holm'])}."]
 
 
-def _against_random(axis: Axis, metric: Metric, line: Line) -> list[str]:
+def _against_random(axis: Judged, metric: Metric, line: Line) -> list[str]:
     gaps = scores.over_random(axis.cube, metric, line)
     if gaps is None:
         return []
@@ -95,7 +86,7 @@ def _controls(rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     return said
 
 
-def _imputers(axis: Axis, metric: Metric, rows: pd.DataFrame) -> list[str]:
+def _imputers(axis: Judged, metric: Metric, rows: pd.DataFrame) -> list[str]:
     """Imputers under which another method comes first."""
     methods = rows.loc[~rows["control"], "explainer"]
     if methods.empty:
@@ -110,7 +101,7 @@ def _imputers(axis: Axis, metric: Metric, rows: pd.DataFrame) -> list[str]:
     return [f"With another imputer another method comes first: {listing(other)}."] if other else []
 
 
-def _leak(axis: Axis) -> list[str]:
+def _leak(axis: Judged) -> list[str]:
     found = leakage_rows(axis)
     if found.empty or not found["leaks"].any():
         return []
@@ -118,7 +109,7 @@ def _leak(axis: Axis) -> list[str]:
     return [f"{listing(names)} leak{'s' if len(names) == 1 else ''} the class through the shape of what is removed."]
 
 
-def _undefined(axis: Axis, metric: Metric | None) -> list[str]:
+def _undefined(axis: Judged, metric: Metric | None) -> list[str]:
     rows = axis.rows if metric is None else axis.rows[axis.rows["measure"] == metric.measure]
     lost = rows[rows["status"] == "undefined"].drop_duplicates(["explainer", "sample"])
     if lost.empty:
@@ -130,7 +121,7 @@ def _undefined(axis: Axis, metric: Metric | None) -> list[str]:
     return [f"{len(lost)} maps have no score ({'; '.join(items[:LISTED])}{more})."]
 
 
-def _few(axis: Axis) -> list[str]:
+def _few(axis: Judged) -> list[str]:
     n = len(axis.cube.samples)
     plural = "s were" if n != 1 else " was"
     return [f"Only {n} sample{plural} tested: intervals are rough."] if n < FEW_SAMPLES else []

@@ -27,10 +27,10 @@ from holdfast.axes.symmetry.orbit import (
 )
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError
+from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.parameters import BadParameter
 from holdfast.types import OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
 
 SYMMETRISED = "symmetrised"
@@ -66,6 +66,7 @@ class Symmetry:
     """
 
     name: ClassVar[str] = "symmetry"
+    reexplains: ClassVar[bool] = True
     kinds: ClassVar[frozenset[str]] = frozenset({"feature", "example", "concept"})
 
     group: GroupField = None
@@ -91,6 +92,10 @@ class Symmetry:
             named.append((SENSITIVITY, self.sensitivity))
         named += [(SYMMETRISED, float(n)) for n in self.repair]
         return named + [(layer, float(self.elements)) for layer in self.layers]
+
+    def suited(self, model: Model, batch: Batch) -> Symmetry:
+        """Itself: nothing is left open for the data to decide."""
+        return self
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes.stability.words import number, records
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import INVARIANT, KINDS, Symmetries, paired_tests
 from holdfast.axes.symmetry.page import repaired
 from holdfast.axes.symmetry.relations import score_title
@@ -18,7 +18,7 @@ from holdfast.drawing.charts import CONTROL, PALETTE
 from holdfast.drawing.curves import curve, curve_panels
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, Table, about, pages, subjects
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import number, records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NO_SYMMETRY = "no symmetry rows: add `symmetry` to the study"
 MOST_BOXES = 40
-Found = tuple[Axis, Symmetries]
+Found = tuple[Judged, Symmetries]
 
 
 def boxes(material: Material, width: float) -> Iterator[Piece]:

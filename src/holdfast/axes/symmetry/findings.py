@@ -1,4 +1,4 @@
-"""Advice from the symmetry scores: the five guidelines of the invariance paper, decided by bounds."""
+"""Finding from the symmetry scores: the five guidelines of the invariance paper, decided by bounds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from holdfast.axes.contract import Finding, Judged
 from holdfast.axes.faithfulness.frames import interval
 from holdfast.axes.symmetry.flowchart import advise
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, Symmetries, symmetries
 from holdfast.axes.symmetry.words import score
-from holdfast.drawing.prose import number, records, with_interval
-from holdfast.report.advice_contract import Advice, each, plural
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import each, number, plural, records, with_interval
 
 AXIS = "symmetry"
 GUIDELINES = {"feature": 1, "example": 2, "concept": 3, "example or concept": 2}
@@ -27,7 +26,7 @@ _SHOULD["example or concept"] = _SHOULD["example"]
 TOO_ROUGH = 0.05
 
 
-def symmetry_advice(axis: Axis, drawn: frozenset[str] = frozenset()) -> Iterator[Advice]:
+def symmetry_advice(axis: Judged, drawn: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """The findings of one evaluation, in no particular order; stability has told of the draws of those in `drawn`."""
     found = symmetries(axis)
     if found is None or found.methods.empty:
@@ -42,7 +41,7 @@ def symmetry_advice(axis: Axis, drawn: frozenset[str] = frozenset()) -> Iterator
     yield from _limits(axis, found)
 
 
-def _broken(axis: Axis, found: Symmetries, low: pd.DataFrame) -> Iterator[Advice]:
+def _broken(axis: Judged, found: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     """Guidelines 1 to 4: methods that break a symmetry which the model has; one card for each remedy."""
     group = str((axis.settings.get("group") or {}).get("name") or "…")
     by: dict[tuple[str, str], list[str]] = {}
@@ -53,7 +52,7 @@ def _broken(axis: Axis, found: Symmetries, low: pd.DataFrame) -> Iterator[Advice
         own = low[low["explainer"].isin(names)]
         said = each((r.explainer, score(r.mean, r.mean_low, r.mean_high)) for r in records(own))
         measure = own.iloc[0]["measure"]
-        yield Advice(
+        yield Finding(
             AXIS,
             "act",
             f"{plural(names, 'This method breaks', 'These methods break')} a symmetry that the model has",
@@ -67,7 +66,7 @@ def _broken(axis: Axis, found: Symmetries, low: pd.DataFrame) -> Iterator[Advice
         )
 
 
-def _model(found: Symmetries, low: pd.DataFrame) -> Advice:
+def _model(found: Symmetries, low: pd.DataFrame) -> Finding:
     """Guideline 5, and the caveat of guideline 4."""
     names = tuple(low["explainer"])
     agreement = ""
@@ -80,7 +79,7 @@ def _model(found: Symmetries, low: pd.DataFrame) -> Advice:
         f" The lowest score of an explanation is {score(r.mean, r.mean_low, r.mean_high)}, of {r.explainer}."
         for r in worst
     )
-    return Advice(
+    return Finding(
         AXIS,
         "mind",
         "The model itself does not keep the symmetry",
@@ -96,7 +95,7 @@ def _model(found: Symmetries, low: pd.DataFrame) -> Advice:
     )
 
 
-def _chance(found: Symmetries) -> Iterator[Advice]:
+def _chance(found: Symmetries) -> Iterator[Finding]:
     level = found.methods[found.methods["over_chance"] <= 0]
     if level.empty:
         return
@@ -104,7 +103,7 @@ def _chance(found: Symmetries) -> Iterator[Advice]:
     said = each(
         (r.explainer, f"{score(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})") for r in records(level)
     )
-    yield Advice(
+    yield Finding(
         AXIS,
         "mind",
         "No more alike under the group than explanations of other samples",
@@ -115,7 +114,7 @@ def _chance(found: Symmetries) -> Iterator[Advice]:
     )
 
 
-def _draws(found: Symmetries, drawn: frozenset[str]) -> Iterator[Advice]:
+def _draws(found: Symmetries, drawn: frozenset[str]) -> Iterator[Finding]:
     """Methods whose agreement under the group is above that of two draws on one input, beyond doubt."""
     rows = []
     for r in records(found.methods[found.methods["floor"].notna() & ~found.methods["explainer"].isin(drawn)]):
@@ -125,7 +124,7 @@ def _draws(found: Symmetries, drawn: frozenset[str]) -> Iterator[Advice]:
             rows.append((r.explainer, f"{number(r.floor)} (score {number(r.mean)})"))
     if rows:
         names = tuple(name for name, _ in rows)
-        yield Advice(
+        yield Finding(
             AXIS,
             "mind",
             "Random draws cost more than the symmetry",
@@ -137,9 +136,9 @@ def _draws(found: Symmetries, drawn: frozenset[str]) -> Iterator[Advice]:
         )
 
 
-def _limits(axis: Axis, found: Symmetries) -> Iterator[Advice]:
+def _limits(axis: Judged, found: Symmetries) -> Iterator[Finding]:
     if found.interpolates:
-        yield Advice(
+        yield Finding(
             AXIS,
             "note",
             "The group interpolates",
@@ -150,7 +149,7 @@ def _limits(axis: Axis, found: Symmetries) -> Iterator[Advice]:
     error = float(found.methods["error"].median())
     if not found.whole and error > TOO_ROUGH:
         n = found.elements
-        yield Advice(
+        yield Finding(
             AXIS,
             "note",
             "Few elements of the group were tried",

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from holdfast.axes.stability.words import listing, number, records, with_interval
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import SYMMETRISED
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, SCORES, Symmetries, explainer_settings, layer_verdicts
 from holdfast.axes.symmetry.words import score
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.charts import Panel
+from holdfast.drawing.prose import listing, number, records, with_interval
 
 LOSS_BASED = ("influence", "tracin")
 KEEP, WEIGH, REPAIR = "keep", "weigh", "repair"
@@ -38,7 +39,7 @@ class Step:
     ways: tuple[Way, ...]
 
 
-def flow_chart(axis: Axis, found: Symmetries) -> Panel | None:
+def flow_chart(axis: Judged, found: Symmetries) -> Panel | None:
     """The questions from top to bottom, then what to do with each method in words."""
     if found.methods.empty:
         return None
@@ -64,7 +65,7 @@ def end_of(found: Symmetries, mean: float) -> str:
     return KEEP if mean >= HIGH else REPAIR if found.invariant else WEIGH
 
 
-def steps(axis: Axis, found: Symmetries, ends: dict[str, str]) -> list[Step]:
+def steps(axis: Judged, found: Symmetries, ends: dict[str, str]) -> list[Step]:
     """The questions with the answers of this run."""
     methods = found.methods
     asked = {kind: _named(methods[methods["kind"].str.contains(kind)]) for kind in ("feature", "example", "concept")}
@@ -165,7 +166,7 @@ def _answer(way: Way) -> Markup:
     return Markup("<li{}><b>{}</b>: {}{}</li>").format(here, way.answer, way.follows, chips)
 
 
-def advise(axis: Axis, found: Symmetries, explainer: str) -> str:
+def advise(axis: Judged, found: Symmetries, explainer: str) -> str:
     """What to do with one method, in a sentence or two."""
     row = records(found.methods[found.methods["explainer"] == explainer])[0]
     end = end_of(found, row.mean)
@@ -183,7 +184,7 @@ def _other_draws(floor: float) -> str:
     return "nothing to do"
 
 
-def _remedy(axis: Axis, explainer: str, kind: str) -> str:
+def _remedy(axis: Judged, explainer: str, kind: str) -> str:
     if kind == "feature":
         return "Give it a baseline that the group leaves alone, or use a method whose steps move with the input."
     given = explainer_settings(axis, explainer)
@@ -201,7 +202,7 @@ def _remedy(axis: Axis, explainer: str, kind: str) -> str:
     return f"Its layer {layer} is not invariant ({found[str(layer)]}). {use}"
 
 
-def _repair(axis: Axis, explainer: str) -> str:
+def _repair(axis: Judged, explainer: str) -> str:
     """What symmetrising did where it was tried."""
     own = axis.rows[(axis.rows["condition"].astype(str) == SYMMETRISED) & axis.rows["status"].eq("ok")]
     own = own[(own["explainer"].astype(str) == explainer) & own["measure"].isin(SCORES)]

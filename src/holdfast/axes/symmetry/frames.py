@@ -12,11 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast import statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import SENSITIVITY, SYMMETRISED
 from holdfast.axes.symmetry.groups import build
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
-from holdfast.report.parts import Axis
 from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
 from holdfast.statistics.cubes import Array, arrange
 from holdfast.types import REDRAW
@@ -74,7 +74,7 @@ class Symmetries:
         return self.means[self.means["mean"].notna() & ~self.means["control"]]
 
 
-def symmetries(axis: Axis) -> Symmetries | None:
+def symmetries(axis: Judged) -> Symmetries | None:
     """The frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
     rows = axis.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
     group = _group_condition(axis, rows)
@@ -93,7 +93,7 @@ def symmetries(axis: Axis) -> Symmetries | None:
     return Symmetries(title or group, interpolates, whole, used, model, agreement, scores, means)
 
 
-def _group_condition(axis: Axis, rows: pd.DataFrame) -> str:
+def _group_condition(axis: Judged, rows: pd.DataFrame) -> str:
     """The condition of the group's rows: where the model is judged, else the first that no other part has taken."""
     judged = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"].astype(str)
     left = rows.loc[rows["measure"].isin(SCORES), "condition"].astype(str)
@@ -102,7 +102,7 @@ def _group_condition(axis: Axis, rows: pd.DataFrame) -> str:
     return next(iter([*judged, *(c for c in named if c in free), *free]), "")
 
 
-def _scores(axis: Axis, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+def _scores(axis: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     own = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
     frame = own[["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]].copy()
     frame["explainer"], frame["sample"] = frame["explainer"].astype(str), frame["sample"].astype(str)
@@ -128,7 +128,7 @@ def _scores(axis: Axis, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def _kind(axis: Axis, explainer: str, measure: str) -> str:
+def _kind(axis: Judged, explainer: str, measure: str) -> str:
     if measure == "equivariance":
         return "feature"
     base = str(explainer_settings(axis, explainer).get("name") or explainer.split("(", maxsplit=1)[0])
@@ -136,7 +136,7 @@ def _kind(axis: Axis, explainer: str, measure: str) -> str:
     return kind if kind in KINDS and kind != "feature" else KINDS[-1]
 
 
-def explainer_settings(axis: Axis, explainer: str) -> Mapping[str, Any]:
+def explainer_settings(axis: Judged, explainer: str) -> Mapping[str, Any]:
     """The parameters of an explainer as the manifest has them; empty when it does not."""
     return _map(((axis.manifest.get("study") or {}).get("explainers") or {}).get(explainer))
 
@@ -145,7 +145,7 @@ def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _means(axis: Axis, scores: pd.DataFrame, counts: NDArray[np.float32]) -> pd.DataFrame:
+def _means(axis: Judged, scores: pd.DataFrame, counts: NDArray[np.float32]) -> pd.DataFrame:
     found = []
     for explainer, own in scores.groupby("explainer", sort=False):
         placed = own.set_index("sample").reindex(axis.cube.samples)
@@ -202,14 +202,14 @@ def _as_given(value: Any) -> Any:
     return [_as_given(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def paired_tests(axis: Axis, found: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
+def paired_tests(axis: Judged, found: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
     """Wilcoxon's tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
     own = found.scores[found.scores["explainer"].isin(methods["explainer"])]
     rows = own.assign(condition="group", level=0.0, evaluation=axis.cube.evaluation, **axis.cube.key)
     return statistics.paired_tests(arrange(rows), str(methods.iloc[0]["measure"]), form="raw")
 
 
-def layer_verdicts(axis: Axis) -> pd.DataFrame:
+def layer_verdicts(axis: Judged) -> pd.DataFrame:
     """Per tested layer: the verdict and the largest errors over samples; `equivariance` is NaN where none exists."""
     rows = axis.rows[axis.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))]
     named = [str(layer) for layer in axis.settings.get("layers") or ()]

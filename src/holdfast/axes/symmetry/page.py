@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from holdfast import statistics
-from holdfast.axes.stability.words import number, records
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import SYMMETRISED
 from holdfast.axes.symmetry.flowchart import flow_chart
 from holdfast.axes.symmetry.frames import KINDS, SCORES, Symmetries, symmetries
@@ -28,6 +28,7 @@ from holdfast.drawing.charts import (
     CONTROL,
     PALETTE,
     Chart,
+    Panel,
     blank_figure,
     curve_styles,
     error_bars,
@@ -35,14 +36,14 @@ from holdfast.drawing.charts import (
     point,
     rounded,
 )
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.prose import number, records
 
 __all__ = ["across_models", "box_chart", "lead", "parts", "repair_chart", "repaired"]
 
 ABOVE, BELOW = 0.1, 0.28  # where the box and the mean of a row are drawn, so that they do not cover each other
 
 
-def parts(axis: Axis) -> list[Chart | Panel]:
+def parts(axis: Judged) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     found = symmetries(axis)
     drawn: list[Chart | Panel | None] = []
@@ -163,7 +164,7 @@ def _add_means(figure: go.Figure, part: pd.DataFrame, at: list[float], colour: s
     )
 
 
-def repair_chart(axis: Axis, found: Symmetries) -> Chart | None:
+def repair_chart(axis: Judged, found: Symmetries) -> Chart | None:
     """The score of a method averaged over n elements, from the plain one at n = 1."""
     rows = repaired(axis, found)
     if rows.empty:
@@ -202,7 +203,7 @@ def repair_chart(axis: Axis, found: Symmetries) -> Chart | None:
     return Chart("repair", "Symmetrised explanations", caption, alt, [("", figure)], 420)
 
 
-def repaired(axis: Axis, found: Symmetries) -> pd.DataFrame:
+def repaired(axis: Judged, found: Symmetries) -> pd.DataFrame:
     """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1."""
     cells = statistics.summary([axis.cube])
     cells = cells[(cells["condition"] == SYMMETRISED) & cells["measure"].isin(SCORES) & cells["mean"].notna()]

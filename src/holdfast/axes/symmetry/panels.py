@@ -9,19 +9,20 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from holdfast.axes.contract import Judged
 from holdfast.axes.stability.gallery import prediction
-from holdfast.axes.stability.words import number, records
 from holdfast.axes.symmetry.frames import TOLERANCE, Symmetries, layer_verdicts
+from holdfast.drawing.charts import Panel
 from holdfast.drawing.pictures import draw_map, photo
-from holdfast.report.parts import Axis, Panel
-from holdfast.runs.table import Shown
+from holdfast.drawing.prose import number, records
+from holdfast.types import Shown
 
 SIDE = 112
 MOST_FAILURES = 24
 CLEAN = "clean"
 
 
-def layer_table(axis: Axis) -> Panel | None:
+def layer_table(axis: Judged) -> Panel | None:
     """Every tested layer with its verdict and the largest errors."""
     rows = layer_verdicts(axis)
     if rows.empty:
@@ -65,7 +66,7 @@ def error_text(value: float) -> str:
     return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
 
 
-def failures(axis: Axis, found: Symmetries | None) -> Panel | None:
+def failures(axis: Judged, found: Symmetries | None) -> Panel | None:
     """For each method the worst of the samples that were kept as pictures: input and map, moved input and map."""
     pairs = shown_pairs(axis.exhibits)
     if not pairs:

@@ -12,11 +12,11 @@ import pandas as pd
 import plotly.graph_objects as go
 from scipy import stats
 
-from holdfast.axes.stability.words import number, records
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, symmetries
 from holdfast.axes.symmetry.words import score
 from holdfast.drawing.charts import Chart, blank_figure, curve_styles, error_bars, label, rounded
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import number, records
 from holdfast.statistics.cubes import Array
 
 MOST_DOTS = 400
@@ -63,7 +63,7 @@ def relaxed_chart(found: Symmetries) -> Chart | None:
     return Chart("relaxed", "Against the model’s own invariance", caption, alt, [("", figure)], 480)
 
 
-def sensitivity_chart(axis: Axis, found: Symmetries) -> Chart | None:
+def sensitivity_chart(axis: Judged, found: Symmetries) -> Chart | None:
     """The score against max-sensitivity, sample by sample, with Spearman's correlation for each method."""
     scores = found.scores[found.scores["value"].notna() & found.scores["max_sensitivity"].notna()]
     if scores.empty:
@@ -114,7 +114,7 @@ def _spearman(x: Array, y: Array) -> Array:
     return np.asarray(np.divide((a * b).sum(1), size, out=np.full(len(x), np.nan), where=size > 0))
 
 
-def across_models(axes: Sequence[Axis]) -> Chart | None:
+def across_models(axes: Sequence[Judged]) -> Chart | None:
     """Means of several models of one dataset, a curve per method: the score against the invariance of the model."""
     pairs = [(axis.cube, found) for axis in axes if (found := symmetries(axis)) is not None]
     known = sorted((p for p in pairs if math.isfinite(p[1].model.value)), key=lambda p: p[1].model.value)

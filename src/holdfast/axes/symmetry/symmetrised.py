@@ -19,11 +19,10 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.axes.symmetry.groups import Group, build
 from holdfast.axes.symmetry.groups.contract import probe
-from holdfast.errors import UserError
+from holdfast.errors import UserError, make
 from holdfast.explainers.gradient import draws
 from holdfast.maps.similarity import cosine
 from holdfast.models import Model
-from holdfast.parameters import make
 from holdfast.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
 
 WHOLE = 1024

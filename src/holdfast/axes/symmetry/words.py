@@ -6,15 +6,16 @@ import math
 
 import pandas as pd
 
-from holdfast.axes.stability.words import FEW_SAMPLES, LISTED, above, listing, number, records, with_interval
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, Symmetries, paired_tests, symmetries
-from holdfast.report.parts import Axis
+from holdfast.drawing.prose import LISTED, above, listing, number, records, with_interval
+from holdfast.statistics import FEW_SAMPLES
 
 _BEST = {"equivariance": "moves with the input best", "invariance": "changes least under the group"}
 _KEEP = {"equivariance": ("moves", "move"), "invariance": ("stays the same", "stay the same")}
 
 
-def lead(axis: Axis) -> list[str]:
+def lead(axis: Judged) -> list[str]:
     """Which method keeps the symmetry, whether the model has it, and how far the numbers can be trusted."""
     found = symmetries(axis)
     if found is None:
@@ -34,7 +35,7 @@ def score(mean: float, low: float, high: float) -> str:
     return with_interval(mean, low, high, 3 if mean > 0.985 else 2)
 
 
-def _verdict(axis: Axis, found: Symmetries, own: pd.DataFrame) -> list[str]:
+def _verdict(axis: Judged, found: Symmetries, own: pd.DataFrame) -> list[str]:
     """One sentence or two for the methods of a kind, the best first."""
     kind, measure = own.iloc[0]["kind"], own.iloc[0]["measure"]
     text = {r.explainer: score(r.mean, r.mean_low, r.mean_high) for r in records(own)}
@@ -113,7 +114,7 @@ def _floor(found: Symmetries) -> list[str]:
     return [f"{said}{more}. The scores share their draws; a user with another seed sees the lower agreement."]
 
 
-def _limits(axis: Axis, found: Symmetries) -> list[str]:
+def _limits(axis: Judged, found: Symmetries) -> list[str]:
     said = []
     if found.interpolates:
         said.append(f"The group interpolates ({found.title}): scores are approximate, and no method can reach 1.")

@@ -17,6 +17,7 @@ from holdfast.errors import UserError
 from holdfast.models.batches import keep_freed_memory
 from holdfast.models.precision import Precision
 from holdfast.runs import table
+from holdfast.runs.differences import differences
 from holdfast.runs.engine import Runner, Tick
 from holdfast.runs.plan import Job, Plan, describe
 from holdfast.runs.run import precisely
@@ -159,7 +160,7 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)
-        different = table.differences(table.read_manifest(root)["study"], describe(self.plan))
+        different = differences(table.read_manifest(root)["study"], describe(self.plan))
         if different:
             raise UserError(
                 "a worker that followed the same study came to something else, such as other weights at random; "

@@ -12,10 +12,10 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from holdfast import statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness.curve_charts import add_curves, lay_out
 from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, explainer_order, primary_first
-from holdfast.drawing.charts import Chart, blank_figure
-from holdfast.report.parts import Axis, Panel
+from holdfast.drawing.charts import Chart, Panel, blank_figure
 from holdfast.statistics.cubes import Cube, arrange
 
 PANELS = {"morf": "ROAR: most relevant gone, should be low", "lerf": "KAR: least relevant gone, should be high"}
@@ -35,7 +35,7 @@ def retrained_cubes(related: pd.DataFrame, model: str) -> list[Cube]:
     return arrange(mean.assign(model=model, status=status, reason="", low=math.nan, high=math.nan))
 
 
-def retraining_chart(axis: Axis) -> Chart | None:
+def retraining_chart(axis: Judged) -> Chart | None:
     """Accuracy of networks trained anew on what is left, against the fraction removed: ROAR and KAR."""
     cubes = retrained_cubes(axis.related, axis.cube.model)
     if not cubes:
@@ -83,7 +83,7 @@ def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
     return float(sum(spent)) if spent else math.nan
 
 
-def cost_panel(axis: Axis) -> Panel | None:
+def cost_panel(axis: Judged) -> Panel | None:
     """What a point of a curve costs with and without retraining."""
     again = axis.related[axis.related["evaluation"] == RETRAINING] if len(axis.related) else axis.related
     if again.empty:

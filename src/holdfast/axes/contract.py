@@ -1,0 +1,300 @@
+"""The contract of an axis: what is known of its measures, of itself, of its results, and what it finds.
+
+An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal, gate, comparison, figures, trackers and
+`holdfast ls` take what they know of a measure from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+
+from holdfast import statistics
+from holdfast.statistics.cubes import SUFFIXES, Cube
+from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.drawing.charts import Chart, Panel
+    from holdfast.drawing.pieces import Item
+    from holdfast.models import Model
+    from holdfast.types import Shown
+
+Better = Literal["higher", "lower", "neither"]
+Role = Literal["headline", "component", "curve", "model", "cost"]
+Severity = Literal["act", "mind", "note"]
+RANDOM = "_random"
+"""What a measure ends in where a random order takes the place of the map's."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is known of a measure.
+
+    `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
+    "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
+    model alone, and "cost". `span` are the ends of its range, where it has them. `chance` says what an explanation
+    without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows.
+
+    >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
+    -1
+    """
+
+    name: str
+    title: str
+    text: str
+    better: Better
+    role: Role
+    span: tuple[float, float] | None = None
+    chance: Literal["column", "zero", "random", ""] = ""
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, −1 where less is, 0 where neither can be said."""
+        return {"higher": 1, "lower": -1, "neither": 0}[self.better]
+
+
+def plain_title(condition: str, level: float) -> str:
+    """A condition with its level, which is left out where it is 0 and stands for none.
+
+    >>> plain_title("radius", 5.0), plain_title("noisy_linear", 0.0)
+    ('radius 5', 'noisy linear')
+    """
+    return condition.replace("_", " ") + (f" {level:g}" if level else "")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the bench.
+
+    `question` is what it asks, `verb` how a sentence compares two methods ("holds better than"). `evaluation` makes its
+    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries are independent
+    conditions. `page`, `findings` and `figures` are modules that are imported only when they are needed: `page` has
+    `PAGE`, a `Page`; `findings` a function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only
+    this axis can make. Conditions `aside` take no part in overall scores. `within` names the axis that shows the rows
+    of this one where both were run. `condition` says a condition with its level in words.
+    """
+
+    name: str
+    title: str
+    question: str
+    verb: str
+    evaluation: type[Evaluation] | None
+    measures: tuple[Measure, ...]
+    separable: str = ""
+    page: str = ""
+    findings: str = ""
+    figures: str = ""
+    explainers: tuple[Any, ...] = ()
+    aside: frozenset[str] = frozenset()
+    within: str = ""
+    condition: Callable[[str, float], str] = plain_title
+
+    def measure(self, name: str) -> Measure | None:
+        """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""
+        for suffix in SUFFIXES:
+            name = name.removesuffix(suffix)
+        known = {m.name: m for m in self.measures}
+        base = known.get(name.removesuffix(RANDOM))
+        if base is None or (name.endswith(RANDOM) and base.chance != "random"):
+            return None
+        return base if base.name == name else replace(base, name=name, better="neither", role="component")
+
+    def headlines(self, cube: Cube) -> list[str]:
+        """The measures that speak for the axis: for every explainer the first headline that it was measured by."""
+        known = [m.name for m in self.measures if m.role == "headline" and m.name in cube.asked]
+        first = (next((m for m in known if cube.asked[m][e].any()), None) for e in range(len(cube.explainers)))
+        chosen = set(first)
+        return [name for name in known if name in chosen]
+
+    def of_role(self, *roles: Role) -> list[str]:
+        """The names of the measures with these roles, in order."""
+        return [m.name for m in self.measures if m.role in roles]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
+
+    `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
+    `related` has the rows of every evaluation of the same dataset and model.
+    """
+
+    axis: Axis
+    cube: Cube
+    rows: pd.DataFrame
+    samples: pd.DataFrame
+    exhibits: Sequence[Shown]
+    settings: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    related: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        """The name of the evaluation in the study."""
+        return self.cube.evaluation
+
+    @property
+    def title(self) -> str:
+        """The axis as a heading, with the name that the study gave the evaluation where it gave one."""
+        named = self.label in (self.axis.name, self.axis.title)
+        return self.axis.title if named else f"{self.axis.title}: {self.label}"
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
+        tasks = (self.manifest.get("study") or {}).get("tasks") or {}
+        return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`statistics.summary` of the axis."""
+        return statistics.summary([self.cube])
+
+    @cached_property
+    def headlines(self) -> tuple[Measure, ...]:
+        """The measures that speak for the axis here; empty where none was measured."""
+        known = (self.axis.measure(name) for name in self.axis.headlines(self.cube))
+        return tuple(measure for measure in known if measure is not None)
+
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """`statistics.ranking` by each of the headlines."""
+        ranked = [statistics.ranking([self.cube], m.name, better=m.better) for m in self.headlines]
+        return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """`statistics.paired_tests` by each of the headlines."""
+        tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
+        return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
+
+    def settings_of(self, explainer: str) -> Mapping[str, Any]:
+        """The parameters of an explainer as the manifest has them; empty where it does not."""
+        return ((self.manifest.get("study") or {}).get("explainers") or {}).get(explainer) or {}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run shows and a reader should know: what was seen, what it means, and what to do about it.
+
+    `severity` is "act" where something should be changed before the results are used, "mind" where they need care in
+    reading, "note" for what is good to know. `axis` is the name of an axis, or empty for what concerns all of them.
+    `items` is a list that may be folded away.
+    """
+
+    axis: str
+    severity: Severity
+    title: str
+    seen: str
+    means: str
+    do: str
+    explainers: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    dataset: str = ""
+    model: str = ""
+
+
+def _nothing(_: Sequence[Judged]) -> list[Chart]:
+    return []
+
+
+@dataclass(frozen=True)
+class Page:
+    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
+
+    lead: Callable[[Judged], list[str]]
+    parts: Callable[[Judged], list[Chart | Panel]]
+    across: Callable[[Sequence[Judged]], list[Chart]] = _nothing
+
+
+def page_of(axis: Axis) -> Page | None:
+    """What an axis draws; None for one that draws nothing of its own."""
+    return importlib.import_module(axis.page).PAGE if axis.page else None
+
+
+def findings_of(judged: Judged) -> list[Finding]:
+    """What an axis finds in its results."""
+    module = judged.axis.findings
+    return list(importlib.import_module(module).findings(judged)) if module else []
+
+
+def figures_of(axis: Axis) -> tuple[Item, ...]:
+    """The figures and tables for papers that an axis can make."""
+    return tuple(importlib.import_module(axis.figures).ITEMS) if axis.figures else ()
+
+
+def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str]) -> Axis:
+    """The axis of somebody's own evaluation: its measures as it declares them, else its first as they are.
+
+    >>> axis = own_axis("mine", {}, ["sharpness", "sharpness_chance", "depth"])
+    >>> [(m.name, m.role, m.better) for m in axis.measures]
+    [('sharpness', 'headline', 'neither'), ('depth', 'component', 'neither')]
+    """
+    declared = tuple(Measure(**_with_span(facts)) for facts in settings.get("measures") or ())
+    known = {m.name for m in declared}
+    bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
+    plain = tuple(
+        Measure(name, name.replace("_", " "), "", "neither", "component" if declared or i else "headline")
+        for i, name in enumerate(bare)
+    )
+    title = label.replace("_", " ")
+    return Axis(label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain)
+
+
+def _with_span(facts: Mapping[str, Any]) -> dict[str, Any]:
+    span = facts.get("span")
+    return {**facts, "span": None if span is None else tuple(span)}
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Somebody's own evaluation with the usual for what it leaves out: it judges feature maps of any data."""
+
+    of: Any
+    name: str
+    kinds: frozenset[str]
+    reexplains: bool
+    measures: tuple[Measure, ...]
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.of
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        yield from self.of(subject)
+
+    def conditions(self) -> list[Condition]:
+        """Those of the evaluation."""
+        return list(self.of.conditions())
+
+    def check(self, shape: Sequence[int]) -> None:
+        """What the evaluation checks, if anything."""
+        if hasattr(self.of, "check"):
+            self.of.check(shape)
+
+    def suited(self, model: Model, batch: Batch) -> Adopted:
+        """The evaluation as it suits such data, if it says so."""
+        return replace(self, of=self.of.suited(model, batch)) if hasattr(self.of, "suited") else self
+
+
+def adopted(evaluation: Any, name: str) -> Evaluation | Adopted:
+    """An evaluation that has every member of the contract: itself, or somebody's own with the usual for the rest."""
+    members = ("name", "kinds", "reexplains", "conditions", "check", "suited")
+    if all(hasattr(evaluation, member) for member in members):
+        return evaluation  # type: ignore[no-any-return]
+    return Adopted(
+        evaluation,
+        name,
+        getattr(evaluation, "kinds", frozenset({"feature"})),
+        getattr(evaluation, "reexplains", True),
+        tuple(getattr(evaluation, "measures", ())),
+    )

@@ -1,0 +1,212 @@
+"""Certificates as an evaluation of a study."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+import holdfast
+from holdfast import Batch, Certificate, Model, Stability, UserError
+from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.flips import TRIALS, find_flip
+from holdfast.features import Patches, Pixels, Superpixels, count
+from holdfast.maps.masks import select
+from holdfast.runs.pictures import read_exhibits
+from holdfast.runs.table import KEY
+from support.small import model, pictures
+
+METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches": {"size": 8}}}}]
+
+
+def run(n=5, evaluations=None, **options):
+    axis = evaluations or Certificate(radii=(1, 4), features=Patches(8))
+    return holdfast.evaluate(model(), pictures(n), METHODS, axis, **options)
+
+
+def test_rows_are_rates_with_guaranteed_bounds():
+    table = run().table()
+    assert set(table.measure) == {"rate", "certified", "passes"}
+    rate = table[table.measure == "rate"].set_index(["explainer", "sample", "level"]).sort_index()
+    assert len(rate) == 3 * 5 * 2
+    ok = rate[rate.status == "ok"]
+    assert len(ok) > 20
+    assert ((ok.low <= ok.value) & (ok.value <= ok.high) & (ok.low >= 0) & (ok.high <= 1)).all()
+    certified = table[table.measure == "certified"].set_index(["explainer", "sample", "level"]).sort_index()
+    pd.testing.assert_series_equal(certified.value, rate.low, check_names=False)
+    enumerated = ok.xs(1.0, level="level")
+    assert (enumerated.low == enumerated.high).all(), "thirteen supersets are few enough to try them all"
+
+
+def test_rows_agree_with_the_function():
+    subject, (images, _) = model(), pictures(5)
+    table = run().table()
+    ids = tuple(sorted(table["sample"].unique()))
+    batch = holdfast.Batch(ids, images)
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    maps = holdfast.Saliency()(subject, batch, target, 0)
+    mask = select(maps, batch, Patches(8), fraction=0.25, seed=0)
+    found = holdfast.certify(subject, batch, mask, Patches(8), (1, 4), seed=0)
+    rows = table[(table.explainer == "saliency") & (table.measure == "rate")].sort_values(["level", "sample"])
+    assert torch.equal(torch.tensor(rows.value.to_numpy()).reshape(2, 5).T.float(), found.rate.float())
+
+
+@pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 5), (3, 2), (64, 50)])
+def test_the_table_does_not_depend_on_batches_or_shards(batch_size, shard_size):
+    first = run(batch_size=2, shard_size=5).table().set_index(KEY)
+    second = run(batch_size=batch_size, shard_size=shard_size).table().set_index(KEY).reindex(first.index)
+    assert (first.status == second.status).all()
+    assert (first.value - second.value).abs().max() < 1e-9
+
+
+def test_both_axes_in_one_study_share_the_clean_maps():
+    both = [Stability(perturbations="jpeg", k=50), Certificate(radii=(1,), features=Patches(8))]
+    done = run(4, both)
+    assert set(done.table().evaluation) == {"stability", "certificate"}
+    summary = done.summary()
+    assert {"rate", "certified", "fass"} <= set(summary.measure)
+    page = done.report().read_text()
+    assert "Certified rate" in page
+
+
+def test_a_constant_map_has_no_certificate():
+    def flat(model, batch, target, seed):
+        return torch.ones_like(model.inputs(batch))
+
+    axis = Certificate(radii=(1,), features=Patches(8))
+    table = holdfast.evaluate(model(), pictures(2), [flat], axis).table()
+    assert set(table.status) == {"undefined"}
+    assert set(table.reason) == {"the map is constant"}
+
+
+def test_decisions_are_one_zero_or_open():
+    table = run(8, Certificate(radii=(4, 8), features=Patches(8), mode="decide", epsilon=0.3)).table()
+    assert set(table.measure) == {"stable", "certified", "passes"}
+    wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values=["value", "status", "reason"])
+    stable, status = wide["value"]["stable"], wide["status"]["stable"]
+    assert set(stable[status == "ok"]) == {0.0, 1.0}
+    undecided = wide["reason"]["stable"].str.startswith("open: too near 0.9")
+    assert undecided.any() and (status[undecided] == "undefined").all() and stable[undecided].isna().all()
+    assert (wide["status"]["passes"][undecided] == "ok").all(), "an open decision has its price too"
+    assert (wide["value"]["certified"][stable == 1] >= 0.9 - 1e-9).all()
+    assert (wide["value"]["certified"][stable == 0] < 0.9).all()
+
+
+def linear(**parameters) -> pd.DataFrame:
+    """Rows about a linear net with ten inputs, of which an explanation has three."""
+    g = torch.Generator().manual_seed(1)
+    net = torch.nn.Linear(10, 3)
+    with torch.no_grad():
+        net.weight.copy_(torch.randn(3, 10, generator=g))
+        net.bias.zero_()
+    axis = Certificate(features=Pixels(), **parameters)
+    return holdfast.evaluate(net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis).table()
+
+
+def test_decisions_agree_with_exact_rates():
+    exact, decided = linear(radii=(1,)), linear(radii=(1,), mode="decide", threshold=0.87)
+    keys = ["explainer", "sample"]
+    rate = exact[exact.measure == "rate"].set_index(keys)
+    assert (rate.low == rate.high).all() and (rate.value < 0.87).any() and (rate.value == 0.875).any()
+    stable = decided[decided.measure == "stable"].set_index(keys).value
+    pd.testing.assert_series_equal(stable, (rate.value >= 0.87).astype(float), check_names=False)
+
+
+def test_hard_certificates_say_what_they_certify():
+    table = run(8, Certificate(radii=(2, 8), features=Patches(8), mode="hard", epsilon=0.1)).table()
+    assert set(table.measure) == {"unflipped", "certified", "passes"}
+    assert set(table.status) == {"ok"}
+    wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values="value")
+    assert set(wide.unflipped) == {0.0, 1.0}
+    assert (wide.certified[wide.unflipped == 1] >= 0.9).all() and (wide.certified[wide.unflipped == 0] < 1).all()
+    assert (wide.passes <= 22).all()
+
+
+@pytest.mark.parametrize("options", [{"agreement": "margin"}, {"simultaneous": True}, {"fill": 0.4}])
+def test_margins_simultaneous_bounds_and_fills_reach_the_function(options):
+    plain, other = (linear(radii=(2, 3), epsilon=0.3, **more).set_index(KEY).value for more in ({}, options))
+    assert not plain.equals(other)
+
+
+def test_exhibits_really_flip():
+    subject, (images, labels) = model(), pictures(5)
+    ids = tuple(f"p{i}" for i in range(5))
+    axis = Certificate(radii=(1,), features=Patches(8), fraction=0.2)
+    done = holdfast.evaluate(subject, Batch(ids, images, label=labels), ["saliency", "random"], axis)
+    shown = {(e.explainer, e.sample, e.condition): e for e in read_exhibits(done.path) if e.evaluation == "certificate"}
+    assert len(shown) == 2 * EXAMPLES * 3
+    batch = Batch(ids, images)
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    flipped = 0
+    for name, explainer in (("saliency", holdfast.Saliency()), ("random", holdfast.RandomMap())):
+        mask = select(explainer(subject, batch, target, 0), batch, Patches(8), fraction=0.2, seed=0)
+        for i, sample in enumerate(ids[:EXAMPLES]):
+            flip, alpha = shown[name, sample, FLIP], shown[name, sample, EXPLANATION]
+            grid = mask[i].reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
+            seen = subject.logits(subject.inputs(batch)[i : i + 1] * grid)
+            assert alpha.note.startswith(subject.class_name(int(seen.argmax())))
+            assert shown[name, sample, INPUT].note.startswith(subject.class_name(int(target[i])))
+            left_out = torch.tensor(alpha.image)[~grid].float() / 255
+            assert (left_out - 0.5).abs().median() < 0.03, "zero after normalisation is grey"
+            if flip.note == NO_FLIP:
+                assert flip.level == 0
+                continue
+            flipped += 1
+            added = torch.tensor(flip.map)[4::8, 4::8].flatten() > 0.5
+            assert int(added.sum()) == flip.level and not (added & mask[i]).any()
+            both = (added | mask[i]).reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
+            after = subject.logits(subject.inputs(batch)[i : i + 1] * both).softmax(1)[0]
+            assert int(after.argmax()) != int(seen.argmax())
+            assert flip.note == f"{subject.class_name(int(after.argmax()))} ({100 * float(after.max()):.0f} %)"
+    assert flipped >= 2
+
+
+def test_the_search_for_a_flip_keeps_to_its_budget_and_finds_the_smallest_of_a_sum():
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x.sum(1) * 0 + 3.5, x.sum(1)], 1)
+
+    subject = Model(Sum(), rows=7)
+    x, mask = torch.ones(1, 60), torch.arange(60) < 1
+    found = find_flip(subject, Batch(("a",), x), mask, Pixels(), "zero", 0)
+    assert found[4:].sum() == 3 and not found[4:][mask].any() and found[[0, 2]].tolist() == [0, 1]
+    assert subject.passes <= TRIALS + 1
+    never = find_flip(subject, Batch(("a",), 0 * x), mask, Pixels(), "zero", 0)
+    assert never[4:].sum() == 0 and never[0] == never[2]
+    assert subject.passes <= 2 * (TRIALS + 1)
+
+
+def test_other_data_has_no_pictures_and_lone_features_a_reason():
+    numbers = Batch(("a", "b"), torch.rand(2, 6, generator=torch.Generator().manual_seed(0)))
+    net = torch.nn.Linear(6, 3)
+    done = holdfast.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
+    assert set(done.table().status) == {"ok"} and not [e for e in read_exhibits(done.path) if e.explainer]
+
+    images, _ = pictures(2)
+    images[0] = 0.5  # one colour is one superpixel
+    grouping = Superpixels(kernel_size=1.0, max_dist=20.0)
+    assert count(grouping.segments(Batch(("a", "b"), images))).tolist()[0] == 1
+    table = holdfast.evaluate(model(), images, ["random"], Certificate(radii=(1,), features=grouping)).table()
+    by_sample = table.groupby("sample").status.agg(set).tolist()
+    assert by_sample == [{"undefined"}, {"ok"}]
+    assert set(table.reason) == {"", "with 1 features none is left to be added"}
+
+
+def test_what_cannot_work_is_refused_before_any_pass():
+    subject = model()
+    with pytest.raises(UserError, match="make one feature"):
+        holdfast.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(32)))
+    with pytest.raises(UserError, match="selects all 4 features"):
+        holdfast.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9))
+    flat = Certificate(features=Pixels(), fill="blur")
+    with pytest.raises(UserError, match="images and series"):
+        holdfast.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)
+    assert subject.passes == 0
+    for options, message in (
+        ({"radii": (1, 1)}, "different"),
+        ({"mode": "decide", "method": "betting"}, "its own exact rule"),
+        ({"mode": "hard", "threshold": 0.8}, "for mode 'decide'"),
+        ({"fill": float("nan")}, "finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Certificate(**options)

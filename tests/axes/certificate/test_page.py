@@ -1,0 +1,165 @@
+"""The certificates and the sweep over λ on the page: charts from known rows, and from a real small run."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import holdfast
+from holdfast import Certificate
+from holdfast.axes import BY_NAME, arrange, judge
+from holdfast.axes.certificate import page as certified
+from holdfast.axes.certificate import smoothing_page as smoothed
+from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.shares import accuracy, guaranteed_shares
+from holdfast.axes.certificate.smoothing import Smoothing
+from holdfast.axes.contract import Judged, page_of
+from holdfast.drawing.charts import Panel
+from holdfast.features import Patches
+from holdfast.runs.pictures import read_exhibits
+from holdfast.statistics import wilson
+from holdfast.types import Shown
+from support.small import model, pictures
+from support.synthetic import rows_of
+
+SAMPLES = 10
+NAMES = ("grad_cam", "random")
+
+
+def judged(rows: pd.DataFrame, settings=None) -> Judged:
+    (cube,) = arrange(rows)
+    samples = pd.DataFrame(columns=["sample"])
+    return Judged(BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, {}, rows)
+
+
+def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
+    """MuS certifies radius 1 for 4 of 10 samples at λ = 0.25, SCA has bounds above 0.9 for 7 of 10 at r = 1."""
+    entries = []
+    for explainer in NAMES:
+        for keep in (0.25, 1.0):
+            where = f"λ={keep:g}"
+            radius = [1.0] * 4 + [0.0] * 6 if keep < 1 else [0.0] * 10
+            entries += [(explainer, "hard_radius", where, 0.0, radius)]
+            if bernoulli:
+                entries += [(explainer, "hard_radius_bernoulli", where, 0.0, [2.0] * 3 + [0.0] * 7)]
+            right = [1.0] * (6 if keep < 1 else 8) + [0.0] * (3 if keep < 1 else 1) + [np.nan]
+            entries += [(explainer, "correct", where, 0.0, right), (explainer, "passes", where, 0.0, [2.0] * 10)]
+            for r in (1.0, 2.0):
+                low = [0.93] * (7 if r == 1 else 5) + [0.4] * 2 + [0.89] * (1 if r == 1 else 3)
+                entries += [(explainer, "certified", where, r, low), (explainer, "passes", where, r, [50.0] * 10)]
+                entries += [(explainer, "rate", where, r, [min(1, v + 0.08) for v in low])]
+    return rows_of(entries, "smoothing")
+
+
+def test_guarantees_are_counted_bound_against_bound():
+    (cube,) = arrange(sweep_rows(bernoulli=True))
+    shares = guaranteed_shares(cube, 0.9).set_index(["explainer", "keep", "rule", "level"])
+    assert shares.loc[("grad_cam", 0.25, "SCA", 1.0), "share"] == 0.7, "bounds of 0.89 and rates of 0.97 do not count"
+    assert shares.loc[("grad_cam", 0.25, "SCA", 2.0), "share"] == 0.5
+    assert shares.loc[("grad_cam", 0.25, "MuS", 1.0), "share"] == 0.4
+    assert shares.loc[("grad_cam", 0.25, "MuS", 2.0), "share"] == 0.0
+    assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
+    assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
+    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(wilson(7, 10))
+
+
+def test_the_chart_of_guarantees_has_two_families_of_curves():
+    chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
+    assert [name for name, _ in chart.views] == list(NAMES)
+    curves = {trace.name: trace for trace in chart.views[0][1].data}
+    assert set(curves) == {f"{rule}, λ = {keep}" for rule in ("MuS", "SCA") for keep in ("0.25", "1")}
+    assert list(curves["SCA, λ = 0.25"].y) == [0.7, 0.5] and list(curves["MuS, λ = 0.25"].y) == [0.4, 0.0]
+    assert curves["MuS, λ = 1"].line.dash == "dash" and curves["SCA, λ = 1"].line.dash == "solid"
+    for words in ("τ = 1, without error", "τ ≥ 0.9 with confidence 0.95", "204 passes"):
+        assert words in chart.caption
+    decided = smoothed.guarantee_chart(judged(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
+    assert "τ ≥ 0.5" in decided.caption
+    assert "MuS*" in smoothed.guarantee_chart(judged(sweep_rows(bernoulli=True))).caption
+
+
+def test_accuracy_counts_labelled_samples_once():
+    (cube,) = arrange(sweep_rows())
+    rows = accuracy(cube)
+    assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
+    assert (rows.low[0], rows.high[0]) == pytest.approx(wilson(6, 9))
+    figure = smoothed.accuracy_chart(cube).views[0][1]
+    assert list(figure.data[0].y) == [round(6 / 9, 5), round(8 / 9, 5)]
+    unlabelled = sweep_rows().query("measure != 'correct'")
+    assert smoothed.accuracy_chart(arrange(unlabelled)[0]) is None
+    assert len(smoothed.parts(judged(unlabelled))) == 2
+
+
+def test_every_curve_of_rates_has_its_band():
+    (cube,) = arrange(sweep_rows())
+    chart = smoothed.rates_chart(cube)
+    assert [name for name, _ in chart.views] == ["λ = 1", "λ = 0.25"]
+    for _, figure in chart.views:
+        bound, rate = figure.data[0], figure.data[1]
+        assert bound.line.dash == "dash" and rate.fill == "tonexty" and list(rate.x) == list(bound.x) == [1.0, 2.0]
+        assert all(low < mean for low, mean in zip(bound.y, rate.y, strict=True))
+
+
+def test_decisions_and_hard_certificates_have_a_chart():
+    answers = [1.0] * 5 + [0.0] * 3 + [np.nan] * 2
+    entries = [(e, m, "radius", 3.0, v) for e in NAMES for m, v in (("stable", answers), ("certified", [0.5] * 10))]
+    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"threshold": 0.8}))
+    assert "τ ≥ 0.8" in chart.title and "stayed open" in chart.caption
+    assert chart.views[0][1].data[0].y == (0.5,) and chart.views[0][1].data[1].y == (0.7,)
+    entries = [(e, m, "radius", 3.0, [1.0] * 10) for e in NAMES for m in ("unflipped", "certified")]
+    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"epsilon": 0.2}))
+    assert "τ ≥ 0.8" in chart.title and "not hard stability" in chart.caption
+    assert certified.rate_chart(arrange(rows_of(entries, "certificate"))[0]) is None
+
+
+def pictured(sample: str, explainer: str, added: int) -> list[Shown]:
+    image = np.full((32, 32, 3), 90, np.uint8)
+    region = np.zeros((32, 32), np.float32)
+    region[:8, : 8 * added] = 1
+    place = ("photos", "net", explainer)
+    flip = Shown(*place, FLIP, float(added), sample, image, region, note="teapot (41 %)" if added else NO_FLIP)
+    return [
+        Shown(*place, INPUT, 0.0, sample, image, None, note="cat <b> (80 %)"),
+        Shown(*place, EXPLANATION, 0.0, sample, image, None, note="cat (60 %)"),
+        flip,
+    ]
+
+
+def test_the_example_shows_the_sample_with_most_flips_first():
+    shown = pictured("s0", "grad_cam", 0) + pictured("s0", "random", 3)
+    shown += pictured("s1", "grad_cam", 2) + pictured("s1", "random", 1)
+    panel = certified.example(shown)
+    head, folded = panel.html.split("<details>")
+    assert "s1" in head and "s0" not in head and "2 more examples" in folded and NO_FLIP in folded
+    assert head.count("<img") == 8 and folded.count("<img") == 2 + 4
+    assert "2 features added" in head and "1 feature added" in head and "teapot (41 %)" in head
+    assert "cat &lt;b&gt;" in head and "<b>" not in head.replace("<figcaption><b>", "")
+    assert all(src.startswith("data:image/jpeg;base64,") for src in re.findall(r'src="([^"]+)"', panel.html))
+    assert certified.example([]) is None and certified.example(shown[:2]) is None
+
+
+def test_the_added_features_stand_out():
+    image = np.full((64, 64, 3), 200, np.uint8)
+    region = np.zeros((64, 64), bool)
+    region[16:32, 16:32] = True
+    picture = certified.highlighted(image, region)
+    assert (picture[20, 20] == 200).all() and (picture[40, 40] == 60).all()
+    assert tuple(picture[16, 20]) == tuple(picture[31, 31]) == certified.HIGHLIGHT
+    assert (image == 200).all()
+
+
+def test_a_real_run_is_drawn():
+    axes = {
+        "certificate": Certificate(radii=(1, 6), features=Patches(8)),
+        "smoothing": Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1, 3), features=Patches(8), epsilon=0.3),
+    }
+    done = holdfast.evaluate(model(), pictures(4), ["saliency", "random"], axes)
+    results = judge(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
+    drawn = {result.label: page_of(result.axis).parts(result) for result in results}
+    assert [part.key for part in drawn["certificate"]] == ["certified", "example"]
+    assert isinstance(drawn["certificate"][-1], Panel)
+    assert [part.key for part in drawn["smoothing"]] == ["guarantees", "accuracy", "rates"]
+    page = done.report().read_text()
+    assert "A few features more" in page and "Certified rate" in page

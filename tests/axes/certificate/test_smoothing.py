@@ -1,0 +1,254 @@
+"""The sweep over λ as an evaluation: its rows against enumeration, and what it refuses."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+import holdfast
+from holdfast import Batch, Model, UserError
+from holdfast.axes.certificate.smoothing import UNLABELLED, Smoothing
+from holdfast.explainers import InputXGradient, RandomMap, Saliency
+from holdfast.features import Patches, Pixels, Superpixels, Tokens
+from holdfast.maps.masks import select
+from holdfast.models.smoothed import Smoothed, accuracy_curve
+from holdfast.runs.table import KEY
+from support.small import model as shapes
+from support.small import pictures
+
+FEATURES, SELECTED = 8, 2
+KEEPS = (0.125, 0.25, 0.5, 1.0)
+
+
+class Wavering(nn.Module):
+    """Three classes from a linear map whose first class is ahead by a little, so that added features can flip it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        g = torch.Generator().manual_seed(4)
+        self.layer = nn.Linear(FEATURES, 3)
+        with torch.no_grad():
+            self.layer.weight.copy_(2.5 * torch.randn(3, FEATURES, generator=g))
+            self.layer.bias.copy_(torch.tensor([2.0, 0.0, 0.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def rows_of_numbers(n: int = 7, labelled: bool = True) -> Batch:
+    g = torch.Generator().manual_seed(0)
+    label = torch.tensor([i % 3 - (i == 5) * 3 for i in range(n)]) if labelled else None
+    return Batch(tuple(f"s{i}" for i in range(n)), torch.randn(n, FEATURES, generator=g), label=label)
+
+
+def sweep(masks: str = "quantised", keeps: tuple[float, ...] = KEEPS, **changes) -> Smoothing:
+    given = {"samples": 16, "radii": (1, 2, 6), "features": Pixels(), "epsilon": 0.05, **changes}
+    return Smoothing(keeps=keeps, masks=masks, **given)
+
+
+def run(axis: Smoothing, batch: Batch | None = None, explainers=("saliency", "random"), **options) -> pd.DataFrame:
+    data = rows_of_numbers() if batch is None else batch
+    return holdfast.evaluate(Model(Wavering()), data, list(explainers), {"smoothing": axis}, **options).table()
+
+
+def explanation(explainer, batch: Batch) -> Tensor:
+    subject = Model(Wavering())
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    return select(explainer(subject, batch, target, 0), batch, Pixels(), fraction=0.25, seed=0)
+
+
+def agreements(model: Model, x: Tensor, mask: Tensor) -> dict[int, list[bool]]:
+    """Whether the prediction stays, for every superset, by the number of features added."""
+    own = int(model.logits((x * mask)[None]).argmax())
+    free = (~mask).nonzero().flatten().tolist()
+    found: dict[int, list[bool]] = {0: [True]}
+    for k in range(1, len(free) + 1):
+        sets = [mask.clone() for _ in combinations(free, k)]
+        for more, added in zip(sets, combinations(free, k), strict=True):
+            more[list(added)] = True
+        found[k] = (model.logits(x * torch.stack(sets)).argmax(1) == own).tolist()
+    return found
+
+
+@pytest.mark.parametrize("masks", ["quantised", "bernoulli"])
+def test_rates_are_those_of_enumeration_and_no_hard_radius_is_violated(masks):
+    table = run(sweep(masks, delta=0.01)).set_index(["explainer", "condition", "measure", "level", "sample"])
+    batch = rows_of_numbers()
+    flips = certified = 0
+    for name, explainer in (("saliency", Saliency()), ("random", RandomMap())):
+        mask = explanation(explainer, batch)
+        for keep in KEEPS:
+            model = Smoothed(Model(Wavering(), rows=4096), keep, 16 if keep < 1 else 1, Pixels(), masks)
+            for i, sample in enumerate(batch.ids):
+                truth = agreements(model, batch.x[i], mask[i])
+                where = (name, f"λ={keep:g}")
+                for r in (1, 2, 6):
+                    row = table.loc[(*where, "rate", r, sample)]
+                    rate = sum(map(sum, (truth[k] for k in range(r + 1)))) / sum(len(truth[k]) for k in range(r + 1))
+                    assert row.value == row.low == row.high == pytest.approx(rate), "64 supersets can all be tried"
+                    assert table.loc[(*where, "certified", r, sample)].value == row.low
+                    flips += rate < 1
+                radius = int(table.loc[(*where, "hard_radius", 0, sample)].value)
+                assert all(all(truth[k]) for k in range(radius + 1) if k in truth)
+                certified += radius > 0
+                assert keep < 1 or radius == 0
+    assert flips > 20 and certified > 5, "a test without flips or certified radii proves nothing"
+
+
+def test_the_bernoulli_rule_is_there_where_it_is_valid():
+    batch = rows_of_numbers()
+    assert "hard_radius_bernoulli" not in set(run(sweep("quantised"), batch).measure)
+    axis = sweep("bernoulli", keeps=(0.125,), samples=400, radii=(1,))
+    table = run(axis, batch, ["saliency"]).set_index(["measure", "sample"]).value
+    model = Smoothed(Model(Wavering(), rows=4096), 0.125, 400, Pixels())
+    expected = model.radii(batch, explanation(Saliency(), batch), 0.1)
+    assert table["hard_radius"].tolist() == expected["lipschitz"].tolist()
+    assert table["hard_radius_bernoulli"].tolist() == expected["bernoulli"].tolist()
+    assert max(expected["bernoulli"].tolist()) > 0
+
+
+def test_keeping_everything_is_the_model_itself():
+    smoothing = run(sweep(keeps=(1.0,), radii=(1, 4), epsilon=0.2))
+    plain = holdfast.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2)
+    own = holdfast.evaluate(Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain).table()
+    keys = ["explainer", "measure", "level", "sample"]
+    for measure in ("rate", "certified", "passes"):
+        a, b = (
+            frame[(frame.measure == measure) & (frame.level > 0)].sort_values(keys).value.tolist()
+            for frame in (smoothing, own)
+        )
+        assert a == b
+
+
+def test_correct_rows_are_the_accuracy_curve():
+    batch = rows_of_numbers()
+    table = run(sweep(), batch)
+    rows = table[table.measure == "correct"]
+    assert set(rows.level) == {0.0}
+    lost = rows[rows["sample"] == "s5"]
+    assert set(lost.status) == {"undefined"} and set(lost.reason) == {UNLABELLED} and lost.value.isna().all()
+    known = [i for i in range(7) if i != 5]
+    curve = accuracy_curve(Model(Wavering()), batch[known], KEEPS, 16, Pixels(), "quantised", seed=0)
+    for explainer in ("saliency", "random"):
+        mean = rows[(rows.explainer == explainer) & (rows.status == "ok")].groupby("condition").value.mean()
+        assert [mean[f"λ={keep:g}"] for keep in KEEPS] == pytest.approx(curve.tolist())
+    assert len(set(curve.tolist())) > 1
+    assert set(run(sweep(keeps=(0.5,)), rows_of_numbers(labelled=False)).query("measure == 'correct'").status) == {
+        "undefined"
+    }
+
+
+def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
+    batch = rows_of_numbers()
+    spent = {}
+    for names in (["saliency"], ["saliency", "random"]):
+        subject = Model(Wavering())
+        axis = sweep(keeps=(0.25, 1.0), radii=(1, 3))
+        table = holdfast.evaluate(subject, batch, names, {"smoothing": axis}).table()
+        counted = table[table.measure == "passes"].value.sum()
+        labelled, clean, references = 6, 7, 7
+        explained = 7  # saliency of the samples, which are all references too; random maps cost nothing
+        assert subject.passes == counted + labelled * (16 + 1) + clean + references + explained
+        spent[len(names)] = counted
+    assert spent[2] > spent[1]
+
+
+@pytest.mark.parametrize(("mode", "measure"), [("decide", "stable"), ("hard", "unflipped")])
+def test_other_modes_give_other_measures(mode, measure):
+    table = run(sweep(mode=mode, keeps=(0.5,)))
+    assert measure in set(table.measure) and "rate" not in set(table.measure)
+    assert set(table[table.measure == measure].value.dropna()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 7), (3, 2), (64, 50)])
+def test_the_table_does_not_depend_on_batches_or_shards(batch_size, shard_size):
+    axis = sweep("bernoulli", keeps=(0.5, 1.0), epsilon=0.3)
+    first = run(axis, batch_size=5, shard_size=4).set_index(KEY)
+    second = run(axis, batch_size=batch_size, shard_size=shard_size).set_index(KEY).reindex(first.index)
+    assert (first.status == second.status).all() and (first.reason == second.reason).all()
+    assert (first.value - second.value).abs().max() == 0
+
+
+def test_a_run_resumes_with_the_explainers_that_are_missing(tmp_path):
+    axis = sweep(keeps=(0.5, 1.0), epsilon=0.3)
+    subject = Model(Wavering())
+    whole = run(axis, explainers=["saliency", "random"], shard_size=3)
+    holdfast.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    part = next((tmp_path / "r" / "parts").glob("**/00001.parquet"))
+    part.unlink()
+    both = ["saliency", "random"]
+    again = holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    pd.testing.assert_frame_equal(again.table(), whole.assign(dataset=again.table().dataset))
+    before = subject.passes
+    holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    assert subject.passes == before
+
+
+def test_memory_that_runs_out_halves_the_batches():
+    class Narrow(Wavering):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > 6:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().forward(x)
+
+    axis = sweep(keeps=(0.5,), epsilon=0.3)
+    narrow = holdfast.evaluate(Model(Narrow()), rows_of_numbers(), ["random"], {"smoothing": axis}, batch_size=64)
+    wide = run(axis, explainers=["random"]).drop(columns="model")
+    pd.testing.assert_frame_equal(narrow.table().drop(columns="model"), wide)
+
+
+def test_pictures_and_texts():
+    axis = Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1,), features=Patches(8), mode="hard", epsilon=0.3)
+    table = holdfast.evaluate(shapes(), pictures(2), ["saliency"], {"smoothing": axis}).table()
+    assert set(table.status) == {"ok"}
+
+    class Count(nn.Module):
+        def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+            seen = ((ids == 7) * attention_mask).sum(1).float()
+            return torch.stack([seen, torch.full_like(seen, 1.5)], 1)
+
+    ids = torch.tensor([[1, 7, 7, 7, 5, 6], [1, 5, 6, 7, 5, 0]])
+    texts = Batch(("a", "b"), ids, {"attention_mask": (ids > 0).long()}, torch.tensor([0, 1]))
+    tokens = Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1, 2), features=Tokens(special=(1,)))
+
+    def first_words(model, batch, target, seed):
+        return torch.arange(6, 0, -1).float().expand(len(batch), 6)
+
+    table = holdfast.evaluate(Model(Count()), texts, [first_words], {"smoothing": tokens}).table()
+    assert set(table.status) == {"ok"}
+    right = table[(table.measure == "correct") & (table.condition == "λ=1")]
+    assert right.value.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keeps": ()}, "at least one"),
+        ({"keeps": (0.5, 0.5)}, "different"),
+        ({"keeps": (0.0,)}, "greater than 0"),
+        ({"keeps": (0.3,), "samples": 64}, "nearest keep is 0.296875"),
+        ({"masks": "bernouli"}, "bernoulli"),
+        ({"radii": (1, 1)}, "different"),
+        ({"mode": "hard", "method": "hoeffding"}, "its own exact rule"),
+        ({"threshold": 0.5}, "for mode 'decide'"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Smoothing(**options)
+
+
+def test_features_that_differ_between_samples_are_refused_before_any_pass():
+    subject = shapes()
+    with pytest.raises(UserError, match="differ between samples"):
+        holdfast.evaluate(subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())})
+    with pytest.raises(UserError, match="make one feature"):
+        holdfast.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))})
+    everything = Smoothing(features=Patches(16), fraction=0.9)
+    with pytest.raises(UserError, match="selects all 4 features"):
+        holdfast.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": everything})
+    assert subject.passes == 0

@@ -1,0 +1,332 @@
+"""Faithfulness as an evaluation of a study."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast import Batch, Model, UserError
+from holdfast.axes.faithfulness.curves import readouts
+from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
+from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
+from holdfast.errors import make
+from holdfast.features import Patches, Pixels
+from holdfast.runs.table import KEY, read_exhibits
+from support.small import model, pictures
+
+METHODS = ["saliency", "input_x_gradient", "random"]
+FEW = {"imputers": ["noisy_linear", "zero"], "fractions": (0.2, 0.6), "masks": 8}
+
+
+def run(axis=None, n=5, methods=METHODS, subject=None, **options):
+    data = options.pop("data", pictures(n))
+    return holdfast.evaluate(subject or model(), data, methods, axis or Faithfulness(**FEW), **options)
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return run(batch_size=64, shard_size=50).table()
+
+
+def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_other_has(table):
+    announced = set(Faithfulness(**FEW).conditions())
+    found = set(zip(table.condition, table.level, strict=True))
+    assert found == announced
+    assert not table.duplicated(KEY).any()
+    assert (table.groupby(["explainer", "measure", "condition", "level"]).size() == 5).all()
+    curves = table[table.condition.str.contains(" ")]
+    assert set(curves.measure) == {"accuracy", "probability", "logit", "margin"}
+    assert set(curves.condition) == {f"{i} {o}" for i in ("noisy_linear", "zero") for o in ("morf", "lerf", "random")}
+    others = table[~table.condition.str.contains(" ")]
+    swept = {metric for metric, orders in NEEDS.items() if orders}
+    assert {m for m in others[others.condition == "noisy_linear"].measure if "_random" not in m} == swept
+    assert {
+        "irof",
+        "irof_random",
+        "infidelity",
+        "infidelity_scaled",
+        "sensitivity_n",
+        "faithfulness_correlation",
+    } <= set(others[others.condition == "zero"].measure)
+    ok = table.status == "ok"
+    assert ok.mean() > 0.95
+    assert table[ok].value.notna().all() and (table[ok].reason == "").all()
+    assert table[~ok].value.isna().all() and (table[~ok].reason != "").all()
+
+
+def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
+    subject, (images, _) = model(), pictures(5)
+    ids = tuple(sorted(table["sample"].unique()))
+    batch = Batch(ids, images)
+    clean = subject.logits(subject.inputs(batch))
+    target = clean.argmax(1)
+    maps = holdfast.InputXGradient()(subject, batch, target, 0).sum(1).double()
+    linear = resolve_imputer("noisy_linear")
+    for order in ("morf", "lerf"):
+        ranks = removal_ranks(maps.flatten(1), torch.full((5,), 1024), ids, order, 0).reshape(5, 32, 32)
+        for fraction in (0.2, 0.6):
+            size = int(removal_sizes((fraction,), torch.tensor([1024])))
+            x = linear(images, ranks >= size, ids, 0)
+            found = readouts(subject.logits(subject.inputs(batch.with_x(x)))[:, None], target)
+            rows = table[(table.explainer == "input_x_gradient") & (table.condition == f"noisy_linear {order}")]
+            rows = rows[rows.level == fraction].sort_values("sample")
+            for name, value in found.items():
+                got = rows[rows.measure == name].value.to_numpy()
+                assert np.allclose(got, value[:, 0].numpy(), atol=1e-4), (order, fraction, name)
+
+
+def test_summaries_follow_from_the_curves_in_the_table(table):
+    wide = table[table.measure == "probability"].pivot_table("value", ["explainer", "sample"], ["condition", "level"])
+    morf, lerf = ([wide[f"zero {order}"][f] for f in (0.2, 0.6)] for order in ("morf", "lerf"))
+    road = ((lerf[0] - morf[0]) + (lerf[1] - morf[1])) / 4
+    found = table[(table.measure == "road") & (table.condition == "zero")].set_index(["explainer", "sample"]).value
+    assert np.allclose(found.reindex(road.index), road)
+    clean = run(Faithfulness(imputers="zero", fractions=(0.0, 1.0), metrics=()), methods=["saliency"]).table()
+    start = clean[(clean.measure == "probability") & (clean.level == 0) & clean.condition.str.endswith("morf")]
+    start = start.set_index("sample").value.reindex(wide.index.get_level_values("sample")).to_numpy()
+    area = (0.2 * (start + morf[0]) / 2 + 0.4 * (morf[0] + morf[1]) / 2) / 0.6
+    found = table[(table.measure == "deletion_auc") & (table.condition == "zero")].set_index(["explainer", "sample"])
+    assert np.allclose(found.value.reindex(road.index), area)
+
+
+def test_the_random_order_is_the_same_for_every_explainer(table):
+    drawn = table[table.condition.str.endswith(" random") | table.measure.str.endswith("_random")]
+    per = drawn[drawn.status == "ok"].groupby(["sample", "measure", "condition", "level"]).value
+    assert per.nunique().max() == 1
+    assert per.size().max() == 3
+
+
+@pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 5), (3, 2)])
+def test_the_table_does_not_depend_on_batches_or_shards(table, batch_size, shard_size):
+    first = table.set_index(KEY)
+    second = run(batch_size=batch_size, shard_size=shard_size).table().set_index(KEY).reindex(first.index)
+    assert (first.status == second.status).all()
+    assert (first.value - second.value).abs().max() < 2e-4
+
+
+def test_a_good_map_beats_a_random_one_on_a_model_whose_evidence_is_known():
+    """Logits are sums of pixels of one half each, so the product of input and gradient knows what matters."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2, bias=False))
+    weight = torch.zeros(2, 3, 16, 16)
+    weight[0, :, :, :4], weight[1, :, :, 12:] = 0.2, 0.2
+    with torch.no_grad():
+        net[1].weight.copy_(weight.flatten(1))
+    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    images[..., :4] *= 0.9
+    axis = Faithfulness(imputers="zero", fractions=(0.25, 0.5), segments=Patches(4), masks=40)
+    rows = run(axis, methods=["input_x_gradient", "random"], subject=Model(net), data=images).table()
+    rows = rows[rows.status == "ok"]
+    mean = rows[~rows.condition.str.contains(" ")].groupby(["measure", "explainer"]).value.mean().unstack()
+    good, chance = mean["input_x_gradient"], mean["random"]
+    for up in ("road", "aopc", "insertion_auc", "irof", "sensitivity_n", "faithfulness_correlation"):
+        assert good[up] > chance[up], up
+    for down in ("deletion_auc", "pixel_flipping", "infidelity"):
+        assert good[down] < chance[down], down
+    assert good["infidelity"] == pytest.approx(0, abs=1e-6)
+    assert [good["sensitivity_n"], good["faithfulness_correlation"]] == pytest.approx([1, 1])
+
+
+def test_passes_are_shared_and_paid_once():
+    subject, n = model(), 3
+    axis = Faithfulness(imputers=("zero", "image_mean"), fractions=(0.2, 0.4, 0.6), masks=8, segments=Patches(8))
+    done = run(axis, n, ["random", {"random": {}, "as": "again"}, "sobel"], subject, batch_size=4)
+    assert len(done.table()) > 0
+    engine = n + n  # the clean prediction, and that of the references, which are the same three samples
+    sweeps = 3 * 2 * 2 * 3 + 2 * 3  # explainers × imputers × orders × fractions, and the random order once
+    segments = 3 * 3 + 3
+    assert subject.passes == engine + n * (sweeps + segments + 8)
+
+
+def test_bad_maps_are_undefined_and_cost_no_sweep():
+    def flat(model, batch, target, seed):
+        return torch.ones_like(model.inputs(batch))
+
+    def balanced(model, batch, target, seed):
+        maps = torch.zeros_like(model.inputs(batch))
+        maps[:, 0], maps[:, 1] = 1.0, -1.0
+        return maps
+
+    def broken(model, batch, target, seed):
+        maps = model.inputs(batch).clone()
+        maps[0, 0, 0, 0] = torch.nan
+        return maps
+
+    subject = model()
+    rows = run(n=2, methods=[flat, balanced], subject=subject, batch_size=2).table()
+    assert set(rows.status) == {"undefined"}
+    assert set(rows.reason) == {"the map is constant"}
+    assert rows.value.isna().all()
+    assert set(zip(rows.condition, rows.level, strict=True)) == set(Faithfulness(**FEW).conditions())
+    assert subject.passes == 2 * (2 + 2 * 2 + 2 + 8), "predictions, random orders and the bank, and no sweep of a map"
+    rows = run(n=3, methods=[broken], batch_size=3).table()
+    assert rows[rows.reason == "the map is not finite"]["sample"].nunique() == 1
+    assert (rows[rows.reason == "the map is not finite"].groupby("sample").size() == len(rows) // 3).all()
+    assert (rows.status == "ok").mean() > 0.5
+
+
+def test_accuracy_is_against_the_prediction_or_the_label():
+    images, labels = pictures(6)
+    wrong = (labels + 1) % 4
+    first = {"imputers": "zero", "fractions": (0.0, 0.1), "orders": ("morf",), "metrics": ()}
+    own = run(Faithfulness(**first), data=(images, wrong), methods=["saliency"]).table()
+    assert (own[(own.measure == "accuracy") & (own.level == 0)].value == 1).all()
+    true = run(Faithfulness(against="label", **first), data=(images, wrong), methods=["saliency"]).table()
+    assert (true[(true.measure == "accuracy") & (true.level == 0)].value == 0).mean() > 0.8
+    pd.testing.assert_frame_equal(own[own.measure != "accuracy"], true[true.measure != "accuracy"])
+    none = run(Faithfulness(against="label", **first), data=images, methods=["saliency"]).table()
+    assert set(none[none.measure == "accuracy"].reason) == {"the sample has no label"}
+    assert set(none[none.measure != "accuracy"].status) == {"ok"}
+
+
+def test_a_network_that_breaks_on_removed_pixels_is_undefined_there():
+    class Fragile(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([1.0, -1.0]))
+
+        def forward(self, x):
+            dark = (x.sum(1) == 0).float().mean((1, 2))
+            broken = torch.where(dark > 0.5, torch.nan, 0.0)
+            return (x.mean((1, 2, 3)) + broken)[:, None] * self.weight
+
+    rows = run(Faithfulness(**{**FEW, "imputers": "zero", "metrics": ("road",)}), 3, ["random"], Fragile()).table()
+    late = (rows.level == 0.6) | (rows.measure == "road")
+    assert set(rows[late].reason) == {"the prediction is not finite"}
+    assert set(rows[~late].status) == {"ok"}
+
+
+def test_a_prediction_that_is_not_finite_is_undefined_and_stops_no_other():
+    class Picky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model().module
+
+        def forward(self, x):
+            return self.inner(x) + torch.where(x[:, 0, 0, 0] == 1, torch.nan, 0.0)[:, None]
+
+    images, _ = pictures(3)
+    images[1, 0, 0, 0] = 1.0
+    rows = run(data=Batch(("a", "b", "c"), images), methods=["random"], subject=Picky()).table()
+    assert set(rows[rows["sample"] == "b"].reason) == {"the prediction is not finite"}
+    assert (rows[rows["sample"] != "b"].status == "ok").mean() > 0.9
+
+
+def test_an_image_of_one_segment_has_no_irof_and_no_correlation():
+    images = torch.full((2, 3, 16, 16), 0.4)
+    images[1, :, :, 8:] = 0.9
+    axis = Faithfulness(imputers="zero", fractions=(0.5,), orders=(), masks=8)
+    assert axis.wanted == ("irof", "infidelity", "sensitivity_n", "faithfulness_correlation")
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 3))
+    rows = run(axis, methods=["random"], subject=net, data=images).table()
+    first, second = (rows[rows["sample"] == s] for s in sorted(rows["sample"].unique()))
+    assert set(first.reason) == {"the image is one segment"}
+    assert set(second.status) == {"ok"}
+
+
+def test_the_strip_shows_the_image_as_its_pixels_go():
+    axis = Faithfulness(imputers=["zero", "noisy_linear"], fractions=(0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9), metrics=())
+    done = run(axis, 2, ["input_x_gradient"])
+    strip = [e for e in read_exhibits(done.path) if e.condition == "zero morf"]
+    assert len(strip) == 2 * 6
+    one = sorted((e for e in strip if e.sample == strip[0].sample), key=lambda e: e.level)
+    assert [e.level for e in one] == [0.0, 0.1, 0.3, 0.4, 0.7, 0.9]
+    dark = [(e.image.max(-1) < 30).mean() for e in one]
+    assert all(b > a for a, b in pairwise(dark)) and dark[-1] > 0.8
+    assert all(e.map is None for e in one)
+
+
+def test_features_other_than_pixels_go_as_a_whole():
+    axis = Faithfulness(imputers="zero", fractions=(0.5,), features=Patches(16), metrics=(), orders=("morf",))
+    done = run(axis, 1, ["input_x_gradient"])
+    (gone,) = [e for e in read_exhibits(done.path) if e.level == 0.5]
+    quarters = [gone.image[r : r + 16, c : c + 16].max() < 40 for r in (0, 16) for c in (0, 16)]
+    assert sum(quarters) == 2
+
+
+def test_imputers_and_groupings_by_name_as_a_study_file_gives_them():
+    axis = make(
+        Faithfulness,
+        "faithfulness",
+        {
+            "imputers": ["zero", {"noisy_linear": {"sigma": 0.05}}],
+            "fractions": [0.5],
+            "orders": ["morf", "lerf"],
+            "segments": {"patches": {"size": 8}},
+            "baseline": "image_mean",
+            "metrics": ["road", "irof"],
+        },
+    )
+    assert axis.segments == Patches(8) and axis.features == Pixels()
+    assert axis.conditions() == [
+        ("zero morf", 0.5),
+        ("zero lerf", 0.5),
+        ("noisy_linear(sigma=0.05) morf", 0.5),
+        ("noisy_linear(sigma=0.05) lerf", 0.5),
+        ("zero", 0.0),
+        ("noisy_linear(sigma=0.05)", 0.0),
+        ("image_mean", 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"imputers": ["noise_linear"]}, "faithfulness.imputers: unknown imputer 'noise_linear'; did you mean"),
+        ({"baseline": "blak"}, "faithfulness.baseline: unknown imputer"),
+        ({"fractions": [0.5, 1.2]}, r"faithfulness.fractions: fractions must lie in \[0, 1\], got 1.2"),
+        ({"fractions": [0.5, 0.2]}, "must rise without repeats"),
+        ({"fractions": [0.2, 0.2]}, "must rise without repeats"),
+        ({"orders": ["morf", "mofr"]}, "faithfulness.orders"),
+        ({"orders": ["morf", "morf"]}, "not name anything twice"),
+        ({"orders": ["morf"], "metrics": ["road"]}, "road needs the order 'lerf'"),
+        ({"metrics": ["deletion"]}, "faithfulness.metrics: unknown metric 'deletion'; did you mean 'deletion_auc'"),
+        ({"masks": 2}, "need at least 4 masks"),
+        ({"subsets": [1.5]}, "faithfulness.subsets"),
+        ({"fraction": 0.5}, "did you mean 'fractions'"),
+    ],
+)
+def test_bad_parameters_are_named(given, message):
+    with pytest.raises(UserError, match=message):
+        make(Faithfulness, "faithfulness", given)
+
+
+def test_what_cannot_work_is_refused_before_any_pass():
+    subject = model()
+    with pytest.raises(UserError, match="fills in from what is kept; leave that fraction out"):
+        run(Faithfulness(fractions=(0.5, 1.0)), subject=subject)
+    with pytest.raises(UserError, match="mean has 2 numbers but x has 3 channels"):
+        run(Faithfulness(imputers={"dataset_mean": {"mean": (0.1, 0.2)}}), subject=subject)
+    with pytest.raises(UserError, match="make one feature"):
+        run(Faithfulness(features=Patches(32)), subject=subject)
+    assert subject.passes == 0
+    with pytest.raises(UserError, match="removes pixels of images"):
+        Faithfulness().check((2, 3, 4, 5))
+
+
+def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
+    class Halves:
+        """Two features in even images, one in odd ones."""
+
+        def check(self, shape):
+            pass
+
+        def total(self, shape):
+            return None
+
+        def segments(self, batch):
+            labels = torch.zeros(len(batch), *batch.x.shape[2:], dtype=torch.int64)
+            for i, sample in enumerate(batch.ids):
+                labels[i, :, 16:] = 1 - int(sample[-1]) % 2
+            return labels
+
+    axis = Faithfulness(fractions=(0.5,), features=Halves(), metrics=("road",))
+    images, _ = pictures(2)
+    rows = run(axis, methods=["saliency"], data=Batch(("0", "1"), images)).table()
+    assert set(rows[rows["sample"] == "0"].status) == {"ok"}
+    assert set(rows[rows["sample"] == "1"].reason) == {"nothing would be kept"}

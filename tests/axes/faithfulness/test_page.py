@@ -1,0 +1,316 @@
+"""Faithfulness on the page: the numbers of the charts are those of the table, and odd data is no accident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from holdfast.report.axes import axis_sections, related_rows
+from holdfast.report.parts import Axis, Panel
+
+import holdfast
+from holdfast.axes.faithfulness import checks as faithful_checks
+from holdfast.axes.faithfulness import frames as scores
+from holdfast.axes.faithfulness import page as faithful
+from holdfast.axes.faithfulness.checks import NOT_MEASURED
+from holdfast.axes.faithfulness.consistency import consistency
+from holdfast.axes.faithfulness.retraining import page as faithful_retraining
+from holdfast.axes.faithfulness.strip import BUDGET, strip
+from holdfast.drawing.charts import Chart
+from holdfast.report import build_report
+from holdfast.runs.table import Shown, read_exhibits, read_samples
+from holdfast.statistics.cubes import arrange
+from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, made_up
+from support.pages import NASTY, Page
+from support.small import model, pictures
+from support.synthetic import Entry, rows_of
+
+ONE = ("noisy_linear",)
+
+
+def retrained(names: Sequence[str] = ("grad_cam", "saliency", "lime"), repeats: int = 2) -> pd.DataFrame:
+    g = np.random.default_rng(1)
+    found = []
+    for repeat in range(repeats):
+        entries: list[Entry] = [
+            (e, "accuracy", f"{imputer} {order}", f, (g.random(N) < (0.4 if order == "morf" else 0.8)).astype(float))
+            for e in names
+            for imputer in IMPUTERS
+            for order in ("morf", "lerf")
+            for f in (0.1, 0.5)
+        ]
+        found.append(rows_of(entries, "retraining", f"net, retrained {repeat}"))
+    return pd.concat(found, ignore_index=True)
+
+
+def leaking(right: float = 0.95) -> pd.DataFrame:
+    """A mask that tells two classes apart; only the fill with zeros shows it."""
+    labels = np.arange(80) % 2
+    entries: list[Entry] = []
+    for imputer, pixels in (("zero", 0.99), ("noisy_linear", 0.6)):
+        hits = np.arange(80) < 80 * right
+        entries += [("grad_cam", "prior", f"{imputer} morf", 0.5, labels)]
+        entries += [("grad_cam", "pixels", f"{imputer} morf", 0.5, np.full(80, pixels))]
+        for probe in ("mask", "imputed", "both"):
+            entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
+            entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
+    return rows_of(entries, "leakage", "net, retrained 0")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_draws() -> Iterator[None]:
+    """The intervals themselves are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores, "RESAMPLES", 100)
+        patch.setattr(faithful_checks, "consistency", partial(consistency, resamples=100))
+        yield
+
+
+@lru_cache(maxsize=1)
+def whole() -> tuple[Axis, dict[str, Any]]:
+    """Made-up rows without retraining, and what is drawn of them."""
+    axis = axis_of(made_up())
+    return axis, {p.key: p for p in faithful.parts(axis)}
+
+
+def part(axis: Axis, key: str) -> Any:
+    return next((p for p in faithful.parts(axis) if p.key == key), None)
+
+
+def traces(chart: Chart, view: int = 0) -> dict[str, Any]:
+    return {t.name: t for t in chart.views[view][1].data if t.name and t.showlegend is not False}
+
+
+def test_curves_are_the_means_of_the_table() -> None:
+    table = made_up()
+    drawn = [p for key, p in whole()[1].items() if key.startswith("curves")]
+    assert [chart.title for chart in drawn] == ["Removal curves: noisy_linear", "Removal curves: zero"]
+    assert [name for name, _ in drawn[0].views] == ["Probability", "Accuracy"]
+    means = table.groupby(["measure", "condition", "explainer", "level"])["value"].mean()
+    for chart, imputer in zip(drawn, IMPUTERS, strict=True):
+        for (name, figure), measure in zip(chart.views, ("probability", "accuracy"), strict=True):
+            for order, yaxis in (("morf", "y"), ("lerf", "y2")):
+                lines = {t.name: t for t in figure.data if t.yaxis == yaxis and t.name}
+                for explainer in SKILL:
+                    expected = means[measure, f"{imputer} {order}", explainer]
+                    assert list(lines[explainer].x) == list(FRACTIONS), (name, explainer)
+                    np.testing.assert_allclose(lines[explainer].y, expected.to_numpy(), atol=1e-5)
+                random = means[measure, f"{imputer} random", "lime"]
+                np.testing.assert_allclose(lines["random order"].y, random.to_numpy(), atol=1e-5)
+                assert lines["random order"].line.color == "#8A8D91"
+    assert traces(drawn[0])["whole image"].y == (0.9,) and traces(drawn[0], 1)["whole image"].y == (1.0,)
+    assert "filled in by noisy_linear" in drawn[0].caption and "random order" in drawn[0].caption
+
+
+def test_bands_are_the_intervals_of_the_summary() -> None:
+    axis, drawn = whole()
+    figure = drawn["curves-0"].views[0][1]
+    cells = holdfast.statistics.summary([axis.cube], resamples=100)
+    own = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "noisy_linear morf")]
+    own = own[own["measure"] == "probability"].sort_values("level")
+    band = next(t for t in figure.data if t.fill == "toself" and t.legendgroup == "grad_cam" and t.yaxis == "y")
+    np.testing.assert_allclose(band.y, [*own["high"], *own["low"][::-1]], atol=1e-5)
+
+
+def test_the_ranking_has_the_best_at_the_top_whichever_way_is_better() -> None:
+    table = made_up()
+    drawn = whole()[1]
+    chart = drawn["ranking"]
+    assert chart.title == "Ranking by ROAD" and [name for name, _ in chart.views] == ["ROAD", "Deletion"]
+    assert "ROAD, higher is better" in chart.views[0][1].layout.xaxis.title.text
+    assert "lower is better" in chart.views[1][1].layout.xaxis.title.text
+    for _, figure in (*chart.views, *drawn["masks"].views):
+        names = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
+        assert names[max(names)] == "grad_cam" and names[min(names)] == "random"
+    road = table[(table.measure == "road") & (table.condition == "noisy_linear")].groupby("explainer").value.mean()
+    dots = traces(chart)
+    np.testing.assert_allclose(sorted(dots["noisy_linear"].x), sorted(road.drop("random")), atol=1e-5)
+    assert dots["noisy_linear, control"].marker.symbol == "circle-open"
+    assert tuple(dots["random order"].x) == (0.0, 0.0)
+    levels = table[(table.measure == "deletion_auc_random") & (table.condition == "zero")]
+    assert traces(chart, 1)["random order, zero"].x[0] == pytest.approx(levels.value.mean(), abs=1e-5)
+    assert {"10 % removed, zero", "50 % removed, zero"} <= set(traces(drawn["masks"]))
+    masks = dict(drawn["masks"].views)
+    assert masks["Unscaled"].layout.xaxis.type == "log", "infidelity spans orders of magnitude"
+
+
+def test_the_matrix_holds_what_consistency_says() -> None:
+    table = pd.concat([made_up(), retrained()], ignore_index=True)
+    chart = faithful_checks.consistency_chart(axis_of(table))
+    assert isinstance(chart, Chart) and [name for name, _ in chart.views] == ["Probability", "Accuracy"]
+    pairs = consistency(table, "accuracy")
+    pairs = pairs[pairs["level"].isna()].set_index(["evaluation", "a", "b"])["spearman"]
+    grid = chart.views[1][1].data[0]
+    names = [name.replace("<br>", " ").replace("noisy_ ", "noisy_") for name in grid.x]
+    assert names[:4] == ["noisy_linear morf", "noisy_linear lerf", "zero morf", "zero lerf"]
+    z = pd.DataFrame(np.array(grid.z, dtype=float), names, names)
+    a, b = "zero morf", "zero lerf"
+    found = [z.loc[a, b], z.loc["zero morf", "retrained zero morf"], z.loc["noisy_linear lerf", "zero lerf"]]
+    wanted = [pairs[("faithfulness", *names)] for names in ((a, b), (f"faithfulness: {a}", f"retraining: {a}"))]
+    wanted += [pairs["faithfulness", "noisy_linear lerf", b]]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert np.isnan(z.loc["zero morf", "noisy_linear lerf"]) and np.isnan(np.diag(z)).all()
+    for words in ("0.01 with a fixed value", "0.54 with noisy linear", "CIFAR-10", "not of this run"):
+        assert words in chart.caption
+
+
+def test_two_methods_have_no_rank_correlation() -> None:
+    axis = axis_of(made_up({"grad_cam": 0.5, "lime": 0.2, "random": 0.0}))
+    panel = faithful_checks.consistency_chart(axis)
+    assert isinstance(panel, Panel) and "fewer than 3 methods" in panel.caption
+
+
+def test_a_leak_is_a_warning_and_its_absence_no_claim() -> None:
+    axis = axis_of(pd.concat([made_up(), leaking()], ignore_index=True))
+    warned, chart = faithful_checks.leakage_charts(axis)
+    assert isinstance(warned, Panel) and isinstance(chart, Chart)
+    assert 'class="caution"' in warned.html and "zero leaks" in warned.html and "noisy_linear" in warned.caption
+    bars = {t.name: t for t in chart.views[0][1].data}
+    summary = holdfast.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
+    for name in ("zero morf", "noisy_linear morf"):
+        assert bars[name].y[0] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
+    assert {t.name: t.y[0] for t in chart.views[1][1].data} == {"zero morf": 0.99, "noisy_linear morf": 0.6}
+    assert any("zero leaks the class" in sentence for sentence in faithful.lead(axis))
+    calm, _ = faithful_checks.leakage_charts(axis_of(pd.concat([made_up(), leaking(0.5)], ignore_index=True)))
+    assert isinstance(calm, Panel) and "caution" not in calm.html and "does not prove" in calm.caption
+    unknown = whole()[1]["leakage"]
+    assert isinstance(unknown, Panel) and unknown.caption == NOT_MEASURED and not any(map(str.isdigit, NOT_MEASURED))
+
+
+def test_retraining_is_the_mean_over_repeats_with_both_costs() -> None:
+    table = pd.concat([made_up(), retrained()], ignore_index=True)
+    sessions = [{"durations": {"faithfulness": 2.0}}, {"started": "x"}, {"durations": {"retraining": 480.0}}]
+    axis = axis_of(table, manifest={"sessions": sessions})
+    chart = faithful_retraining.retraining_chart(axis)
+    assert (
+        chart is not None
+        and [name for name, _ in chart.views] == ["noisy_linear", "zero"]
+        and "Mean of 2 networks" in chart.caption
+    )
+    own = table[(table.evaluation == "retraining") & (table.condition == "zero lerf") & (table.explainer == "lime")]
+    line = next(t for t in chart.views[1][1].data if t.name == "lime" and t.yaxis == "y2")
+    np.testing.assert_allclose(line.y, own.groupby("level").value.mean(), atol=1e-5)
+    cost = faithful_retraining.cost_panel(axis)
+    trained, swept = 2 * 3 * 2 * 2 * 2, 4 * 2 * 2 * 3
+    assert cost is not None
+    assert f"<td>{trained} networks</td><td>10 s</td>" in cost.html and f"<td>{swept} points</td>" in cost.html
+    assert f"{480 / trained / (2 / swept):.0f} times" in cost.caption
+    assert faithful_retraining.cost_panel(axis_of(table)) is None, "no durations, no numbers"
+    assert faithful_retraining.cost_panel(axis_of(made_up(), manifest={"sessions": sessions})) is None
+
+
+def test_retrained_networks_alone_get_one_section() -> None:
+    table = pd.concat([retrained(), leaking()], ignore_index=True)
+    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"]})
+    both = pd.concat([made_up(imputers=ONE), table], ignore_index=True)
+    for rows, titles in ((table, ["Retraining"]), (both, ["Faithfulness"])):
+        cubes = arrange(rows)
+        found = axis_sections("s0", ("photos", "net"), cubes, rows, samples, [], {})
+        assert [section.title for section in found] == titles
+        keys = {p.key for p in found[0].parts}
+        assert {"retraining", "leakage", "consistency"} <= keys
+        assert ("ranking" in keys) == (titles == ["Faithfulness"]) and found[0].lead
+    (cube,) = faithful_retraining.retrained_cubes(related_rows(both, "photos", "net"), "net")
+    assert cube.model == "net" and set(np.unique(cube.values["accuracy"])) == {0.0, 0.5, 1.0}
+    assert set(related_rows(both, "photos", "ne")["model"]) == set()
+
+
+def test_words_follow_the_scores() -> None:
+    said = faithful.lead(axis_of(made_up()))
+    assert said[0].startswith("grad_cam is the most faithful by ROAD with noisy_linear: 0.2")
+    assert "ahead of saliency" in said[1] and "Only 24 samples" in " ".join(said) and "not that the map" in said[-1]
+    tied = faithful.lead(axis_of(made_up({"a": 0.3, "b": 0.3, "c": 0.0}, ONE, 20)))
+    assert tied[0].startswith(("a and b cannot", "b and a cannot")) and "[" in tied[0]
+    assert any(s.startswith("Not shown to do better than a random order: c (") for s in tied)
+    sobel = faithful.lead(axis_of(made_up({"a": 0.2, "sobel": 0.5}, ONE)))
+    assert "no other method was run" in sobel[0] and any(
+        "The control sobel" in s and "no method is" in s for s in sobel
+    )
+    only = faithful.lead(axis_of(made_up({"random": 0.0, "sobel": 0.1}, ONE)))
+    assert "only controls" in only[0]
+
+
+def test_the_metric_of_a_run_without_road_has_its_direction() -> None:
+    table = made_up()
+    axis = axis_of(table[table["measure"].isin(["deletion_auc", "deletion_auc_random"])])
+    said = faithful.lead(axis)
+    assert said[0].startswith("grad_cam is the most faithful by Deletion with noisy_linear (lower is better)")
+    assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(axis, "ranking").title == "Ranking"
+    gaps = scores.over_random(axis.cube, scores.BY_MEASURE["deletion_auc"], scores.Line("zero", 0.0, "zero"))
+    assert gaps is not None and (gaps.set_index("explainer")["mean"].drop("random") > 0).all()
+
+
+@pytest.mark.parametrize(("skill", "n"), [({"grad_cam": 0.5}, 1), ({"random": 0.0}, 2), (SKILL, 1)])
+def test_few_of_everything(skill: dict[str, float], n: int) -> None:
+    axis = axis_of(made_up(skill, ONE, n))
+    drawn = faithful.parts(axis)
+    assert {"curves-0", "ranking", "masks"} <= {p.key for p in drawn}
+    assert ("no interval" in " ".join(faithful.lead(axis))) == (n == 1 and "grad_cam" in skill)
+
+
+def test_undefined_maps() -> None:
+    axis = axis_of(made_up(imputers=ONE, lost="saliency"))
+    assert "saliency" not in str(faithful.ranking_chart(axis))
+    assert any("24 maps have no score (saliency: 24 × constant map)" in s for s in faithful.lead(axis))
+    nothing = made_up(imputers=ONE, n=3)
+    nothing["value"], nothing["status"], nothing["reason"] = np.nan, "undefined", "constant map"
+    axis = axis_of(nothing)
+    assert [p.key for p in faithful.parts(axis)] == ["consistency", "leakage"]
+    assert faithful.lead(axis)[0].startswith("Nothing can be concluded")
+
+
+def test_hostile_names_are_inert() -> None:
+    names = {"grad_cam": NASTY, "lime": "<b>bold</b>", "saliency": "saliency", "random": "random"}
+    table = pd.concat([made_up(imputers=("zero",), n=3), retrained(), leaking()], ignore_index=True)
+    table["explainer"] = table["explainer"].map(names)
+    table["condition"] = table["condition"].str.replace("zero", "<script>zero</script>")
+    image = np.full((8, 8, 3), 90, np.uint8)
+    shown = [
+        Shown("photos", "net", NASTY, f"{NASTY} morf", f, NASTY, image, None, "faithfulness", NASTY) for f in (0.0, 0.5)
+    ]
+    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
+    samples = samples.assign(label=0, predicted=0, predicted_name="cat", probability=0.9)
+    page = Page(build_report(table, samples, shown, {"sessions": [{"durations": {"retraining": 9.0}}]}))
+    assert len(page.scripts) == 3 and not [a for tag, a in page.tags if tag == "img" and "onerror" in a]
+    assert not [tag for tag, _ in page.tags if tag == "b" and "bold" in tag]
+    charts = str(page.payload["charts"])
+    assert "<script>" not in charts and "<b>bold" not in charts and "<img" not in charts
+    assert [a for tag, a in page.tags if tag == "div" and a.get("class") == "caution"]
+
+
+def test_the_strip_shows_one_image_and_stays_small() -> None:
+    g = np.random.default_rng(0)
+    noise = g.integers(0, 255, (128, 128, 3), dtype=np.uint8)
+
+    def shown(explainers: Sequence[str], sample: str = "a.png") -> list[Shown]:
+        return [
+            Shown("photos", "net", e, "zero morf", f, sample, noise, None, "faithfulness", f"cat {1 - f:.2f}")
+            for e in explainers
+            for f in (0.5, 0.0, 0.9)
+        ]
+
+    panel = strip([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
+    assert panel is not None and panel.html.count("<img") == 6 and "b.png" not in panel.html
+    assert panel.html.index("grad_cam") < panel.html.index("lime"), "in the order of the ranking"
+    assert panel.html.index("whole image") < panel.html.index("50 % gone") < panel.html.index("90 % gone")
+    assert "cat 0.50" in panel.html and panel.html.count('alt="a.png, ') == 6
+    many = [f"m{i}" for i in range(150)]
+    large = strip(shown(many), many)
+    assert large is not None and len(large.html) < BUDGET * 1.1 and "left out" in large.caption
+    assert strip([], many) is None and strip(shown(["lime"]), []) is None
+
+
+def test_a_real_run(tmp_path: Any) -> None:
+    axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.7], "masks": 8}}
+    run = holdfast.evaluate(model(), pictures(4, seed=3), ["saliency", "random"], [axis], tmp_path / "run")
+    root = tmp_path / "run"
+    page = Page(build_report(run.table(), read_samples(root), read_exhibits(root), run.manifest))
+    places = {a["id"] for _, a in page.tags if a.get("class") == "chart"}
+    assert places == page.payload["charts"].keys()
+    assert {key.rsplit("-a0-", 1)[1] for key in places} == {"curves-0", "ranking", "masks"}
+    words = " ".join(page.words)
+    assert "One image as its pixels go" in words and "30 % gone" in words and "Leakage was not measured" in words

@@ -1,0 +1,484 @@
+"""The laws of groups, on every group of the registry, and what each does against another way to do it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from holdfast.axes.stability.perturbations import Rotation
+from holdfast.axes.symmetry.groups import (
+    GROUPS,
+    Cyclic,
+    Dihedral,
+    Torus,
+    build,
+    cyclic,
+    dihedral,
+    monte_carlo_error,
+    node_permutation,
+    own,
+    permutation,
+    plan_elements,
+    product,
+    torus,
+)
+from holdfast.axes.symmetry.groups.contract import ENUMERABLE
+from holdfast.errors import BadParameter, UserError
+from holdfast.types import Batch
+
+
+def random_batch(*shape: int, samples: int = 3, **aux: Tensor) -> Batch:
+    x = torch.rand(samples, *shape, generator=torch.Generator().manual_seed(0))
+    return Batch(tuple("abcdefgh"[:samples]), x, aux)
+
+
+def tokens() -> Batch:
+    ids = torch.tensor([[5, 2, 7, 0], [1, 9, 0, 0], [3, 4, 6, 8]])
+    return Batch(("a", "b", "c"), ids, {"attention_mask": (ids > 0).long()})
+
+
+def graphs() -> Batch:
+    g = torch.Generator().manual_seed(1)
+    mask = torch.tensor([[True, True, True, False], [True, True, False, False], [True] * 4])
+    edges = torch.rand(3, 4, 4, generator=g) * mask[:, None] * mask[:, :, None]
+    return Batch(("a", "b", "c"), torch.rand(3, 4, 2, generator=g), {"adjacency": edges, "mask": mask})
+
+
+def roll(n: int) -> Any:
+    return own(
+        lambda g, batch: batch.x.roll(int(g), -1), lambda g, maps: maps.roll(int(g), -1), torch.arange(n), title="roll"
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A group with inputs for it; `lost` is the dimension that a map may lack (the channels or the features)."""
+
+    group: Any
+    batch: Batch
+    lost: int | None
+
+    def __post_init__(self) -> None:
+        self.group.check(self.batch.x.shape[1:])
+
+
+SET = random_batch(4, 2, mask=torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]]))
+CASES = {
+    "cyclic": Case(cyclic(), random_batch(2, 5), 1),
+    "cyclic with a mask": Case(cyclic(1), SET, 2),
+    "torus": Case(torus(), random_batch(2, 3, 4), 1),
+    "dihedral(1)": Case(dihedral(1), random_batch(2, 3, 4), 1),
+    "dihedral(2)": Case(dihedral(2), random_batch(2, 3, 4), 1),
+    "dihedral(4)": Case(dihedral(4), random_batch(2, 4, 4), 1),
+    "dihedral(4), odd": Case(dihedral(4), random_batch(1, 5, 5), 1),
+    "permutation": Case(permutation(), SET, 2),
+    "permutation of tokens": Case(permutation(1), tokens(), None),
+    "node_permutation": Case(node_permutation(), graphs(), 2),
+    "product": Case(product(cyclic(-2), cyclic(-1)), random_batch(2, 2, 3), 1),
+    "product of permutations": Case(product(permutation(1), permutation(2)), random_batch(3, 2), None),
+    "product of three": Case(product("dihedral", permutation(1), roll(1)), random_batch(2, 3, 3), None),
+    "own": Case(roll(5), random_batch(2, 5), 1),
+}
+exact = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return torch.equal(a.x, b.x) and a.ids == b.ids and all(torch.equal(a.aux[k], b.aux[k]) for k in (*a.aux, *b.aux))
+
+
+def some(group: Any, batch: Batch, n: int, seed: int) -> Tensor:
+    """n elements for all samples, (n, *e)."""
+    return group.sample(batch[:1], n, seed)[:, 0]
+
+
+def test_every_group_is_under_law():
+    assert {case.group.name for case in CASES.values()} == set(GROUPS)
+    assert all(kind.name == name for name, kind in GROUPS.items())
+
+
+@exact
+def test_elements_are_all_there_once_with_the_identity_first(case):
+    elements = case.group.elements(case.batch)
+    assert len(elements) == case.group.order(case.batch)
+    assert torch.equal(elements[0], case.group.identity(case.batch))
+    assert elements[0].ndim == case.group.rank
+    assert same(case.group.act(elements[0], case.batch), case.batch)
+    images = {case.group.act(g, case.batch).x.numpy().tobytes() for g in elements}
+    assert len(images) == len(elements)
+
+
+@exact
+def test_products_stay_inside_and_act_one_after_the_other(case):
+    group, batch = case.group, case.batch
+    images = {group.act(g, batch).x.numpy().tobytes() for g in group.elements(batch)}
+    for g, h in zip(some(group, batch, 25, 1), some(group, batch, 25, 2), strict=True):
+        both = group.act(group.compose(g, h), batch)
+        assert both.x.numpy().tobytes() in images
+        assert same(both, group.act(g, group.act(h, batch)))
+        maps = batch.x.float() + 0.5
+        assert torch.equal(group.move(group.compose(g, h), maps), group.move(g, group.move(h, maps)))
+
+
+@exact
+def test_composition_is_associative(case):
+    group, batch = case.group, case.batch
+    for g, h, k in zip(*(some(group, batch, 15, seed) for seed in (1, 2, 3)), strict=True):
+        left, right = group.compose(group.compose(g, h), k), group.compose(g, group.compose(h, k))
+        assert torch.equal(left, right)
+
+
+@exact
+def test_inverses_bring_inputs_and_maps_back(case):
+    group, batch = case.group, case.batch
+    for g in some(group, batch, 25, 1):
+        back = group.inverse(g)
+        assert same(group.act(back, group.act(g, batch)), batch)
+        assert same(group.act(g, group.act(back, batch)), batch)
+        assert torch.equal(group.move(back, group.move(g, batch.x)), batch.x)
+
+
+@exact
+def test_maps_move_like_inputs_with_and_without_channels(case):
+    group, batch = case.group, case.batch
+    for g in some(group, batch, 10, 1):
+        moved = group.act(g, batch).x
+        assert torch.equal(group.move(g, batch.x), moved)
+        if case.lost is not None:
+            first = batch.x.select(case.lost, 0)
+            assert torch.equal(group.move(g, first), moved.select(case.lost, 0))
+        if not batch.x.is_floating_point():
+            embedded = torch.stack([batch.x, -batch.x], -1)
+            assert torch.equal(group.move(g, embedded), torch.stack([moved, -moved], -1))
+
+
+@exact
+def test_samples_may_have_an_element_each(case):
+    group, batch = case.group, case.batch
+    for each in group.sample(batch, 6, seed=4):
+        together = group.act(each, batch)
+        maps = group.move(each, batch.x)
+        inverse = group.inverse(each)
+        for i, g in enumerate(each):
+            assert same(together[i : i + 1], group.act(g, batch[i : i + 1]))
+            assert torch.equal(maps[i : i + 1], group.move(g, batch.x[i : i + 1]))
+            assert torch.equal(inverse[i], group.inverse(g))
+            assert torch.equal(group.compose(each, inverse)[i], group.compose(g, group.inverse(g)))
+
+
+@exact
+def test_draws_are_uniform(case):
+    group, batch = case.group, case.batch
+    elements = [tuple(g.reshape(-1).tolist()) for g in group.elements(batch)]
+    drawn = group.sample(batch, 40 * len(elements), seed=0)
+    for i in range(2):
+        found = [tuple(g.reshape(-1).tolist()) for g in drawn[:, i]]
+        counts = np.array([found.count(g) for g in elements])
+        assert counts.sum() == len(found)
+        if len(elements) > 1:
+            assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@exact
+def test_draws_belong_to_the_sample_not_to_the_batch(case):
+    group, batch = case.group, case.batch
+    drawn = group.sample(batch, 9, seed=3)
+    assert torch.equal(group.sample(batch[[2, 0]], 9, seed=3), drawn[:, [2, 0]])
+    assert torch.equal(group.sample(batch, 4, seed=3), drawn[:4])
+    if group.order(batch) > 5:
+        assert not torch.equal(group.sample(batch, 9, seed=4), drawn)
+        assert not torch.equal(drawn[:, 0], drawn[:, 1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@exact
+def test_nothing_depends_on_the_device(case):
+    group, batch = case.group, case.batch
+    there = batch.to("cuda")
+    drawn = group.sample(there, 5, seed=0)
+    assert drawn.device.type == "cuda"
+    assert torch.equal(drawn.cpu(), group.sample(batch, 5, seed=0))
+    for g in drawn:
+        assert same(group.act(g, there).to("cpu"), group.act(g.cpu(), batch))
+        assert same(group.act(g.cpu(), there).to("cpu"), group.act(g.cpu(), batch))
+
+
+def test_the_factors_of_a_product_are_drawn_independently():
+    batch = random_batch(1, 6, 6)
+    parts = product(cyclic(-2), cyclic(-1)).sample(batch, 720, seed=0)[:, 0, 2:]
+    table = torch.zeros(6, 6).index_put_((parts[:, 0], parts[:, 1]), torch.ones(720), accumulate=True)
+    assert stats.chi2_contingency(table.numpy()).pvalue > 1e-3
+
+
+def test_shifts_are_rolls():
+    x = random_batch(2, 3, 4).x
+    assert torch.equal(cyclic(-1).move(torch.tensor(3), x), x.roll(3, -1))
+    assert torch.equal(cyclic(2).move(torch.tensor(-1), x), x.roll(-1, 2))
+    assert torch.equal(torus().move(torch.tensor([2, 1]), x), x.roll((2, 1), (-2, -1)))
+    assert torch.equal(torus((-1, 1)).move(torch.tensor([2, 1]), x), x.roll((2, 1), (-1, 1)))
+
+
+def test_d4_is_what_numpy_says():
+    x = random_batch(1, 5, 5)
+    for k in range(8):
+        image = np.fliplr(x.x[0, 0].numpy()) if k >= 4 else x.x[0, 0].numpy()
+        assert np.array_equal(dihedral(4).act(torch.tensor(k), x).x[0, 0].numpy(), np.rot90(image, k % 4))
+
+
+def test_d1_and_d2_are_flips_of_any_image():
+    x = random_batch(1, 3, 5).x
+    assert torch.equal(dihedral(1).move(torch.tensor(1), x), x.flip(-1))
+    assert torch.equal(dihedral(2).move(torch.tensor(1), x), x.flip(-1).flip(-2))
+    assert torch.equal(dihedral(2).move(torch.tensor(3), x), x.flip(-2))
+
+
+def test_d8_is_approximate_and_says_so():
+    group = dihedral(8)
+    assert not group.exact and "approximate" in group.title
+    assert not product(group, permutation(1)).exact
+    batch = random_batch(2, 9, 9)
+    for k in range(4):  # its quarter turns and their mirror images are those of D4, to the last bit
+        for mirrored in (0, 1):
+            g, h = torch.tensor(2 * k + 8 * mirrored), torch.tensor(k + 4 * mirrored)
+            assert torch.equal(group.act(g, batch).x, dihedral(4).act(h, batch).x)
+    elements = group.elements(batch)
+    assert len(elements) == group.order(batch) == 16
+    table = torch.stack([group.compose(g, elements) for g in elements])
+    assert all(sorted(row.tolist()) == list(range(16)) for row in (*table, *table.T))
+    assert not group.compose(elements, group.inverse(elements)).any()
+    there_and_back = group.act(torch.tensor(7), group.act(torch.tensor(1), batch)).x
+    assert (there_and_back - batch.x).norm() / batch.x.norm() > 0.1
+    each = group.sample(batch, 1, seed=0)[0]
+    alone = torch.cat([group.act(g, batch[i : i + 1]).x for i, g in enumerate(each)])
+    assert torch.equal(group.act(each, batch).x, alone)
+
+
+def test_d8_composes_as_far_as_interpolation_lets_it():
+    rows, columns = torch.meshgrid(torch.linspace(-1, 1, 41), torch.linspace(-1, 1, 41), indexing="ij")
+    smooth = torch.exp(-8 * ((rows - 0.2) ** 2 + (columns + 0.1) ** 2))[None, None]
+    group = dihedral(8)
+    for g, h in ((1, 1), (3, 9), (9, 3), (10, 13)):
+        both = group.move(torch.tensor(g), group.move(torch.tensor(h), smooth))
+        one = group.move(group.compose(torch.tensor(g), torch.tensor(h)), smooth)
+        assert (both - one).norm() / one.norm() < 0.02
+
+
+@pytest.mark.parametrize(("group", "k", "degrees"), [(4, 1, 90), (4, 2, 180), (4, 3, 270), (8, 1, 45), (8, 5, 225)])
+def test_geometric_perturbations_move_maps_like_the_group(group, k, degrees):
+    batch = random_batch(2, 8, 8)
+    moved, valid = Rotation(degrees=degrees).move(batch.x, batch.ids, seed=0)
+    ours = dihedral(group).move(torch.tensor(k), batch.x)
+    assert torch.equal(ours, moved)
+    assert valid.all() == (group == 4)
+
+
+def test_nodes_are_renamed_with_their_edges():
+    batch = graphs()
+    p = torch.tensor([2, 0, 3, 1])
+    matrix = torch.eye(4)[p]
+    moved = node_permutation().act(p, batch)
+    torch.testing.assert_close(moved.x, matrix @ batch.x)
+    torch.testing.assert_close(moved.aux["adjacency"], matrix @ batch.aux["adjacency"] @ matrix.T)
+    assert torch.equal(moved.aux["mask"], batch.aux["mask"][:, p])
+
+
+def test_labels_and_other_auxiliary_tensors_stay():
+    batch = Batch(("a",), torch.rand(1, 3, 2), {"weight": torch.rand(1, 3)}, torch.tensor([4]))
+    moved = permutation().act(torch.tensor([1, 2, 0]), batch)
+    assert torch.equal(moved.aux["weight"], batch.aux["weight"]) and moved.label.tolist() == [4]
+    named = build({"permutation": {"along": ["weight"]}}).act(torch.tensor([1, 2, 0]), batch)
+    assert torch.equal(named.aux["weight"], batch.aux["weight"][:, [1, 2, 0]])
+
+
+def test_large_orders_are_numbers_and_are_not_listed():
+    batch = random_batch(60, 3)
+    assert permutation().order(batch) == math.factorial(60) > ENUMERABLE
+    assert permutation().sample(batch, 2, seed=0).shape == (2, 3, 60)
+    with pytest.raises(UserError, match=r"permutation has about 10\^81 elements here, too many to list"):
+        permutation().elements(batch)
+
+
+def test_plan_elements_takes_all_or_draws():
+    batch = random_batch(1, 6)
+    elements, whole = plan_elements(cyclic(), batch, 6, seed=0)
+    assert whole and elements.tolist() == [[i] * 3 for i in range(6)]
+    elements, whole = plan_elements(cyclic(), batch, 5, seed=7)
+    assert not whole and torch.equal(elements, cyclic().sample(batch, 5, seed=7))
+    assert plan_elements(torus(), random_batch(1, 2, 2), 4, seed=0)[0].shape == (4, 3, 2)
+    with pytest.raises(UserError, match="at least 1, got 0"):
+        plan_elements(cyclic(), batch, 0, seed=0)
+
+
+def test_the_monte_carlo_error_is_hoeffdings():
+    # the paper, appendix E: 1000 samples with 50 draws each, an error of 2% has probability 2 exp(-10)
+    assert monte_carlo_error(50_000, 2 * math.exp(-10)) == pytest.approx(0.02)
+    g = torch.Generator().manual_seed(0)
+    means = torch.rand(4000, 30, generator=g).round().mean(1)
+    missed = ((means - 0.5).abs() > monte_carlo_error(30, 0.1, 0, 1)).float().mean()
+    assert 0.01 < missed < 0.1
+    for bad in ({"n": 0}, {"n": 5, "delta": 1.5}, {"n": 5, "low": 1.0}):
+        with pytest.raises(UserError):
+            monte_carlo_error(**bad)
+
+
+@pytest.mark.parametrize(
+    ("group", "shape", "message"),
+    [
+        (cyclic(3), (2, 5), r"cyclic: dim 3 of a tensor of shape \(B, 2, 5\) is not there; allowed are 1 to 2 or -1"),
+        (cyclic(0), (2, 5), "dim 0 .* is the batch"),
+        (cyclic(-3), (2, 5), "dim -3 .* is the batch"),
+        (torus(), (7,), "torus: dim -2"),
+        (torus((1, -2)), (4, 4), r"name a dimension of \(B, 4, 4\) twice"),
+        (dihedral(4), (3, 4, 5), "turns images by 90° and needs square ones, got 4×5; dihedral.2. has"),
+        (dihedral(8), (3, 4, 5), "needs square ones"),
+        (dihedral(1), (3, 4), r"needs images \(B, C, H, W\), got shape \(B, 3, 4\)"),
+        (permutation(2), (4,), "permutation: dim 2"),
+        (node_permutation(), (4,), r"needs node features \(B, N, F\), got shape \(B, 4\)"),
+        (product(cyclic(-1), dihedral(4)), (1, 6, 6), "cyclic and dihedral do not commute"),
+        (product(cyclic(-1), cyclic(7)), (1, 6), "cyclic: dim 7"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(group, shape, message):
+    with pytest.raises(UserError, match=message):
+        group.check(shape)
+
+
+def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
+    batch = random_batch(4, 2)
+    with pytest.raises(UserError, match=r"or \(3,\) for one per sample; got \(2,\)"):
+        cyclic().act(torch.tensor([1, 2]), batch)
+    with pytest.raises(UserError, match="got 3"):
+        cyclic().act(3, batch)
+    with pytest.raises(UserError, match="holds 2 shifts, got 3"):
+        torus((1, 2)).move(torch.tensor([1, 2, 3]), batch.x)
+    with pytest.raises(UserError, match="elements 0 to 7, got 8"):
+        dihedral(4).move(torch.tensor(8), torch.rand(1, 1, 3, 3))
+    with pytest.raises(UserError, match="needs floating-point images"):
+        dihedral(8).move(torch.tensor(1), torch.ones(1, 1, 3, 3, dtype=torch.int64))
+    with pytest.raises(UserError, match="permutation of 3 positions cannot move dimension 1"):
+        permutation().move(torch.tensor([2, 1, 0]), batch.x)
+    with pytest.raises(UserError, match="no element of a product"):
+        product(cyclic(1), cyclic(2)).move(torch.tensor([1, 2]), batch.x)
+    with pytest.raises(UserError, match=r"aux\['mask'\] has shape \(B, 9\) but moves with 4 positions"):
+        permutation().act(torch.arange(4), random_batch(4, 2, mask=torch.ones(3, 9)))
+    with pytest.raises(UserError, match="use node_permutation"):
+        permutation().act(torch.arange(4), graphs())
+    with pytest.raises(UserError, match=r"needs aux\['adjacency'\]"):
+        node_permutation().act(torch.arange(4), batch)
+    with pytest.raises(UserError, match=r"expected \(B, 4, 4\)"):
+        node_permutation().act(torch.arange(4), random_batch(4, 2, adjacency=torch.ones(3, 4, 5)))
+
+
+def test_groups_by_name():
+    assert build("cyclic") == Cyclic()
+    assert build({"torus": {"dims": [-1]}}) == Torus(dims=(-1,))
+    assert build({"product": {"factors": ["cyclic", {"cyclic": {"dim": -2}}]}}) == product(cyclic(), cyclic(-2))
+    assert build(dihedral(2)) == Dihedral(2)
+    for bad, message in [
+        ("permutations", "did you mean 'permutation'"),
+        ({"cyclic": {"axis": 1}}, "cyclic has no parameter 'axis'"),
+        ({"dihedral": {"n": 3}}, "dihedral.n must be 1, 2, 4 or 8, got 3"),
+        ({"dihedral": 4}, "parameters are a mapping"),
+        ({"cyclic": {}, "torus": {}}, "one name with its parameters"),
+        (Cyclic, r"make one: Cyclic\(\)"),
+        ({"torus": {"dims": [1, 1]}}, "different dimensions"),
+        ({"product": {"factors": []}}, "at least one factor"),
+        ({"product": {"factors": ["cyclik"]}}, "did you mean 'cyclic'"),
+    ]:
+        with pytest.raises(BadParameter, match=message):
+            build(bad)
+
+
+def test_an_own_group_may_be_any_finite_group():
+    signs = [torch.diag(torch.tensor([float(a), float(b)])) for a in (1, -1) for b in (1, -1)]
+    group = own(lambda g, batch: batch.x @ g, lambda g, maps: maps @ g.abs(), signs, title="reflections of points")
+    batch = random_batch(5, 2)
+    moved = group.act(torch.tensor([1, 2, 3]), batch)
+    assert torch.equal(moved.x[0], batch.x[0] @ signs[1]) and torch.equal(moved.x[2], batch.x[2] @ signs[3])
+    assert torch.equal(group.move(torch.tensor([1, 2, 3]), batch.x), batch.x)
+    assert group.title == "reflections of points"
+
+
+def test_the_list_of_an_own_group_may_depend_on_the_input():
+    group = own(
+        lambda g, batch: batch.x.roll(int(g), -1),
+        lambda g, maps: maps.roll(int(g), -1),
+        lambda batch: range(batch.x.shape[-1]),
+    )
+    with pytest.raises(UserError, match="call check"):
+        group.inverse(torch.tensor(1))
+    group.check((2, 5))
+    assert group.inverse(torch.tensor([0, 1, 2])).tolist() == [0, 4, 3]
+    assert torch.equal(group.move(torch.tensor(1), torch.arange(5)[None]), torch.tensor([[4, 0, 1, 2, 3]]))
+    group.check((2, 7))
+    with pytest.raises(UserError, match="inverse is ambiguous"):
+        group.inverse(torch.tensor(1))
+
+
+def identity(g: Any, maps: Tensor) -> Tensor:
+    return maps
+
+
+def shifted(g: Any, maps: Tensor) -> Tensor:
+    return maps.roll(int(g), -1)
+
+
+def by_x(function: Any) -> Any:
+    return lambda g, batch: function(g, batch.x)
+
+
+@pytest.mark.parametrize(
+    ("act", "move", "elements", "message"),
+    [
+        (shifted, shifted, [0, 1, 2], "move is no group action: 1 after 2 is none of the 3 elements"),
+        (shifted, shifted, [1, 0], "the first element, 1, must be the identity but moves maps"),
+        (shifted, identity, [1, 0], "the first element, 1, must act as the identity but changes the input"),
+        (shifted, identity, [0, 1, 2], "act is no group action, or not that of move: 1 after 2 is not what"),
+        (lambda g, x: x * 0.5 if g else x, identity, [0, 1], "1 after 1 is not what 0 or 1 does"),
+        (lambda g, x: x.roll(-2 * g, -1), lambda g, m: m.roll(g * g, -1), range(5), "1 after 1 is none of the 5"),
+        (shifted, lambda g, m: m[..., :1], [0], r"move must return maps of shape \(1, 5\), got \(1, 1\)"),
+        (lambda g, x: x[..., :1], identity, [0], r"act must return a Batch like the given one"),
+        (lambda g, x: None, identity, [0], r"act must return a Batch .* got NoneType"),
+    ],
+)
+def test_functions_that_are_no_action_are_refused_before_a_run(act, move, elements, message):
+    batch = random_batch(5)
+    with pytest.raises(UserError, match=message):
+        own(by_x(act), move, elements).act(torch.tensor(0), batch)
+
+
+def test_an_element_without_an_inverse_is_refused():
+    def project(g: int, maps: Tensor) -> Tensor:
+        return maps * torch.tensor([1.0, 1.0 - g])
+
+    with pytest.raises(UserError, match="element 1 has no inverse among the 2 elements"):
+        own(by_x(project), project, [0, 1]).check((2,))
+
+
+def test_an_empty_or_unlisted_own_group_is_refused():
+    for elements in ([], 7, range(5000)):
+        with pytest.raises(UserError, match="a list of 1 to 4096 elements is needed"):
+            own(by_x(shifted), shifted, elements)
+    with pytest.raises(UserError, match="numbered 0 to 4, got 5"):
+        roll(5).move(torch.tensor(5), torch.rand(1, 5))
+
+
+def test_an_interpolating_own_group_finds_the_nearest_product():
+    group = own(
+        lambda g, batch: dihedral(8).move(torch.tensor(g), batch.x),
+        lambda g, maps: dihedral(8).move(torch.tensor(g), maps),
+        range(16),
+        interpolating=True,
+    )
+    group.check((1, 15, 15))
+    assert not group.exact
+    every = torch.arange(16)
+    assert torch.equal(group.inverse(every), dihedral(8).inverse(every))
+    for g in every[::3]:
+        assert torch.equal(group.compose(g, every), dihedral(8).compose(g, every))

@@ -1,0 +1,416 @@
+"""Symmetry on the page: numbers of the charts are those of the table, words say no more, and odd data is drawn too."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from holdfast.report.parts import Axis, Panel
+from scipy import stats
+
+import holdfast
+from holdfast import statistics
+from holdfast.axes.symmetry import page as symmetric
+from holdfast.axes.symmetry.evaluation import Symmetry
+from holdfast.axes.symmetry.flowchart import flow_chart
+from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
+from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
+from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
+from holdfast.drawing.charts import Chart, label
+from holdfast.report import axes, build_report
+from holdfast.runs.table import Shown
+from holdfast.statistics.cubes import arrange
+from holdfast.types import parameters
+from support.small import model, pictures
+
+N = 24
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+D4 = {"name": "symmetry", "group": {"name": "dihedral", "n": 4}, "elements": 8, "delta": 0.05}
+
+
+def spread(centre: float, n: int = N, width: float = 0.05, seed: int = 0) -> np.ndarray:
+    return np.clip(centre + np.random.default_rng(seed).normal(0, width, n), -1, 1)
+
+
+def rows_of(
+    methods: dict[str, Any],
+    model_invariance: Any = 1.0,
+    chance: Any = 0.1,
+    floors: dict[str, float] | None = None,
+    extra: tuple[tuple[str, str, str, float, Any], ...] = (),
+    half: float = 0.0,
+    n: int = N,
+    measures: dict[str, str] | None = None,
+) -> pd.DataFrame:
+    """The rows of a run: scores by explainer (a number for all samples or one for each), NaN where undefined."""
+    entries = []
+    for explainer, value in methods.items():
+        measure = (measures or {}).get(explainer, "equivariance")
+        entries += [(explainer, "model_agreement", "dihedral", 8.0, model_invariance)]
+        entries += [(explainer, "model_invariance", "dihedral", 8.0, model_invariance)]
+        entries += [
+            (explainer, measure, "dihedral", 8.0, value),
+            (explainer, f"{measure}_chance", "dihedral", 8, chance),
+        ]
+        if explainer in (floors or {}):
+            entries += [(explainer, measure, "redraw", 0.0, (floors or {})[explainer])]
+    frames = []
+    for explainer, measure, condition, level, value in (*entries, *extra):
+        frame = pd.DataFrame({"value": np.broadcast_to(np.asarray(value, dtype=float), n)})
+        frame["sample"] = [f"s{i:03d}" for i in range(n)]
+        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
+        frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
+        frame["reason"] = np.where(frame.value.isna(), "the explanation is zero", "")
+        bounded = not measure.endswith("_chance") and condition not in ("redraw", "sensitivity")
+        frame["low"], frame["high"] = (frame.value + side * half if bounded else np.nan for side in (-1, 1))
+        frames.append(frame)
+    rows = pd.concat(frames, ignore_index=True)
+    rows["dataset"], rows["model"], rows["evaluation"] = "photos", "net", "symmetry"
+    return rows
+
+
+def axis_of(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None) -> Axis:
+    (cube,) = arrange(rows)
+    samples = pd.DataFrame({"sample": cube.samples, "predicted_name": "cat", "probability": 0.9, "error": ""})
+    samples["dataset"], samples["model"] = cube.dataset, cube.model
+    return Axis(cube, rows, samples, list(exhibits), settings, {"study": {"explainers": explainers or {}}})
+
+
+def found_in(axis: Axis) -> Symmetries:
+    found = symmetries(axis)
+    assert found is not None
+    return found
+
+
+def by_key(axis: Axis) -> dict[str, Any]:
+    return {part.key: part for part in symmetric.parts(axis)}
+
+
+def test_the_boxes_hold_the_numbers_of_the_table():
+    ig, lime = spread(0.7), spread(0.3, seed=1)
+    rows = rows_of({"lime": lime, "ig": ig, "random": spread(0.12)}, floors={"lime": 0.25})
+    axis = axis_of(rows)
+    (view,) = by_key(axis)["boxes"].views
+    boxes = [trace for trace in view[1].data if trace.type == "box"]
+    assert [label(e) for e in ("random", "lime", "ig")] == list(view[1].layout.yaxis.ticktext), "best on top, by mean"
+    for box, values in zip(boxes, (spread(0.12), lime, ig), strict=True):
+        assert [box.q1[0], box.median[0], box.q3[0]] == pytest.approx(np.quantile(values, [0.25, 0.5, 0.75]), abs=1e-5)
+        assert sorted(box.x[0]) == pytest.approx(sorted(values), abs=1e-5)
+        inside = values[np.abs(values - np.median(values)) < 9]
+        assert inside.min() - 1e-5 <= box.lowerfence[0] <= box.q1[0] and box.q3[0] <= box.upperfence[0]
+    assert {box.line.color for box in boxes} == {"#8A8D91", "#0072B2"}, "controls are grey"
+    summary = statistics.summary([axis.cube])
+    summary = summary[(summary.measure == "equivariance") & (summary.condition == "dihedral")].set_index("explainer")
+    for row in found_in(axis).means.itertuples():
+        wanted = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
+        assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(wanted, abs=1e-6)
+    means = next(t for t in view[1].data if t.name == "mean")
+    assert list(means.x) == pytest.approx([summary.loc[e, "mean"] for e in ("ig", "lime")], abs=1e-5)
+    assert list(means.error_x.arrayminus) == pytest.approx(
+        [summary.loc[e, "mean"] - summary.loc[e, "low"] for e in ("ig", "lime")], abs=1e-5
+    )
+    marks = {t.name: t for t in view[1].data if t.type == "scatter"}
+    assert list(marks["floor: same input, other draws"].x) == [0.25]
+    assert list(marks["chance"].x) == pytest.approx([0.1] * 3)
+
+
+def test_the_error_of_drawn_elements_is_told():
+    whole = by_key(axis_of(rows_of({"ig": spread(0.7)})))["boxes"].caption
+    drawn = axis_of(rows_of({"ig": spread(0.7)}, half=0.21))
+    assert "no Monte-Carlo error" in whole and "D4" in whole and "moves exactly as the input does" in whole
+    assert "±0.21" in by_key(drawn)["boxes"].caption and "identity counted" not in by_key(drawn)["boxes"].caption
+    assert any("8 elements were drawn" in s and "±0.21 (median of the 95 % bounds)" in s for s in symmetric.lead(drawn))
+    assert not any("drawn" in s for s in symmetric.lead(axis_of(rows_of({"ig": spread(0.7)}))))
+
+
+def test_kinds_are_kept_apart():
+    rows = rows_of(
+        {"ig": 0.9, "tracin": spread(0.5), "cav(layer=1)": spread(0.6), "mine": spread(0.4)},
+        measures={"tracin": "invariance", "cav(layer=1)": "invariance", "mine": "invariance"},
+    )
+    means = found_in(axis_of(rows)).means
+    assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
+    figure = by_key(axis_of(rows))["boxes"].views[0][1]
+    assert [text.split("<i>")[1] for text in figure.layout.yaxis.ticktext][::-1] == [f"{k}</i>" for k in means.kind]
+    assert figure.layout.xaxis.title.text == "equivariance or invariance"
+    named = axis_of(rows, explainers={"mine": {"name": "cav"}})
+    assert found_in(named).means.kind.tolist().count("concept") == 2, "the manifest knows what a name stands for"
+    said = symmetric.lead(named)
+    assert said[0].startswith("ig has an equivariance") and "no other feature method" in said[0]
+    assert any("concept methods" in s for s in said)
+
+
+def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
+    invariance = np.linspace(0.8, 1, N)
+    axis = axis_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
+    figure = by_key(axis)["relaxed"].views[0][1]
+    point = next(t for t in figure.data if t.name == "ig")
+    assert (point.x[0], point.y[0]) == pytest.approx((invariance.mean(), spread(0.7).mean()), abs=1e-5)
+    assert figure.layout.shapes[0].x0 == pytest.approx(found_in(axis).model.low, abs=1e-5)
+    cloud = next(t for t in figure.data if t.legendgroup == "ig" and not t.name)
+    assert list(cloud.x) == pytest.approx(invariance, abs=1e-5) and list(cloud.y) == pytest.approx(
+        spread(0.7), abs=1e-5
+    )
+    assert "relaxed" not in by_key(axis_of(rows_of({"ig": spread(0.7)})))
+
+
+def test_clouds_are_thinned_the_same_way_every_time():
+    n = 3 * MOST_DOTS
+    rows = rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
+    clouds = [by_key(axis_of(rows))["relaxed"].views[0][1].data[0].y for _ in range(2)]
+    assert len(clouds[0]) == MOST_DOTS and clouds[0] == clouds[1]
+    box = by_key(axis_of(rows))["boxes"].views[0][1].data[0]
+    assert len(box.x[0]) == MOST_DOTS and box.median[0] == pytest.approx(np.median(spread(0.7, n)), abs=1e-5)
+
+
+def test_the_curve_of_repair_starts_at_the_plain_score():
+    repair = tuple(("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0)))
+    axis = axis_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
+    chart = by_key(axis)["repair"]
+    (curve,) = chart.views[0][1].data
+    assert list(curve.x) == [1, 4, 8] and list(curve.y) == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
+    assert "by construction" in chart.caption and "faithfulness" in chart.caption
+    with_one = axis_of(rows_of({"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)))
+    assert list(by_key(with_one)["repair"].views[0][1].data[0].y) == pytest.approx([0.71, 0.9, 1.0])
+    assert "repair" not in by_key(axis_of(rows_of({"ig": spread(0.7)})))
+    not_invariant = axis_of(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
+    assert "This model is not" in by_key(not_invariant)["repair"].caption
+
+
+def test_sensitivity_is_set_against_the_score_with_spearman():
+    changes = np.random.default_rng(3).random(N)
+    axis = axis_of(rows_of({"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)))
+    (dots,) = by_key(axis)["sensitivity"].views[0][1].data
+    rho = stats.spearmanr(changes, spread(0.7)).statistic
+    assert f"{rho:.2f}".replace("-", "−") in dots.name
+    assert list(dots.x) == pytest.approx(changes, abs=1e-5) and list(dots.y) == pytest.approx(spread(0.7), abs=1e-5)
+    ties = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
+    other = np.array([2.0, 1.0, 4.0, 3.0, 9.0])
+    assert correlation(ties, other).startswith(f"{stats.spearmanr(ties, other).statistic:.2f}")
+    assert correlation(np.ones(9), np.arange(9.0)) == "not defined"
+
+
+def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
+    found = []
+    for layer, same, moved in (("pool", 1e-6, np.nan), ("conv", 0.8, 2e-6), ("fc", 0.5, 0.7), ("dead", np.nan, np.nan)):
+        for explainer in ("ig", "sobel"):  # the rows are repeated for every explainer
+            found += [(explainer, "layer_invariance_error", layer, 8.0, same)]
+            found += [(explainer, "layer_equivariance_error", layer, 8.0, moved)]
+    return tuple(found)
+
+
+def test_layers_are_judged_by_their_largest_error():
+    axis = axis_of(rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()), settings={**D4, "layers": ["conv", "pool"]})
+    verdicts = layer_verdicts(axis).set_index("layer").verdict
+    assert verdicts.to_dict() == {"conv": "equivariant", "pool": "invariant", "fc": "neither", "dead": "unknown"}
+    assert verdicts.index[:2].tolist() == ["conv", "pool"], "in the order of the study"
+    panel = layer_table(axis)
+    assert "0.80" in panel.html and "2e−06" in panel.html and "24 outputs were zero" in panel.caption
+    assert layer_table(axis_of(rows_of({"ig": 0.9}))) is None
+
+
+def exhibits(explainers=("ig", "lime"), samples=("s000", "s001"), side=32, note="equivariance -0.12, the lowest of 8"):
+    generator = np.random.default_rng(0)
+    found = []
+    for explainer in explainers:
+        for sample in samples:
+            for condition, level in (("clean", 0.0), ("dihedral", 8.0)):
+                image = generator.integers(0, 256, (side, side, 3), dtype=np.uint8)
+                attribution = generator.normal(size=(side, side)).astype(np.float32)
+                place = ("photos", "net", explainer, condition, level, sample, image, attribution, "symmetry")
+                found.append(Shown(*place, note="" if condition == "clean" else note))
+    return found
+
+
+def test_the_gallery_shows_the_worst_sample_of_each_method():
+    values = {"ig": np.r_[0.2, 0.1, [0.5] * (N - 2)], "lime": np.r_[-0.3, np.nan, [0.5] * (N - 2)]}
+    axis = axis_of(rows_of(values), exhibits())
+    html = failures(axis, symmetries(axis)).html
+    cards = html.split("<article>")[1:]
+    assert [("lime" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], "worst method first"
+    assert "s001" in cards[1] and "mean over the group 0.10" in cards[1] and "equivariance −0.12" in cards[1]
+    for card in cards:
+        sources = re.findall(r'<img[^>]* src="([^"]+)" alt="([^"]+)" loading="lazy">', card)
+        assert len(sources) == 4 and [s.split(";")[0] for s, _ in sources] == ["data:image/jpeg", "data:image/png"] * 2
+        assert len({alt for _, alt in sources}) == 4
+    assert "cat (90 %)" in html
+    assert failures(axis_of(rows_of(values)), None) is None
+    assert shown_pairs(exhibits()[:1]) == {}
+
+
+def test_a_large_gallery_stays_small():
+    names = tuple(f"method_{i}" for i in range(30))
+    axis = axis_of(rows_of({name: 0.01 * i for i, name in enumerate(names)}), exhibits(names, ("s000",), side=224))
+    panel = failures(axis, symmetries(axis))
+    assert len(panel.html) < 1_500_000 and panel.html.count("<article>") == 24
+    assert "6 better methods were left out" in panel.caption
+
+
+def lit(axis: Axis) -> list[list[str]]:
+    """The framed answers of every step."""
+    html = str(flow_chart(axis, found_in(axis)).html).split("</ol>")[0]
+    return [re.findall(r'<li class="lit" aria-current="step"><b>([^<]+)</b>', s) for s in re.split(r"</ul></li>", html)]
+
+
+def test_the_flow_lights_the_way_of_the_run():
+    good = axis_of(rows_of({"ig": 1.0, "sobel": 1.0}))
+    assert lit(good)[:5] == [["yes"], ["feature"], ["yes"], [], []]
+    bad = axis_of(rows_of({"ig": 0.5, "grad": 0.995}))
+    assert lit(bad)[:5] == [["yes"], ["feature"], ["yes", "no"], ["feature"], ["symmetrise"]]
+    loose = axis_of(rows_of({"ig": 0.5}, model_invariance=0.95))
+    assert lit(loose)[:5] == [["no"], ["feature"], ["no"], [], ["leave it"]]
+    assert "do not symmetrise" in flow_chart(loose, found_in(loose)).html
+    assert lit(axis_of(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
+    assert flow_chart(axis_of(rows_of({"sobel": 1.0})), found_in(axis_of(rows_of({"sobel": 1.0})))) is None
+    caption = flow_chart(good, found_in(good)).caption
+    assert "0.999" in caption and "0.99" in caption
+
+
+def test_the_flow_says_what_to_do():
+    extra = (
+        *layer_rows(),
+        ("cav", "invariance", "symmetrised", 4.0, 0.8),
+        ("cav", "invariance", "symmetrised", 8.0, 1),
+    )
+    extra += (("cars", "invariance", "symmetrised", 4.0, 0.8),)
+    rows = rows_of(
+        {"ig": 1.0, "sobel": 1.0, "cav": 0.5, "cars": 0.5, "tracin": 0.5},
+        measures=dict.fromkeys(("cav", "cars", "tracin"), "invariance"),
+        floors={"ig": 0.66},
+        extra=extra,
+    )
+    named = {"cav": {"name": "cav", "layer": "conv"}, "cars": {"name": "car", "layer": "other"}}
+    axis = axis_of(rows, explainers=named)
+    advice = str(flow_chart(axis, found_in(axis)).html).split('class="advice">')[1].split("</li>")
+    words = {re.search("<b>([^<]+)", line)[1]: line for line in advice if "<b>" in line}
+    assert "two runs on the same input agree only to 0.66" in words["ig"]
+    assert "layer conv is not invariant (equivariant)" in words["cav"] and "such as pool" in words["cav"]
+    assert "8 elements give 1.000" in words["cav"]
+    assert "layer other is one was not tested" in words["cars"] and "more than 4 elements" in words["cars"]
+    assert "based on the loss" in words["tracin"] and "repair: [4, 8]" in words["tracin"]
+
+
+def test_the_lead_names_the_best_method_with_its_interval():
+    axis = axis_of(rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)}))
+    row = found_in(axis).means.iloc[0]
+    first = symmetric.lead(axis)[0]
+    assert first.startswith("Of 2 feature methods, ig moves with the input best: equivariance ")
+    assert f"{row['mean']:.2f} [{row['mean_low']:.2f}, {row['mean_high']:.2f}]" in first and "ahead of lime" in first
+    tied = axis_of(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
+    assert "cannot be separated" in symmetric.lead(tied)[0]
+    exact = axis_of(rows_of({"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}))
+    said = symmetric.lead(exact)[0]
+    assert "a and b move with the input: mean equivariance at least 1.000" in said and "c with 0.39 [" in said
+
+
+def test_the_lead_is_honest_about_model_chance_controls_and_floor():
+    lifted = 0.1
+    axis = axis_of(rows_of({"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0}, floors={"shap": 0.6}))
+    said = " ".join(symmetric.lead(axis))
+    assert "The model is invariant to the group, D4" in said
+    assert "Within noise of chance: lime" in said and "shap (0.9" not in said.split("Within noise")[1].split(".")[0]
+    assert (
+        "The control sobel, which never sees the model, scores 1.000" in said and "no less than shap and lime" in said
+    )
+    assert "shap 0.60 (score 0." in said
+    assert f"Only {N} samples" in said
+    loose = " ".join(symmetric.lead(axis_of(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))))
+    assert "The model itself is not invariant" in loose and "invariant means at least 0.999" in loose
+    d8 = {**D4, "group": {"name": "dihedral", "n": 8}}
+    assert any("interpolates" in s for s in symmetric.lead(axis_of(rows_of({"ig": spread(0.9)}), settings=d8)))
+
+
+def test_undefined_scores_are_counted_with_their_reasons():
+    values = np.r_[[np.nan] * 4, spread(0.5, N - 4)]
+    axis = axis_of(rows_of({"ig": spread(0.9), "lime": values}))
+    assert f"4 of {2 * N} scores are undefined (lime: 4 × the explanation is zero)." in symmetric.lead(axis)
+    nothing = axis_of(rows_of({"ig": np.nan}))
+    said = symmetric.lead(nothing)
+    assert said[0].startswith("Nothing can be concluded") and f"{N} of {N} scores" in said[-2]
+    assert symmetric.parts(nothing) == []
+
+
+def test_one_sample_has_no_interval():
+    extra = (("ig", "max_sensitivity", "sensitivity", 0.02, 0.3), ("ig", "equivariance", "symmetrised", 4.0, 0.9))
+    axis = axis_of(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
+    parts = by_key(axis)
+    assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
+    assert "0.70 (no interval)" in symmetric.lead(axis)[0] and "Only 1 sample was" in symmetric.lead(axis)[-1]
+    assert "ρ not defined" in parts["sensitivity"].views[0][1].data[0].name
+
+
+def test_missing_measures_leave_out_their_parts():
+    rows = rows_of({"ig": spread(0.7)}, model_invariance=0.9)
+    only = rows[rows.measure == "equivariance"]
+    assert set(by_key(axis_of(only, settings={}))) == {"boxes", "flow"}
+    assert any("is not known" in s for s in symmetric.lead(axis_of(only, settings={})))
+    bare = axis_of(rows[rows.measure == "model_invariance"])
+    assert symmetric.parts(bare) == [] and "Nothing can be concluded" in symmetric.lead(bare)[0]
+    foreign = axis_of(rows, settings={"group": {"name": "of_another_version", "n": 3}})
+    assert "of_another_version" in by_key(foreign)["boxes"].caption
+    own = axis_of(rows, settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}})
+    assert found_in(own).title == "change of <sign>" and found_in(own).interpolates
+    both = [{"name": "cyclic", "dim": -1}, {"name": "dihedral", "n": 8}]
+    assert found_in(axis_of(rows, settings={"group": {"name": "product", "factors": both}})).interpolates
+
+
+def test_names_are_inert(monkeypatch):
+    extra = (
+        (NASTY, "max_sensitivity", "sensitivity", 0.02, spread(0.3)),
+        (NASTY, "equivariance", "symmetrised", 4.0, 0.9),
+        (NASTY, "layer_invariance_error", NASTY + "layer", 8.0, 0.5),
+    )
+    rows = rows_of(
+        {NASTY: np.r_[np.nan, spread(0.7, N - 1)], "b": spread(0.2)}, model_invariance=spread(0.9), extra=extra
+    )
+    rows["sample"] += NASTY
+    rows["reason"] = rows["reason"].where(rows["reason"] == "", NASTY)
+    shown = exhibits((NASTY,), (f"s001{NASTY}",), note=NASTY)
+    settings = {**D4, "group": {"name": "own", "title": NASTY}}
+    axis = axis_of(rows, shown, settings)
+    axis.samples["predicted_name"] = NASTY
+    panels = "".join(str(part.html) for part in symmetric.parts(axis) if isinstance(part, Panel))
+    figures = "".join(f.to_json() for p in symmetric.parts(axis) if isinstance(p, Chart) for _, f in p.views)
+    assert "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
+    assert "<script" not in figures.encode().decode("unicode_escape")
+    assert {"layers", "failures", "flow"} <= set(by_key(axis))
+    monkeypatch.setitem(axes.DRAWN, "symmetry", symmetric.parts)
+    page = build_report(rows, axis.samples, shown, {"study": {"evaluations": {"symmetry": settings}}})
+    assert len(re.findall("<script", page.split('id="plotly"')[0])) == 2 and "<img src=x" not in page
+    charts = json.loads(re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)[1])["charts"]
+    assert {key.split("-")[-1] for key in charts} == {"boxes", "relaxed", "repair", "sensitivity"}
+
+
+def test_models_are_set_side_by_side():
+    loose = rows_of({"ig": spread(0.4), "lime": spread(0.3)}, model_invariance=spread(0.8)).assign(model="plain <b>")
+    tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
+    chart = symmetric.across_models([axis_of(tight), axis_of(loose)])
+    curve = next(t for t in chart.views[0][1].data if t.name == "ig")
+    assert list(curve.x) == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
+    assert list(curve.y) == pytest.approx([spread(0.4).mean(), spread(0.9).mean()], abs=1e-5)
+    assert "plain <b> (0.79" in chart.caption and "<b>" not in "".join(curve.hovertext)
+    assert symmetric.across_models([axis_of(tight)]) is None
+
+
+def test_a_real_run_is_drawn():
+    evaluation = Symmetry(
+        group={"dihedral": {"n": 2}}, repair=(2,), sensitivity=0.02, sensitivity_draws=2, layers=("10",)
+    )
+    done = holdfast.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
+    rows = done.table()
+    (cube,) = arrange(rows)
+    shown = holdfast.runs.table.read_exhibits(done.path)
+    pictured = [item for item in shown if item.evaluation == cube.evaluation]
+    axis = Axis(cube, rows, done.samples(), pictured, parameters(evaluation), done.manifest)
+    parts = symmetric.parts(axis)
+    assert [p.key for p in parts] == ["boxes", "flow", "relaxed", "repair", "sensitivity", "layers", "failures"]
+    found = found_in(axis)
+    assert found.whole and found.elements == 4 and found.title == "D2: reflections"
+    wanted = rows[(rows.measure == "equivariance") & (rows.condition == "dihedral") & (rows.explainer == "saliency")]
+    assert float(found.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(wanted.value.mean())
+    assert found.means.set_index("explainer").loc[["gradient_shap", "random"], "floor"].notna().all()
+    assert parts[-1].html.count("<img") == 12

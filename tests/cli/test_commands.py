@@ -1,0 +1,223 @@
+"""The command line as typed: what it prints, where results go, and one line for a mistake."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast import cli
+from holdfast.runs.study.registry import EXPLAINERS
+from support.paths import SMALL, TESTS
+from support.small import pictures
+
+STUDY = f"""\
+model: python:{SMALL}:model
+data: python:{SMALL}:dataset
+explainers: [saliency, random]
+evaluations: [{{stability: {{perturbations: [jpeg, {{rotation: {{degrees: [5, 10]}}}}], k: 50}}}}]
+limit: 6
+"""
+
+
+def write(folder: Path, text: str = STUDY) -> Path:
+    path = folder / "shapes.yaml"
+    path.write_text(text)
+    return path
+
+
+def installed(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("holdfast")), *map(str, arguments)]
+    if not Path(command[0]).is_file():
+        command[:1] = [sys.executable, "-m", "holdfast"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_installed_command_runs_a_study_and_ends_with_the_path_of_the_report(tmp_path):
+    done = installed("run", write(tmp_path), "--allow-code", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = Path(re.fullmatch(r"report: (.*)", done.stdout.strip().splitlines()[-1])[1])
+    assert report == tmp_path / "runs" / "shapes" / "report.html"
+    assert report.stat().st_size > 10_000
+    assert "saliency" in done.stdout and "random" in done.stdout
+    # Not a terminal: no bar, no colours, no carriage returns.
+    assert done.stderr == ""
+    assert not re.search(r"[\x1b\r\b]", done.stdout)
+    run = holdfast.read(tmp_path / "runs" / "shapes")
+    assert run.manifest["command"].startswith("holdfast run ") and "--allow-code" in run.manifest["command"]
+    assert len(run.samples()) == 6
+    assert set(zip(run.table().condition, run.table().level, strict=True)) == {
+        *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 10.0)},
+        ("redraw", 0.0),
+    }
+
+
+def test_the_installed_command_answers_a_mistake_with_one_line(tmp_path):
+    done = installed("run", write(tmp_path, STUDY.replace("saliency", "sailency")), "--allow-code", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("holdfast: ") and "line 3" in done.stderr and "'saliency'" in done.stderr
+
+
+def test_run_obeys_out_limit_and_seed(main, tmp_path):
+    out = tmp_path / "here"
+    arguments = ("run", write(tmp_path), "--allow-code", "--out", out, "--limit", 2)
+    code, text, _ = main(*arguments, "--seed", 5)
+    assert code == 0 and str(out / "report.html") in text
+    run = holdfast.read(out)
+    assert run.manifest["study"]["seed"] == 5
+    assert len(run.samples()) == 2
+    code, _, error = main(*arguments, "--seed", 6)
+    assert code == 2 and "seed: the run has 5, this study says 6" in error
+    code, _, _ = main(*arguments, "--seed", 5)
+    assert code == 0
+    assert [s["passes"]["shapes"] > 0 for s in holdfast.read(out).manifest["sessions"]] == [True, False]
+
+
+def test_report_is_drawn_again(main, tmp_path):
+    images = pictures(3)[0]
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 4))
+    jpeg = holdfast.Stability(perturbations="jpeg", k=50)
+    run = holdfast.evaluate(net, images, "saliency", jpeg, tmp_path / "run")
+    assert not (run.path / "report.html").exists()
+    code, text, _ = main("report", run.path)
+    assert code == 0 and Path(text.strip()) == run.path / "report.html"
+    code, text, _ = main("report", run.path, "--out", tmp_path / "a" / "b.html")
+    assert code == 0 and (tmp_path / "a" / "b.html").read_bytes() == (run.path / "report.html").read_bytes()
+
+
+LISTED = {
+    "explainers": ["integrated_gradients", "grad_cam", "lime", "smoothgrad", "random", "sobel", "steps="],
+    "perturbations": ["rotation", "translation", "brightness", "gaussian_noise", "jpeg", "elastic", "geometric"],
+    "measures": ["ssim", "spearman", "jaccard", "fass", "_chance", "_aligned"],
+    "presets": ["fass-paper", "fass-mild", "rotation 15°", "JPEG quality 85"],
+    "evaluations": ["fractions=[0.1, 0.2", "features=pixels"],
+    "groups": ["dihedral", "permutation"],
+    "features": ["patches", "superpixels", "tokens"],
+    "imputers": ["noisy_linear", "reference_mean", "hidden"],
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
+def test_ls_names_everything_with_a_line_each(main, what):
+    code, text, error = main("ls", what)
+    assert code == 0 and error == ""
+    for word in LISTED[what]:
+        assert word in text, word
+    registry = {"explainers": EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
+    registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.axes.EVALUATIONS}
+    names = [line.split()[0] for line in text.splitlines()]
+    assert len(names) == len(set(names))
+    if what in registry:
+        assert names == list(registry[what])
+
+
+def test_ls_of_something_else_names_the_listings():
+    done = CliRunner().invoke(cli.app, ["ls", "colours"])
+    assert done.exit_code == 2
+    for what in LISTED:
+        assert what in done.output
+    assert "Traceback" not in done.output
+
+
+def picture_folder(folder: Path) -> Path:
+    (folder / "photos").mkdir()
+    pixels = (pictures(1)[0][0] * 255).to(torch.uint8).permute(1, 2, 0).numpy()
+    Image.fromarray(np.asarray(pixels)).save(folder / "photos" / "a.png")
+    return folder / "photos"
+
+
+MISTAKES = {
+    "no study": (None, "no study file"),
+    "not YAML": ("model: [", "line 1"),
+    "not a study": ("- 1", "a study is a mapping"),
+    "a word for a key": (STUDY.replace("limit", "limits"), "did you mean 'limit'"),
+    "bad limit": (STUDY.replace("limit: 6", "limit: 0"), "line 5: limit must be a whole number of at least 1"),
+    "bad k": (STUDY.replace("k: 50", "k: -1"), "line 4"),
+    "bad perturbation": (STUDY.replace("jpeg", "jpg"), "'jpeg'"),
+    "unknown device": (STUDY + "device: gpu\n", "line 6: unknown device 'gpu'"),
+    "no such model": (STUDY.replace("small.py:model", "small.py:modle"), "did you mean model"),
+    "no such data": (STUDY.replace("small.py:dataset", "smal.py:dataset"), "small.py"),
+    "code not allowed": (STUDY, "--allow-code"),
+    "not text": (b"model: \xff\xfe", "not text in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_two(main, tmp_path, what):
+    text, words = MISTAKES[what]
+    study = tmp_path / "shapes.yaml"
+    if text is not None:
+        study.write_bytes(text if isinstance(text, bytes) else text.encode())
+    allow = [] if what == "code not allowed" else ["--allow-code"]
+    code, shown, error = main("run", study, "--out", tmp_path / "run", *allow)
+    assert code == 2 and shown == ""
+    assert error.startswith("holdfast: ") and len(error.strip().splitlines()) == 1
+    assert words in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_report_of_no_run_is_a_mistake(main, tmp_path):
+    code, _, error = main("report", tmp_path)
+    assert code == 2 and "is not a run directory" in error and len(error.strip().splitlines()) == 1
+
+
+def test_an_option_out_of_range_is_a_mistake(main, tmp_path):
+    code, _, error = main("run", write(tmp_path), "--limit", 0)
+    assert code == 2 and "limit" in error and "Traceback" not in error
+
+
+def test_data_by_path_is_found_beside_the_study(main, tmp_path, monkeypatch):
+    picture_folder(tmp_path)
+    monkeypatch.chdir(TESTS)
+    study = write(tmp_path, re.sub("data: .*", "data: {source: photos, size: 32}", STUDY))
+    code, _, error = main("run", study, "--allow-code", "--out", tmp_path / "run")
+    assert code == 0, error
+    assert holdfast.read(tmp_path / "run").samples()["sample"].tolist() == ["a.png"]
+
+
+def test_an_interruption_says_how_to_go_on(main, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.runs.run.run_shards", interrupt)
+    code, _, error = main("run", write(tmp_path), "--allow-code", "--out", tmp_path / "run")
+    assert code == 130
+    assert "run the same command again" in error and "Traceback" not in error
+
+
+def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr("holdfast.runs.run.run_shards", broken)
+    arguments = ["run", write(tmp_path), "--allow-code", "--out", tmp_path / "run"]
+    monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        cli.main()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite_pytorch") is None or importlib.util.find_spec("foolbox") is None,
+    reason="the demo's packages are not installed",
+)
+def test_the_demo_can_be_planned():
+    from holdfast.runs.study.demo import demo_plan
+
+    plan = demo_plan(limit=1)
+    assert [len(data) for data in plan.data.values()] == [1]
+    (net,) = plan.models.values()
+    assert net.passes == 0 and net.untrained_head() is None
+    assert len(plan.explainers) == 5
+    assert len(plan.evaluations["stability"].conditions()) == 5

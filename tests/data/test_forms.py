@@ -1,0 +1,590 @@
+"""Data in published layouts: each read to the pixels and labels that its makers mean, lazily, and without running it.
+
+Every file here is written as the layout's own tools write it: real tars, real Arrow, real pickles, real MAT files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from holdfast.data import Data, Vocabulary, images, open_data
+from holdfast.errors import UserError
+from support.paths import SHARED_DATA
+
+real = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"no real data in {SHARED_DATA}")
+
+
+def png(seed: int, side: int = 8) -> bytes:
+    values = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def check_pictures(data: Data, blobs: list[bytes], labels: list[int] | None) -> None:
+    """All pictures in any order, after a journey to another process, with a fingerprint that says the same."""
+    back = pickle.loads(pickle.dumps(data))
+    order = list(reversed(range(len(blobs))))
+    batch = back.load(order).batch
+    assert batch.ids == tuple(data.ids[i] for i in order) and len(data) == len(blobs)
+    assert torch.equal(batch.x, torch.stack([images.decode(blobs[i], None) for i in order]))
+    assert (None if data.labels is None else list(data.labels)) == labels
+    assert back.fingerprint == data.fingerprint and data.threads >= 1
+
+
+# CIFAR
+
+
+def pixels_of(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, 3072), dtype=np.uint8)
+
+
+def write_cifar10(folder: Path, protocol: int = 2) -> dict[str, np.ndarray]:
+    folder.mkdir(parents=True)
+    written = {}
+    for i, name in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
+        written[name] = pixels_of(2, i)
+        content = {b"data": written[name], b"labels": [i, 9], b"batch_label": b"some", b"filenames": [b"a", b"b"]}
+        (folder / name).write_bytes(pickle.dumps(content, protocol))
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [f"c{i}".encode() for i in range(10)]}, 2))
+    return written
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_cifar10_in_torchvisions_folder(tmp_path: Path, protocol: int) -> None:
+    written = write_cifar10(tmp_path / "cifar-10-batches-py", protocol)
+    test = open_data(tmp_path, split="test")
+    assert (test.name, test.shape, test.class_names) == (
+        "cifar-10-test",
+        (3, 32, 32),
+        tuple(f"c{i}" for i in range(10)),
+    )
+    assert test.labels == (5, 9)
+    expected = torch.from_numpy(written["test_batch"].reshape(2, 3, 32, 32).astype(np.float32) / 255)
+    assert torch.equal(pickle.loads(pickle.dumps(test)).load([1, 0]).batch.x, expected[[1, 0]])
+    train = open_data(tmp_path / "cifar-10-batches-py", split="train", size=16)
+    assert train.shape == (3, 16, 16) and train.labels == (0, 9, 1, 9, 2, 9, 3, 9, 4, 9)
+    one = open_data(tmp_path / "cifar-10-batches-py" / "test_batch")
+    assert one.fingerprint == test.fingerprint != train.fingerprint
+    with pytest.raises(UserError, match="holds the splits test, train; choose one, such as split='test'"):
+        open_data(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
+    with pytest.raises(UserError, match="lacks data_batch_3"):
+        open_data(tmp_path, split="train")
+
+
+def python2_pickle(pixels: bytes, labels: bytes = b"K\x03K\x05") -> bytes:
+    """The stream of operations of the published files: str for everything, numpy.core for arrays."""
+    return (
+        b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+        b"(K\x01K\x02M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+        b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T"
+        + struct.pack("<I", len(pixels))
+        + pixels
+        + b"tbU\x06labels]("
+        + labels
+        + b"eu."
+    )
+
+
+def test_cifar_of_python_2(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "c")
+    pixels = pixels_of(2, 7)
+    (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes()))
+    data = open_data(tmp_path / "c" / "test_batch")
+    assert data.labels == (3, 5)
+    np.testing.assert_array_equal((data.load([0, 1]).batch.x.numpy() * 255).round().reshape(2, -1), pixels)
+    (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes()[1:]))
+    with pytest.raises(UserError, match=r"says \(2, 3072\) but holds 6143 values"):
+        open_data(tmp_path / "c" / "test_batch")
+    (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes(), b"K\x03K\x0a"))
+    with pytest.raises(UserError, match=r"the label 10, but batches\.meta names 10 classes"):
+        open_data(tmp_path / "c" / "test_batch")
+
+
+class Canary:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_with_code_is_refused_and_nothing_runs(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "c")
+    canary = str(tmp_path / "sang").encode()
+    pixels = pixels_of(2)
+    honest = pickle.dumps({b"data": pixels, b"labels": [0, 1]}, 2)
+    streams = [
+        pickle.dumps({b"data": Canary(tmp_path / "sang"), b"labels": [0]}),
+        b"cos\nmkdir\n(V" + canary + b"\ntR.",
+        b"(V" + canary + b"\nios\nmkdir\n.",
+        b"\x80\x04\x8c\x05numpy\x8c\x0dndarray.dumps\x93)R.",
+        b"c_codecs\nencode\n}V__defaults__\n(V1\ntsb.",  # sets attributes of what it is given
+        honest[:-40],
+        b"\x80\x02r\xff\xff\xff\x7f.",
+        b"",
+    ]
+    for stream in streams:
+        (tmp_path / "c" / "test_batch").write_bytes(stream)
+        with pytest.raises(UserError, match=r"nothing was run|cannot read .* as a pickle|a dictionary was expected"):
+            open_data(tmp_path / "c" / "test_batch")
+    assert not (tmp_path / "sang").exists()
+    (tmp_path / "c" / "test_batch").write_bytes(honest)
+    assert open_data(tmp_path / "c", split="test").labels == (0, 1)
+
+
+def test_cifar100_and_both_binary_versions(tmp_path: Path) -> None:
+    pixels, python = pixels_of(3), tmp_path / "cifar-100-python"
+    python.mkdir()
+    content = {b"data": pixels, b"fine_labels": [99, 4, 0], b"coarse_labels": [19, 1, 0]}
+    (python / "test").write_bytes(pickle.dumps(content, 2))
+    fine, coarse = [f"f{i}" for i in range(100)], [f"s{i}" for i in range(20)]
+    meta = {b"fine_label_names": [n.encode() for n in fine], b"coarse_label_names": [n.encode() for n in coarse]}
+    (python / "meta").write_bytes(pickle.dumps(meta, 2))
+    binary = tmp_path / "cifar-100-binary"
+    binary.mkdir()
+    records = np.concatenate([np.array([[19, 99], [1, 4], [0, 0]], np.uint8), pixels], axis=1)
+    (binary / "test.bin").write_bytes(records.tobytes())
+    (binary / "fine_label_names.txt").write_text("\n".join(fine))
+    (binary / "coarse_label_names.txt").write_text("\n".join(coarse) + "\n")
+    for folder in (python, binary):
+        data, super_class = open_data(folder), open_data(folder, label="coarse")
+        assert data.labels == (99, 4, 0) and data.class_names == tuple(fine)
+        assert super_class.labels == (19, 1, 0) and super_class.class_names == tuple(coarse)
+        np.testing.assert_array_equal((data.load([2]).batch.x.numpy() * 255).round().reshape(-1), pixels[2])
+    with pytest.raises(UserError, match="unknown label of cifar-100-binary 'course'; did you mean 'coarse'"):
+        open_data(binary, label="course")
+    (binary / "test.bin").write_bytes(records.tobytes()[:-1])
+    with pytest.raises(UserError, match="no whole number of records of 3074 bytes"):
+        open_data(binary)
+
+
+# ImageNet
+
+
+def test_imagenet_folders_keep_the_order_of_the_whole_list(tmp_path: Path) -> None:
+    for name in ("train/n01440764/a.JPEG", "train/n01443537/b.JPEG", "val/n01443537/c.JPEG"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(png(len(name)))
+    val = open_data(tmp_path, split="val", size=None)
+    assert val.ids == ("n01443537/c.JPEG",) and val.labels == (1,) and val.name == f"{tmp_path.name}-val"
+    assert val.class_names == ("n01440764", "n01443537")
+    (tmp_path / "LOC_synset_mapping.txt").write_text("n01484850 great white\nn01443537 goldfish\nn01440764 tench, it\n")
+    again = open_data(tmp_path / "val", size=None)
+    assert again.labels == (1,) and again.class_names == ("tench, it", "goldfish", "great white")
+    (tmp_path / "LOC_synset_mapping.txt").write_text("n01440764 tench\n")
+    with pytest.raises(UserError, match="n01443537, which the list of 1 classes lacks"):
+        open_data(tmp_path / "val")
+    with pytest.raises(UserError, match="holds the splits train, val"):
+        open_data(tmp_path)
+
+
+def test_flat_validation_pictures_with_either_ground_truth(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    val = tmp_path / "ILSVRC" / "Data" / "CLS-LOC" / "val"
+    val.mkdir(parents=True)
+    for i in (1, 3):
+        (val / f"ILSVRC2012_val_{i:08d}.JPEG").write_bytes(png(i))
+    assert open_data(val).labels is None
+    rows = ["ImageId,PredictionString", "ILSVRC2012_val_00000003,n01440764 1 2 3 4 ", "ILSVRC2012_val_00000002,n02 "]
+    solution = tmp_path / "LOC_val_solution.csv"
+    solution.write_text("\n".join(rows))
+    with pytest.raises(UserError, match="ImageId,PredictionString was expected"):
+        open_data(val)
+    solution.write_text("\n".join([*rows[:2], "ILSVRC2012_val_00000001,n01484850 5 6 7 8 n01484850 1 1 2 2"]))
+    assert open_data(val).labels == (1, 0) and open_data(val).class_names == ("n01440764", "n01484850")
+    solution.unlink()
+    kit = tmp_path / "ILSVRC2012_devkit_t12" / "data"
+    kit.mkdir(parents=True)
+    kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
+    synsets = np.array(
+        [(1, "n02119789", "kit fox", 0), (2, "n01440764", "tench", 0), (9, "n00001740", "entity", 2)], dtype=kinds
+    )
+    savemat(kit / "meta.mat", {"synsets": synsets[:, None]})
+    (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n1\n2\n")
+    data = open_data(val)
+    assert data.labels == (1, 0) and data.class_names == ("tench", "kit fox")  # by WordNet id, not by the kit's number
+    (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n9\n2\n")
+    with pytest.raises(UserError, match="has '9'; numbers of the 2 classes"):
+        open_data(val)
+
+
+# COCO
+
+
+def write_coco(root: Path, split: str = "val2017") -> Path:
+    (root / split).mkdir(parents=True)
+    (root / "annotations").mkdir(exist_ok=True)
+    for i in range(3):
+        (root / split / f"{i:012d}.jpg").write_bytes(png(i))
+    content = {
+        "images": [{"id": 70 + i, "file_name": f"{i:012d}.jpg"} for i in (2, 0, 1)],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id": 90, "name": "toothbrush"}],
+        "annotations": [
+            {"image_id": 70, "category_id": 90, "area": 10.5, "iscrowd": 0},
+            {"image_id": 70, "category_id": 18, "area": 99.0, "iscrowd": 0},
+            {"image_id": 70, "category_id": 1, "area": 500.0, "iscrowd": 1},
+            {"image_id": 72, "category_id": 1, "area": 1.0, "iscrowd": 0},
+        ],
+    }
+    (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+    return root / "annotations" / f"instances_{split}.json"
+
+
+def test_coco_needs_a_choice_of_label(tmp_path: Path) -> None:
+    file = write_coco(tmp_path)
+    blobs = [png(i) for i in range(3)]
+    for source in (tmp_path, file):
+        data = open_data(source, label="largest", size=None)
+        check_pictures(data, blobs, [1, -1, 0])  # the crowd is larger than the dog, but it is no one thing
+        assert data.ids[0] == "000000000000.jpg" and data.class_names == ("person", "dog", "toothbrush")
+    assert open_data(file, label="first").labels == (2, -1, 0)
+    dog = open_data(file, label="dog")
+    assert dog.labels == (1, 0, 0) and dog.class_names == ("no dog", "dog")
+    assert open_data(file, label="none").labels is None
+    with pytest.raises(UserError, match="names several objects in a picture, so the label must be chosen"):
+        open_data(tmp_path)
+    with pytest.raises(UserError, match="got 'parson' \\(did you mean 'person'\\?\\)"):
+        open_data(tmp_path, label="parson")
+    write_coco(tmp_path, "train2017")
+    assert open_data(tmp_path, split="val", label="first").fingerprint == open_data(file, label="first").fingerprint
+    with pytest.raises(UserError, match="holds the splits train2017, val2017"):
+        open_data(tmp_path, label="first")
+
+
+def test_coco_that_cannot_be_used(tmp_path: Path) -> None:
+    file = write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    (tmp_path / "val2017" / "000000000001.jpg").unlink()
+    assert list(open_data(file, label="none").load(range(3)).errors) == ["000000000001.jpg"]
+    content["images"][1]["file_name"] = "../secret.jpg"
+    file.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"names the picture '\.\./secret\.jpg', which is not in"):
+        open_data(file, label="none")
+    del content["images"][1]["file_name"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"entry 1 of images has no file_name \(str\)"):
+        open_data(file, label="none")
+    shutil.rmtree(tmp_path / "val2017")
+    write_coco(tmp_path)
+    (tmp_path / "val2017").rename(tmp_path / "pictures")
+    with pytest.raises(UserError, match=r"looked in val2017, images/val2017, images"):
+        open_data(file, label="none")
+
+
+# Hugging Face's folders, and tables in several files
+
+
+def hub_schema(**features: Any) -> pa.Schema:
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    types = {"Image": image, "ClassLabel": pa.int64(), "Value": pa.string()}
+    info = json.dumps({"info": {"features": features}})
+    return pa.schema([(k, types[f["_type"]]) for k, f in features.items()], metadata={"huggingface": info})
+
+
+PET_SCHEMA = hub_schema(img={"_type": "Image"}, kind={"_type": "ClassLabel", "names": ["cat", "dog"]})
+
+
+def save_to_disk(folder: Path, blobs: list[bytes], labels: list[int], shards: int = 2) -> None:
+    """What `Dataset.save_to_disk` leaves: numbered Arrow streams, state.json and dataset_info.json."""
+    folder.mkdir(parents=True)
+    names = [f"data-{i:05d}-of-{shards:05d}.arrow" for i in range(shards)]
+    for i, name in enumerate(names):
+        rows = [{"img": {"bytes": b, "path": None}, "kind": k} for b, k in zip(blobs, labels, strict=True)]
+        share = rows[i * len(rows) // shards : (i + 1) * len(rows) // shards]
+        with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, PET_SCHEMA) as writer:
+            for row in share:
+                writer.write_batch(pa.RecordBatch.from_pylist([row], schema=PET_SCHEMA))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def test_folders_of_save_to_disk(tmp_path: Path) -> None:
+    blobs, labels = [png(i) for i in range(5)], [0, 1, 1, 0, 1]
+    save_to_disk(tmp_path / "pets" / "train", blobs, labels)
+    save_to_disk(tmp_path / "pets" / "validation", blobs[:1], [1], shards=1)
+    (tmp_path / "pets" / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+    data = open_data(tmp_path / "pets", split="train", size=None)
+    check_pictures(data, blobs, labels)
+    assert (data.name, data.class_names, data.ids[4]) == ("pets-train", ("cat", "dog"), "0004")
+    assert (
+        open_data(tmp_path / "pets", split="val").labels == open_data(tmp_path / "pets" / "validation").labels == (1,)
+    )
+    assert open_data(tmp_path / "pets" / "train" / "data-00001-of-00002.arrow", label="none").labels is None
+    with pytest.raises(UserError, match="holds the splits train, validation; choose one, such as split='validation'"):
+        open_data(tmp_path / "pets")
+    (tmp_path / "pets" / "train" / "state.json").write_text('{"_data_files": [{"filename": "../validation/x.arrow"}]}')
+    with pytest.raises(UserError, match="which is no file beside it"):
+        open_data(tmp_path / "pets" / "train")
+
+
+def test_arrow_with_false_offsets_is_recorded_and_the_rest_is_read(tmp_path: Path) -> None:
+    blobs = [png(i) for i in range(3)]
+    save_to_disk(tmp_path / "set", blobs, [0, 1, 0], shards=3)
+    broken = tmp_path / "set" / "data-00001-of-00003.arrow"
+    content = broken.read_bytes()
+    end = struct.pack("<ii", 0, len(blobs[1]))  # where the bytes of the only row begin and end
+    before, _, after = content.rpartition(end)
+    broken.write_bytes(before + struct.pack("<ii", 0, 2**31 - 1) + after)
+    loaded = open_data(tmp_path / "set", size=8).load([0, 1, 2])
+    assert loaded.batch.ids == ("0000", "0002") and "cannot be read" in loaded.errors["0001"]
+    broken.write_bytes(content[:100])
+    with pytest.raises(UserError, match=r"cannot read .* as Arrow"):
+        open_data(tmp_path / "set")
+
+
+def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
+    blobs = [png(i) for i in range(3)]
+    (tmp_path / "data").mkdir()
+    for i, (split, blob) in enumerate(
+        zip(("train-00001-of-00002", "train-00000-of-00002", "test"), blobs, strict=True)
+    ):
+        row = [{"img": {"bytes": blob, "path": f"{i}.png"}, "kind": i % 2}]
+        pq.write_table(pa.Table.from_pylist(row, schema=PET_SCHEMA), tmp_path / "data" / f"{split}.parquet")
+    data = open_data(tmp_path, split="train", size=None)
+    check_pictures(data, [blobs[1], blobs[0]], [1, 0])
+    assert data.ids == ("1.png", "0.png") and data.class_names == ("cat", "dog")
+    pattern = open_data(tmp_path / "data" / "train-{00000..00001}-of-00002.parquet", size=None)
+    assert pattern.fingerprint == data.fingerprint
+    table = pa.table({"image": blobs[:2], "tags": [[0, 1], [1]], "breed": ["pug", None]})
+    pq.write_table(table, tmp_path / "tags.parquet")
+    assert open_data(tmp_path / "tags.parquet").labels is None
+    breed = open_data(tmp_path / "tags.parquet", label="breed")
+    assert breed.labels == (0, -1) and breed.class_names == ("pug",)
+    with pytest.raises(UserError, match="`tags` holds several labels per row"):
+        open_data(tmp_path / "tags.parquet", label="tags")
+    with pytest.raises(UserError, match="did you mean 'breed'"):
+        open_data(tmp_path / "tags.parquet", label="bred")
+
+
+def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hf:../pets", "hf:a b", "hf:"):
+        with pytest.raises(UserError, match="is not hf:owner/name"):
+            open_data(name)
+    try:
+        import datasets  # type: ignore[import-not-found, unused-ignore] # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match=r'needs datasets: pip install "holdfast\[datasets\]"; .* save_to_disk'):
+            open_data("hf:owner/pets@train")
+        return
+    blobs = [png(i) for i in range(2)]
+    rows = [{"img": {"bytes": blob, "path": None}, "kind": 1} for blob in blobs]
+    (tmp_path / "owner" / "pets" / "data").mkdir(parents=True)
+    table = pa.Table.from_pylist(rows, schema=PET_SCHEMA)
+    pq.write_table(table, tmp_path / "owner" / "pets" / "data" / "train-00000-of-00001.parquet")
+    monkeypatch.chdir(tmp_path)
+    check_pictures(open_data("hf:owner/pets@train", size=None), blobs, [1, 1])
+    with pytest.raises(UserError, match="names the split 'train', but split='test' was given"):
+        open_data("hf:owner/pets@train", split="test")
+
+
+# Shards of samples
+
+
+def write_shard(path: Path, members: list[tuple[str, bytes]]) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    with tarfile.open(path) as archive:
+        return {info.name: info for info in archive.getmembers()}
+
+
+def sample(key: str, seed: int, label: object = None, kind: str = "png") -> list[tuple[str, bytes]]:
+    members = [(f"{key}.{kind}", png(seed))]
+    return members if label is None else [*members, (f"{key}.cls", str(label).encode())]
+
+
+def test_shards_by_pattern_folder_and_name(tmp_path: Path) -> None:
+    blobs = [png(i) for i in range(4)]
+    write_shard(tmp_path / "pets-train-000.tar", sample("./a/0", 0, 7) + sample("a/1.5", 1, 2))
+    write_shard(tmp_path / "pets-train-001.tar", [("b.cls", b" 3\n"), ("b.png", blobs[2]), ("b.seg.png", png(9))])
+    write_shard(tmp_path / "pets-train-002.tar", [("c.json", b'{"label": 4, "breed": "pug"}'), ("c.jpg", blobs[3])])
+    data = open_data(tmp_path / "pets-train-{000..002}.tar", size=None)
+    check_pictures(data, blobs, [7, -1, 3, 4])
+    assert data.ids == ("a/0", "a/1", "b", "c")  # of a/1.5.png the key is a/1, and its .5.cls is no label
+    assert open_data(tmp_path, size=None).fingerprint == data.fingerprint
+    assert open_data(tmp_path / "pets-train-002.tar", label="breed").class_names == ("pug",)
+    with pytest.raises(UserError, match=r"no member \.bread and no key 'bread'"):
+        open_data(tmp_path / "pets-train-002.tar", label="bread")
+    with pytest.raises(UserError, match=r"there is no file or folder 'pets-train-003\.tar'"):
+        open_data(tmp_path / "pets-train-{000..003}.tar")
+    write_shard(tmp_path / "pets-val-000.tar", sample("a/0", 5, "cat") + sample("z", 6, "ant"))
+    val = open_data(tmp_path, split="val")
+    assert val.labels == (1, 0) and val.class_names == ("ant", "cat")
+    with pytest.raises(UserError, match="holds the splits pets-train, pets-val"):
+        open_data(tmp_path)
+    both = open_data(tmp_path / "pets-{train,val}-000.tar", label="none")
+    assert both.ids == ("pets-train-000/a/0", "pets-train-000/a/1", "pets-val-000/a/0", "pets-val-000/z")
+
+
+def test_damaged_members_are_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "s.tar"
+    members = [*sample("good", 0, 1), *sample("odd", 1, "x1"), ("text.txt", b"no picture"), *sample("junk", 2, 0)]
+    places = write_shard(path, [*members, ("tail.png", png(3)), ("lost.png", png(4))])
+    content = bytearray(path.read_bytes())
+    start = places["junk.png"].offset_data
+    content[start : start + 8] = b"not a pn"
+    content[places["lost.png"].offset] ^= 0xFF  # the header's checksum no longer fits; tarfile would just stop there
+    path.write_bytes(bytes(content))
+    data = open_data(path, size=None)
+    loaded = data.load(range(len(data)))
+    assert loaded.batch.ids == ("good", "tail")
+    assert {key: reason for key, reason in loaded.errors.items() if key != "junk"} == {
+        "odd": "ValueError: the label 'x1' is not a whole number",
+        "text": "ValueError: one picture was expected, found 0 among .txt",
+        "s.tar:rest": f"ValueError: the shard has a damaged header at byte {places['lost.png'].offset}; "
+        "what follows is lost",
+    }
+    assert "not a picture" in loaded.errors["junk"]
+
+
+def test_a_member_that_claims_ten_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "s.tar"
+    write_shard(path, sample("good", 0))
+    claim = tarfile.TarInfo("huge.png")
+    claim.size = 10 * 2**30
+    whole = path.read_bytes().rstrip(b"\0")
+    whole += b"\0" * (-len(whole) % 512)
+    path.write_bytes(whole + claim.tobuf(tarfile.GNU_FORMAT) + png(1))
+    loaded = open_data(path, size=None).load(range(3))
+    assert loaded.batch.ids == ("good",)
+    assert "claims 10737418240 bytes, but the shard ends before" in loaded.errors["huge"]
+    assert "cannot be read after byte" in loaded.errors["s.tar:rest"]
+    with path.open("r+b") as file:
+        file.truncate(11 * 2**30)  # a file with a hole: it has the bytes now, and they must not be read
+    assert "at most 268435456 are read" in open_data(path, size=None).load([1]).errors["huge"]
+    back = tarfile.TarInfo("back.png").tobuf(tarfile.GNU_FORMAT)
+    size = struct.pack(">Bxxxq", 0xFF, -1024).replace(b"\0\0\0", b"\xff\xff\xff", 1)  # minus 1024 in base 256
+    header = bytearray(back[:124] + size + back[136:])
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    path.write_bytes(whole + bytes(header))
+    assert "s.tar:rest" in open_data(path, size=None).load([1]).errors
+
+
+def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
+    write_shard(tmp_path / "a.tar", [("1.txt", b"x"), ("1.npy", b"y")])
+    with pytest.raises(UserError, match=r"no samples with a picture .*found 0 among \.txt, \.npy"):
+        open_data(tmp_path / "a.tar")
+    write_shard(tmp_path / "b.tar", [("1.png", png(0)), ("1.json", b'{"label": [1, 2]}')])
+    with pytest.raises(UserError, match=r"'1' has several labels, \[1, 2\]; one target must be chosen"):
+        open_data(tmp_path / "b.tar")
+    assert open_data(tmp_path / "b.tar", label="none").labels is None
+    (tmp_path / "c.tar").write_bytes(b"\x1f\x8b" + b"x" * 1000)
+    (tmp_path / "d.tar.gz").write_bytes(b"\x1f\x8b" + b"x" * 1000)
+    for name in ("c.tar", "d.tar.gz"):
+        with pytest.raises(UserError, match="compressed; unpack it"):
+            open_data(tmp_path / name)
+    patterns = (("a-{3..1}.tar", "a rising range"), ("a-{x}.tar", r"{000..012} or {a,b} was"), ("a{.tar", "no file or"))
+    for pattern, message in patterns:
+        with pytest.raises(UserError, match=message):
+            open_data(tmp_path / pattern)
+    with pytest.raises(UserError, match="stands for more than 100000 files"):
+        open_data(tmp_path / ("{0..99}" * 3 + ".tar"))
+
+
+# Series and texts in tables
+
+
+def test_csv_of_series_with_and_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "head.csv").write_text("id,t0,t1,class\nbeat a,0.5,1,up\nbeat b,2,,down\nbeat c,3,4,down\n")
+    data = open_data(tmp_path / "head.csv")
+    loaded = data.load(range(3))
+    assert (data.shape, data.labels, data.class_names) == ((1, 2), (1, 0, 0), ("down", "up"))
+    assert loaded.batch.ids == ("beat a", "beat c") and "not a row of numbers" in loaded.errors["beat b"]
+    assert loaded.batch.x.tolist() == [[[0.5, 1]], [[3, 4]]]
+    (tmp_path / "first.csv").write_text("2;0.5;1;7\n1;2;3;7\n")
+    first, last = open_data(tmp_path / "first.csv"), open_data(tmp_path / "first.csv", label="last", shape=[3])
+    assert first.labels == (1, 0) and first.shape == (1, 3) and first.load([0]).batch.x.tolist() == [[[0.5, 1, 7]]]
+    assert last.labels == (0, 0) and last.class_names == ("7",) and last.load([0]).batch.x.tolist() == [[2, 0.5, 1]]
+    none = open_data(tmp_path / "first.csv", label="none", shape=(2, 2))
+    assert none.labels is None and none.load([1]).batch.x.tolist() == [[[1, 2], [3, 7]]]
+    for options, message in (({"label": "klass"}, "did you mean 'class'"), ({"shape": [5]}, "rows of 2 numbers")):
+        with pytest.raises(UserError, match=message):
+            open_data(tmp_path / "head.csv", **options)
+    with pytest.raises(UserError, match="has no header, so label='class' names no column"):
+        open_data(tmp_path / "first.csv", label="class")
+    (tmp_path / "words.csv").write_text("good film,1\nbad film,0\n")
+    with pytest.raises(UserError, match="to read it as text give a vocabulary"):
+        open_data(tmp_path / "words.csv")
+
+
+def test_texts_in_tables(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(("a", "film", "good"))
+    (tmp_path / "t.csv").write_text('text,label,stars\n"a good,\nfilm",pos,5\na film,neg,1\n')
+    schema = hub_schema(sentence={"_type": "Value"}, label={"_type": "ClassLabel", "names": ["neg", "pos"]})
+    rows = [{"sentence": "a good, film", "label": 1}, {"sentence": "a film", "label": 0}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "t.parquet")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    for name in ("t.csv", "t.parquet", "t.arrow"):
+        data = open_data(tmp_path / name, vocabulary=vocabulary)
+        assert (data.name, data.labels, data.class_names) == ("t", (1, 0), ("neg", "pos"))
+        assert data.load([1, 0]).batch.x.tolist() == [[2, 3, 0, 0], [2, 4, 1, 3]]
+    assert open_data(tmp_path / "t.csv", vocabulary=vocabulary, label="stars").labels == (5, 1)
+    assert open_data(rows, vocabulary=vocabulary).labels == (1, 0)
+    with pytest.raises(UserError, match="for the texts in `sentence` give a vocabulary"):
+        open_data(tmp_path / "t.parquet")
+
+
+# Choices
+
+
+def test_a_choice_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1], age=[30, 40])
+    assert open_data(tmp_path / "a.npz", label="age").labels == (30, 40)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(png(0))
+    for source, options, message in (
+        (tmp_path / "a.npz", {"split": "test"}, "it has no parts to choose from"),
+        (tmp_path / "a.npz", {"label": "aeg"}, "did you mean 'age'"),
+        (tmp_path, {"split": "test"}, "no folders of splits"),
+        (tmp_path, {"label": "cat"}, "not a matter of choice"),
+        (torch.zeros(2, 3), {"split": "test"}, "does not fit 'Tensor'"),
+        ((torch.zeros(2, 3), torch.zeros(2, 4)), {}, "got several: .*; of several labels choose the one"),
+    ):
+        with pytest.raises(UserError, match=message):
+            open_data(source, **options)
+    assert open_data((torch.zeros(2, 3), torch.zeros(2)), label="none").labels is None
+
+
+@real
+def test_real_pictures_in_other_forms_are_the_same_pictures(tmp_path: Path) -> None:
+    archive = np.load(SHARED_DATA / "cifar10" / "test.npz")
+    ends = archive["offsets"]
+    blobs = [archive["jpeg"][ends[i] : ends[i + 1]].tobytes() for i in range(20)]
+    labels = archive["labels"][:20].tolist()
+    reference = open_data(SHARED_DATA / "cifar10" / "test.npz", size=None, limit=20).load(range(20)).batch.x
+    pixels = (reference * 255).round().to(torch.uint8)
+    write_cifar10(tmp_path / "cifar")
+    content = {b"data": pixels.reshape(20, -1).numpy(), b"labels": labels}
+    (tmp_path / "cifar" / "test_batch").write_bytes(pickle.dumps(content, 2))
+    write_shard(
+        tmp_path / "c.tar",
+        [m for i, b in enumerate(blobs) for m in ((f"{i:03}.jpg", b), (f"{i:03}.cls", str(labels[i]).encode()))],
+    )
+    save_to_disk(tmp_path / "saved", blobs, labels)
+    for name in ("cifar/test_batch", "c.tar", "saved"):
+        data = open_data(tmp_path / name, size=None)
+        assert torch.equal(data.load(range(20)).batch.x, reference) and data.labels == tuple(labels), name
+    fashion = open_data(SHARED_DATA / "fashion_mnist", split="test", limit=5)
+    assert fashion.shape == (1, 28, 28) and len(fashion.labels or ()) == 5

@@ -1,0 +1,377 @@
+"""Concepts: classifiers against scikit-learn, gradients by hand, and honest tests on examples not seen."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from holdfast.errors import BadParameter, UserError, make
+from holdfast.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
+from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
+from holdfast.explainers.concepts.explain import Car, Cav, layer_gradient
+from holdfast.models import Model
+from holdfast.models.layers import activations
+from holdfast.models.smoothed import Smoothed
+from holdfast.statistics import wilson
+from holdfast.types import Batch, label_of, parameters
+from support.small import model as shapes_model
+from support.small import pictures
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def seeded(build: Any, seed: int = 0) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def blobs(n: int, p: int, shift: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Overlapping classes of unequal scale, (n, p) float64 and centred, and which rows are positive."""
+    x = torch.randn(n, p, generator=generator(seed), dtype=torch.float64) * torch.linspace(0.2, 3, p).double()
+    present = torch.arange(n) % 3 == 0
+    x[present, : p // 2 + 1] += shift
+    return x - x.mean(0), present
+
+
+def disc_concepts() -> Concepts:
+    images, labels = pictures(120, seed=5)
+    return concepts(
+        {
+            "disc": {"positive": images[labels == 0], "negative": images[labels != 0]},
+            "hollow": {"positive": images[labels >= 2], "negative": images[labels < 2]},
+        }
+    )
+
+
+def samples(n: int = 5) -> Batch:
+    return Batch(tuple(f"s{i}" for i in range(n)), pictures(n, seed=9)[0])
+
+
+@pytest.mark.parametrize(("n", "p"), [(60, 5), (40, 300), (30, 1)])
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 100.0])
+def test_logistic_regression_agrees_with_scikit_learn(n: int, p: int, penalty: float) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x, present = blobs(n, p)
+    w, b = logistic_regression(x, present, penalty)
+    theirs = linear_model.LogisticRegression(C=penalty, tol=1e-10, max_iter=100_000).fit(x.numpy(), present.numpy())
+    expected = torch.from_numpy(theirs.decision_function(x.numpy()))
+    assert (x @ w + b - expected).abs().max() < 1e-3 * expected.abs().max()
+    y = torch.where(present, 1.0, -1.0).double()
+    wrong = torch.sigmoid(-y * (x @ w + b))
+    assert (w - penalty * (y * wrong) @ x).abs().max() < 1e-5 * penalty * n  # the gradient vanishes
+    assert abs(float((y * wrong).sum())) < 1e-5 * n
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 50.0])
+def test_support_vectors_agree_with_scikit_learn(kernel: str, penalty: float) -> None:
+    svm = pytest.importorskip("sklearn.svm")
+    x, present = blobs(90, 4)
+    gram = x @ x.T if kernel == "linear" else (-0.3 * torch.cdist(x, x).square()).exp()
+    a, b = support_vectors(gram, present, penalty)
+    theirs = svm.SVC(C=penalty, kernel="precomputed", tol=1e-8).fit(gram.numpy(), present.numpy())
+    expected = torch.from_numpy(theirs.decision_function(gram.numpy()))
+    assert (gram @ a + b - expected).abs().max() < 1e-4 * max(1.0, float(expected.abs().max()))
+    assert abs(float(a.sum())) < 1e-9 and float(a.abs().max()) <= penalty
+
+
+def test_principal_axes_agree_with_the_singular_value_decomposition() -> None:
+    for n, p in ((20, 6), (8, 50)):
+        x, _ = blobs(n, p)
+        coordinates, axes = principal_axes(x, 4)
+        u, s, v = torch.linalg.svd(x, full_matrices=False)
+        torch.testing.assert_close(axes.T @ axes, torch.eye(4).double(), atol=1e-8, rtol=0)
+        torch.testing.assert_close(coordinates @ axes.T, u[:, :4] * s[:4] @ v[:4], atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [Cav, Car])
+@pytest.mark.parametrize("layer", ["11", "7"])
+def test_decisions_agree_with_scikit_learn_on_the_same_fitting_examples(kind: type[Any], layer: str) -> None:
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    model, given, batch = shapes_model(), disc_concepts(), samples()
+    ours = kind(given, layer=layer, output="decision")
+    found = ours(model, batch, torch.zeros(5, dtype=torch.int64), seed=0)
+    presence = kind(given, layer=layer, output="presence")(model, batch, torch.zeros(5, dtype=torch.int64), seed=0)
+    assert torch.equal(presence, (found > 0).float()) and found.shape == (5, 2)
+    for column, concept in enumerate(given):
+        fit, test = concept.split(0.25)
+        seen = torch.cat([activations(model, side, layer).flatten(1) for side in fit]).double().numpy()
+        present = [True] * len(fit[0]) + [False] * len(fit[1])
+        linear = [LogisticRegression(tol=1e-10, max_iter=10_000)]
+        last = linear if kind is Cav else [PCA(10, svd_solver="full"), SVC(tol=1e-8)]
+        theirs = pipeline.make_pipeline(StandardScaler(), *last).fit(seen, present)
+        expected = theirs.decision_function(activations(model, batch, layer).flatten(1).double().numpy())
+        torch.testing.assert_close(found[:, column].double(), torch.from_numpy(expected), rtol=1e-3, atol=1e-3)
+        new = torch.cat([activations(model, side, layer).flatten(1) for side in test]).double().numpy()
+        truth = torch.arange(len(new)) < len(test[0])
+        right = (torch.from_numpy(theirs.predict(new)) == truth).double().mean()
+        assert ours.accuracy(model)[concept.name] == pytest.approx(float(right))
+
+
+def test_accuracy_is_high_for_what_the_model_knows_and_chance_for_noise() -> None:
+    model = shapes_model()
+    known = Cav(disc_concepts(), layer="11").tested(model)
+    for tested in known.values():
+        assert tested.accuracy > 0.8 > tested.chance and tested.low < tested.accuracy <= tested.high <= 1
+    tested = known["disc"]
+    assert (tested.low, tested.high) == wilson(round(tested.accuracy * tested.n), tested.n)
+    images, _ = pictures(120, seed=6)
+    coin = torch.rand(120, generator=generator()) < 0.5
+    noise = Concept("noise", images[coin], images[~coin])
+    for explainer in (Cav(noise, layer="7"), Car(noise, layer="7")):
+        assert explainer.tested(model)["noise"].low < 0.5 < explainer.tested(model)["noise"].high
+
+
+def test_layer_gradient_by_finite_differences_and_by_hand() -> None:
+    net = seeded(
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    )
+    model = Model(net, rows=2)
+    batch = Batch(tuple("abcde"), torch.randn(5, 4, generator=generator(), dtype=torch.float64))
+    target = torch.tensor([0, 1, 2, 0, 1])
+    h, gradient = layer_gradient(model, batch, target, "1")
+    torch.testing.assert_close(h, activations(model, batch, "1"))
+    for unit in range(6):
+        step = torch.zeros(6, dtype=torch.float64)
+        step[unit] = 1e-5
+        start = net[1](net[0](batch.x))
+        up, down = (net[4](net[3](net[2](start + s))).gather(1, target[:, None])[:, 0] for s in (step, -step))
+        torch.testing.assert_close(gradient[:, unit].double(), (up - down) / 2e-5, rtol=1e-4, atol=1e-6)
+    assert not any(part._forward_hooks for part in model.module.modules())
+
+
+class InPlace(nn.Module):
+    """Works in place on what its layers put out, one of which is a pair."""
+
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, int]:
+            return 3 * x, 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.pair, self.unused, self.last = nn.Linear(4, 6), self.Pair(), nn.Linear(6, 2), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x += 1
+        x.mul_(2)
+        h, seven = self.pair(x)
+        assert seven == 7
+        self.unused(h.detach())
+        h += 1
+        return self.last(h)
+
+
+def test_layer_gradient_survives_work_in_place_and_tuples() -> None:
+    net = seeded(InPlace)
+    model, batch = Model(net), Batch(("a", "b"), torch.randn(2, 4, generator=generator()))
+    target = torch.tensor([2, 0])
+    h, gradient = layer_gradient(model, batch, target, "pair")
+    torch.testing.assert_close(gradient, net.last.weight.detach()[target])
+    torch.testing.assert_close(h, 6 * (net.first(batch.x) + 1).detach())
+    first, gradient = layer_gradient(model, batch, target, "first")
+    torch.testing.assert_close(first, net.first(batch.x).detach())
+    torch.testing.assert_close(gradient, 6 * net.last.weight.detach()[target])
+    with pytest.raises(UserError, match="does not depend on its layer 'unused'"):
+        layer_gradient(model, batch, target, "unused")
+
+
+def test_sensitivity_is_the_derivative_along_the_unit_vector_of_the_concept() -> None:
+    model, given, batch = shapes_model(), disc_concepts(), samples()
+    target = torch.tensor([0, 1, 2, 3, 0])
+    head = model.module[12].weight.double()
+    found = Cav(given, layer="11")(model, batch, target, seed=0)
+    for column, concept in enumerate(given):
+        seen = torch.cat([activations(model, side, "11") for side in concept.split(0.25)[0]]).double()
+        scale = seen.std(0, correction=0)
+        scale = torch.where(scale == 0, 1.0, scale)
+        present = torch.arange(len(seen)) < len(concept.split(0.25)[0][0])
+        w, _ = logistic_regression((seen - seen.mean(0)) / scale, present, 1.0)
+        expected = (head[target] * scale * w / w.norm()).sum(1)
+        torch.testing.assert_close(found[:, column].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sensitivity_of_a_region_follows_its_decision() -> None:
+    model, given, batch = shapes_model(), disc_concepts(), samples()
+    explainer = Car(given, layer="11", output="sensitivity")
+    target = torch.tensor([0, 1, 2, 3, 0])
+    found = explainer(model, batch, target, seed=0)
+    h = activations(model, batch, "11").double()
+    for column, concept in enumerate(given):
+        classifier = explainer.classifier(model, concept)
+        z = classifier.standardised(h).requires_grad_()
+        (slope,) = torch.autograd.grad(classifier.decide(z).sum(), z)
+        torch.testing.assert_close(classifier.slope(z.detach()), slope)
+        direction = slope / slope.norm(dim=1, keepdim=True)
+        expected = (model.module[12].weight.double()[target] * classifier.scale * direction).sum(1)
+        torch.testing.assert_close(found[:, column].double(), expected, rtol=1e-4, atol=1e-5)
+    linear = Car(given, layer="11", output="sensitivity", kernel="linear", components=None)
+    classifier = linear.classifier(model, next(iter(given)))
+    (slope,) = torch.autograd.grad(classifier.decide(z).sum(), z)
+    torch.testing.assert_close(classifier.slope(z.detach()), slope)
+
+
+EVERY = [
+    (Cav, {"output": "sensitivity"}),
+    (Cav, {"output": "decision"}),
+    (Car, {"output": "sensitivity"}),
+    (Car, {"output": "decision"}),
+    (Car, {"output": "decision", "kernel": "linear", "components": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), EVERY)
+def test_an_explanation_depends_neither_on_its_neighbours_nor_on_the_rows_nor_on_the_seed(
+    kind: type[Any], options: dict[str, Any]
+) -> None:
+    batch, target = samples(), torch.tensor([0, 1, 2, 3, 0])
+    explainer = kind(disc_concepts(), layer="9", **options)
+    together = explainer(shapes_model(), batch, target, seed=0)
+    assert together.shape == (5, 2) and together.dtype == torch.float32
+    for rows in (1, 3):
+        model = shapes_model(rows)
+        singles = torch.cat([explainer(model, batch[i : i + 1], target[i : i + 1], seed=1) for i in range(5)])
+        shuffled = explainer(model, batch[[4, 2, 0, 1, 3]], target[[4, 2, 0, 1, 3]], seed=0)
+        torch.testing.assert_close(singles, together, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(shuffled, together[[4, 2, 0, 1, 3]], rtol=1e-3, atol=1e-4)
+
+
+class DeepSet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.pool, self.head = nn.Linear(3, 6), nn.Identity(), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        each = torch.tanh(self.each(x)) * mask[..., None]
+        return self.head(self.pool(each.sum(1)))
+
+
+def point_sets(n: int, length: int, seed: int, shift: float = 0.0) -> Batch:
+    g = generator(seed)
+    mask = torch.arange(length) < torch.randint(2, length + 1, (n, 1), generator=g)
+    x = (torch.randn(n, length, 3, generator=g) + shift) * mask[..., None]
+    return Batch(tuple(f"{seed}-{i}" for i in range(n)), x, {"mask": mask})
+
+
+def test_sets_of_any_size_on_a_layer_behind_the_pooling_and_not_before_it() -> None:
+    model = Model(seeded(DeepSet))
+    high = Concept("high", positive=point_sets(30, 6, 1, 1.0), negative=point_sets(30, 5, 2))
+    batch, target = point_sets(4, 8, 3), torch.tensor([0, 1, 0, 1])
+    order = torch.randperm(8, generator=generator())
+    moved = Batch(batch.ids, batch.x[:, order], {"mask": batch.aux["mask"][:, order]})
+    for explainer in (Cav(high, layer="pool"), Cav(high, layer="pool", output="decision"), Car(high, layer="pool")):
+        explainer.check(model, (8, 3))
+        assert explainer.accuracy(model)["high"] > 0.7
+        clean = explainer(model, batch, target, seed=0)
+        torch.testing.assert_close(explainer(model, moved, target, seed=0), clean, rtol=1e-3, atol=1e-4)
+    with pytest.raises(UserError, match=r"36 values .* 30 .*behind the pooling"):
+        Cav(high, layer="each")(model, batch, target, seed=0)
+
+
+def test_classifiers_are_fitted_once_per_model_and_again_when_the_weights_change() -> None:
+    net = seeded(lambda: nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))
+    x = torch.randn(60, 4, generator=generator())
+    concept = Concept("c", x[x[:, 0] > 0], x[x[:, 0] <= 0])
+    model, batch, target = Model(net), Batch(("a",), x[:1]), torch.tensor([0])
+    explainer = Cav(concept, layer="1", output="decision")
+    first = explainer(model, batch, target, seed=0)
+    passes = model.passes
+    assert passes == 61
+    assert torch.equal(explainer(model, batch, target, seed=0), first) and model.passes == passes + 1
+    with torch.no_grad():
+        net[0].weight.mul_(-1.5)
+    assert not torch.allclose(explainer(model, batch, target, seed=0), first)
+
+
+def test_the_split_depends_on_content_alone_and_copies_count_once() -> None:
+    x, y = torch.randn(30, 4, generator=generator()), torch.randn(20, 4, generator=generator(1))
+    (fit, _), (test, _) = Concept("c", x, y).split(0.2)
+    assert len(fit) == 24 and len(test) == 6
+    order = torch.randperm(30, generator=generator(2))
+    doubled = Batch(tuple(f"other {i}" for i in range(60)), torch.cat([x[order], x]))
+    (again, _), (held, _) = Concept("d", doubled, y).split(0.2)
+    assert torch.equal(again.x, fit.x) and torch.equal(held.x, test.x)
+
+
+def test_equality_text_and_pickling() -> None:
+    x, y = torch.randn(12, 4, generator=generator()), torch.randn(11, 4, generator=generator(1))
+    one, same, other = Concept("c", x, y), Concept("c", x.clone(), y), Concept("c", x + 1e-3, y)
+    assert one == same and hash(one) == hash(same) and one != other and one != Concept("d", x, y)
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert repr(one) == repr(same) and repr(one).startswith("Concept(c, 12+11, ") and len(repr(one)) < 40
+    explainer = Cav({"c": {"positive": x, "negative": y}}, layer="0")
+    assert explainer == Cav(one, layer="0") and explainer != Cav(other, layer="0")
+    assert label_of(explainer) == "cav(concepts=c, layer=0)"
+    assert parameters(explainer)["concepts"] == f"Concepts({one!r})"
+
+
+def test_concepts_from_files(tmp_path: Any) -> None:
+    from PIL import Image
+
+    images, labels = pictures(60, seed=3)
+    for i, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+        folder = tmp_path / ("disc" if label == 0 else "other")
+        folder.mkdir(exist_ok=True)
+        Image.fromarray((image * 255).byte().permute(1, 2, 0).numpy()).save(folder / f"{i}.png")
+    given = {
+        "concepts": {"disc": {s: {"source": str(tmp_path / f), "size": 32} for s, f in SIDES.items()}},
+        "layer": "11",
+    }
+    explainer = make(Cav, "cav", given)
+    assert explainer(shapes_model(), samples(2), torch.tensor([0, 1]), seed=0).shape == (2, 1)
+    relative = {"disc": {side: {"source": folder, "size": 32} for side, folder in SIDES.items()}}
+    assert concepts(relative, folder=tmp_path) == explainer.concepts
+    explainer.check(shapes_model(), (3, 32, 32))
+    with pytest.raises(UserError, match=r"shape \(3, 32, 32\), but the samples have shape \(3, 16, 16\)"):
+        explainer.check(shapes_model(), (3, 16, 16))
+
+
+SIDES = {"positive": "disc", "negative": "other"}
+
+
+def test_clear_errors(tmp_path: Any) -> None:
+    x, y = torch.randn(12, 4, generator=generator()), torch.randn(12, 4, generator=generator(1))
+    with pytest.raises(UserError, match="'c' has 9 negative examples; at least 10"):
+        Concept("c", x, y[:9])
+    with pytest.raises(UserError, match="'c' has 9 different positive examples"):
+        Concept("c", torch.cat([x[:9], x[:3]]), y).split(0.25)
+    with pytest.raises(UserError, match="1 positive examples of the concept 'c' are negative ones too, '0003'"):
+        Cav(Concept("c", x, torch.cat([y, x[3:4]])), layer="0").check(Model(nn.Sequential(nn.Linear(4, 2))), (4,))
+    with pytest.raises(UserError, match="no concept"):
+        concepts([])
+    with pytest.raises(UserError, match="given twice"):
+        concepts([Concept("c", x, y), Concept("c", y, x)])
+    with pytest.raises(UserError, match="positive and negative, got positive, negatve"):
+        concepts({"c": {"positive": x, "negatve": y}})
+    with pytest.raises(BadParameter, match=r"cav.concepts.*no parameter 'sze'"):
+        make(Cav, "cav", {"concepts": {"c": {"positive": {"source": "a", "sze": 3}, "negative": y}}, "layer": "0"})
+    with pytest.raises(BadParameter, match=r"cav.concepts.*there is no file or folder"):
+        make(Cav, "cav", {"concepts": {"c": {"positive": str(tmp_path / "no"), "negative": y}}, "layer": "0"})
+    with pytest.raises(BadParameter, match=r"cav.concepts.*allow"):
+        make(Cav, "cav", {"concepts": {"c": {"positive": "python:os:path", "negative": y}}, "layer": "0"})
+    with pytest.raises(ValidationError, match="output"):
+        Cav(Concept("c", x, y), layer="0", output="sensitive")
+    model = Model(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), name="two layers")
+    with pytest.raises(UserError, match="two layers has no layer '3'; the nearest are"):
+        Cav(Concept("c", x, y), layer="3").check(model, (4,))
+    with pytest.raises(UserError, match=r"shape \(4,\), but the samples have shape \(3, 4\)"):
+        Cav(Concept("c", x, y), layer="0").check(model, (3, 4))
+    with pytest.raises(UserError, match="averages over masked inputs"):
+        Cav(Concept("c", x, y), layer="0").check(Smoothed(model, keep=0.5, samples=4), (4,))
+    dead = Model(nn.Sequential(nn.Linear(4, 3), nn.Threshold(1e9, 0.0), nn.Linear(3, 2)))
+    for kind in (Cav, Car):
+        with pytest.raises(UserError, match="layer '1' puts out the same for all examples of the concept 'c'"):
+            kind(Concept("c", x, y), layer="1").accuracy(dead)

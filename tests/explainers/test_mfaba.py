@@ -1,0 +1,77 @@
+"""MFABA follows an attack within the input's own range, sample by sample."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast import Model
+from holdfast.explainers.mfaba import Mfaba
+from holdfast.types import Batch
+from support.small import model, pictures
+
+
+def photographs(n: int) -> Batch:
+    return Batch(tuple(f"p{i}" for i in range(n)), pictures(n)[0])
+
+
+@pytest.mark.parametrize("variant", ["sharp", "smooth"])
+def test_maps_sum_to_the_lost_probability(variant) -> None:
+    seen: list[Tensor] = []
+
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model().module
+
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.detach().clone())
+            return self.net(x)
+
+    watched = Model(Watched(), mean=(0.5,) * 3, std=(0.5,) * 3)
+    batch = photographs(1)
+    start = watched.logits(watched.inputs(batch)).softmax(1)
+    target = start.argmax(1)
+    seen.clear()
+    maps = Mfaba(steps=60, step=0.0005, variant=variant)(watched, batch, target, 0)
+    end = model().logits(seen[-1]).softmax(1)
+    lost = float(start[0, target] - end[0, target])
+    assert lost > 0.02
+    assert float(maps.sum()) == pytest.approx(lost, rel=0.15, abs=0.01)
+    assert all(float(x.min()) >= -1 - 1e-6 and float(x.max()) <= 1 + 1e-6 for x in seen), "pixels stay in [0, 1]"
+    assert (seen[1] - seen[0]).abs().max() < 0.1, "the first step is a step, not a jump into another range"
+
+
+@pytest.mark.parametrize("variant", ["sharp", "smooth"])
+def test_maps_are_finite_and_depend_on_no_neighbour(variant) -> None:
+    batch = photographs(5)
+    target = model().logits(model().inputs(batch)).argmax(1)
+    explainer = Mfaba(steps=8, variant=variant)
+    whole = explainer(model(rows=64), batch, target, 0)
+    assert whole.shape == batch.x.shape and torch.isfinite(whole).all() and whole.flatten(1).std(1).min() > 0
+    pick = [3, 1]
+    torch.testing.assert_close(
+        explainer(model(rows=1), batch[pick], target[pick], 0), whole[pick], atol=1e-6, rtol=1e-3
+    )
+
+
+def test_the_path_ends_where_another_class_begins() -> None:
+    net = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    far = Model(net)
+    batch = Batch(("near", "far"), torch.tensor([[0.5, 0.45], [1.0, -9.0]]))
+    far.passes = 0
+    maps = Mfaba(steps=30)(far, batch, torch.tensor([0, 0]), 0)
+    assert far.passes < 2 * 30, "the sample that crossed is done"
+    assert torch.isfinite(maps).all() and maps[0].sum() > 0
+
+
+def test_a_flat_model_gives_a_zero_map() -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 0 * x.flatten(1)[:, :2]
+
+    maps = Mfaba(steps=3)(Model(Flat()), photographs(2), torch.tensor([0, 0]), 0)
+    assert (maps == 0).all()

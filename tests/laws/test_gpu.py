@@ -1,0 +1,37 @@
+"""The same table from a GPU and from the CPU, to rounding, on every axis. Skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+import holdfast
+from holdfast import Stability
+from holdfast.runs.table import KEY
+from support.laws import ALL, AXES, EVERY_KIND, run_axis
+from support.small import model, pictures
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+
+
+def assert_near(on_cpu: pd.DataFrame, on_gpu: pd.DataFrame) -> None:
+    here = on_cpu.set_index(KEY)
+    there = on_gpu.set_index(KEY).reindex(here.index)
+    assert (here.status == there.status).all(), here[here.status != there.status]
+    gap = (here.value - there.value).abs() / here.value.abs().clip(lower=1)
+    assert gap.mean() < 1e-3, gap.groupby(["explainer", "measure"]).mean().nlargest(9)
+    assert (gap > 0.01).mean() < 0.02, gap[gap > 0.01]
+
+
+def test_the_table_does_not_depend_on_the_device():
+    tables = {}
+    for device in ("cpu", "cuda"):
+        judged = Stability(perturbations=EVERY_KIND, k=50)
+        tables[device] = holdfast.evaluate(model(), pictures(9), ALL, judged, device=device, shard_size=4).table()
+    assert_near(tables["cpu"], tables["cuda"])
+
+
+@pytest.mark.parametrize("axis", sorted(AXES))
+def test_nor_on_the_other_axes(axis):
+    assert_near(run_axis(axis, device="cpu"), run_axis(axis, device="cuda"))

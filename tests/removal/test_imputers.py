@@ -1,0 +1,341 @@
+"""Imputers: the linear system against a sparse direct solve, and laws that every imputer obeys."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+from scipy.sparse import coo_matrix
+from scipy.sparse.linalg import spsolve
+
+from holdfast import removal
+from holdfast.errors import BadParameter, UserError, make
+from holdfast.rand import keys, normal
+from holdfast.removal import IMPUTERS
+from holdfast.removal.harmonic import grids
+from holdfast.removal.harmonic.hierarchy import hierarchy
+from holdfast.removal.harmonic.linear import banded, interpolated
+from holdfast.removal.harmonic.multigrid import fill
+from holdfast.removal.harmonic.relaxation import colours, relaxed
+
+EVERY = {
+    "zero": removal.Zero(),
+    "value": removal.Value(value=0.25),
+    "dataset_mean": removal.DatasetMean(mean=(0.5, 0.4, 0.3)),
+    "image_mean": removal.ImageMean(),
+    "blur": removal.Blur(sigma=2.0),
+    "noise": removal.UniformNoise(),
+    "noisy_linear": removal.NoisyLinear(),
+}
+KINDS = ("random", "blob", "one kept", "one removed")
+
+
+def pictures(n: int, channels: int, height: int, width: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(n, channels, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def mask(kind: str, height: int, width: int, removed: float, seed: int = 0) -> torch.Tensor:
+    """(H, W), True where kept: scattered or clustered removal of a share, or one pixel kept or removed."""
+    draw = torch.rand(height, width, generator=torch.Generator().manual_seed(seed)).numpy()
+    if kind == "blob":
+        draw = ndimage.gaussian_filter(draw, max(height, width) / 12, mode="nearest")
+    order = draw.ravel().argsort()
+    gone = {"one kept": height * width - 1, "one removed": 1}.get(kind, round(removed * height * width))
+    keep = np.ones(height * width, dtype=bool)
+    keep[order[:gone]] = False
+    return torch.from_numpy(keep.reshape(height, width))
+
+
+def direct(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """One image (C, H, W) by a sparse direct solve of the equations as the paper writes them, pixel by pixel."""
+    image, kept = x.double().numpy(), keep.numpy()
+    height, width = kept.shape
+    unknowns = {(int(i), int(j)): k for k, (i, j) in enumerate(zip(*np.nonzero(~kept), strict=True))}
+    entries, right = [], np.zeros((len(unknowns), len(image)))
+    for (i, j), k in unknowns.items():
+        diagonal = 0.0
+        for di, dj in itertools.product((-1, 0, 1), repeat=2):
+            near = (i + di, j + dj)
+            if (di or dj) and 0 <= near[0] < height and 0 <= near[1] < width:
+                weight = 1 / 12 if di and dj else 1 / 6
+                diagonal += weight
+                if near in unknowns:
+                    entries.append((k, unknowns[near], -weight))
+                else:
+                    right[k] += weight * image[:, near[0], near[1]]
+        entries.append((k, k, diagonal))
+    rows, columns, values = zip(*entries, strict=True)
+    matrix = coo_matrix((values, (rows, columns)), shape=(len(unknowns),) * 2).tocsc()
+    solved = image.copy()
+    solved[:, ~kept] = spsolve(matrix, right).reshape(len(unknowns), -1).T
+    return torch.from_numpy(solved)
+
+
+def multigrid(x: torch.Tensor, keep: torch.Tensor, tolerance: float) -> tuple[torch.Tensor, torch.Tensor]:
+    return fill(hierarchy(*x.shape, x), x, keep, tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 90), (2, 2, 150), (1, 9, 9)]
+)
+def test_multigrid_agrees_with_a_sparse_direct_solve(kind, channels, height, width):
+    for removed in (0.3, 0.9):
+        x, keep = pictures(1, channels, height, width), mask(kind, height, width, removed)[None]
+        reference = direct(x[0], keep[0])
+        rough, steps = multigrid(x, keep, 1e-5)
+        strict, _ = multigrid(x.double(), keep, 1e-10)
+        assert (rough[0] - reference).abs().max() < 1e-3
+        assert (strict[0] - reference).abs().max() < 1e-6
+        assert steps.max() <= 8
+
+
+@pytest.mark.parametrize("removed", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 91), (2, 6, 50)])
+def test_over_relaxation_agrees_with_a_sparse_direct_solve(removed, channels, height, width):
+    x, keep = pictures(1, channels, height, width)[0], mask("random", height, width, removed)
+    work = colours(channels, height, width, x)
+    relaxed(work, x, ~keep, 1e-5, 1.3)  # what a mask before leaves in the buffers must not matter
+    assert (relaxed(work, x, keep, 1e-5, 1.4) - direct(x, keep)).abs().max() < 1e-3
+    strict = relaxed(colours(channels, height, width, x.double()), x.double(), keep, 1e-10, 1.4)
+    assert (strict - direct(x, keep)).abs().max() < 1e-6
+
+
+def test_over_relaxation_gives_up_on_a_blob_and_on_scattered_pixels_that_are_far_apart():
+    x = pictures(1, 1, 60, 60)[0]
+    apart = torch.zeros(60, 60, dtype=torch.bool)
+    apart[::5, ::5] = True
+    for keep in (mask("blob", 60, 60, 0.5), apart):
+        assert relaxed(colours(1, 60, 60, x), x, keep, 1e-5, 1.3) is None
+
+
+def test_an_image_that_over_relaxation_gives_up_on_is_solved_all_the_same():
+    # Half of it looks scattered enough; the other half is one hole.
+    x, keep = pictures(1, 3, 128, 128), torch.zeros(1, 128, 128, dtype=torch.bool)
+    keep[0, :, :64] = (torch.arange(128)[:, None] + torch.arange(64)) % 2 == 0
+    keep[0, 40:80, 5:45] = False
+    assert relaxed(colours(3, 128, 128, x), x[0], keep[0], 1e-5, 1.3) is None
+    assert (interpolated(x, keep, 1e-5)[0] - direct(x[0], keep[0])).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 20, 20), (1, 7, 31), (4, 25, 6), (2, 1, 40), (1, 40, 1)])
+def test_banded_cholesky_agrees_with_a_sparse_direct_solve(kind, channels, height, width):
+    for removed in (0.3, 0.9):
+        x, keep = pictures(1, channels, height, width)[0], mask(kind, height, width, removed)
+        values = torch.from_numpy(banded(x.double().numpy(), keep.numpy()))
+        assert (values - direct(x, keep)[:, ~keep]).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("kind", "removed", "size"),
+    [("random", 0.5, 224), ("random", 0.7, 112), ("blob", 0.9, 112), ("one kept", 1.0, 112), ("blob", 0.1, 112)],
+)
+def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_millionth(kind, removed, size):
+    x, keep = pictures(1, 3, size, size), mask(kind, size, size, removed)[None]
+    reference = direct(x[0], keep[0])
+    assert (removal.NoisyLinear(sigma=0.0)(x, keep)[0] - reference).abs().max() < 1e-3
+    strict = removal.NoisyLinear(sigma=0.0, tolerance=1e-9)(x, keep)
+    assert strict.dtype == torch.float32
+    assert (strict[0] - reference).abs().max() < 1e-6
+
+
+def test_transfers_are_adjoint_and_reproduce_constants():
+    like = torch.zeros((), dtype=torch.float64)
+    fine, spare, scratch = (grids.plane(1, 1, 23, 30, like) for _ in range(3))
+    coarse, e = (grids.plane(1, 1, 12, 15, like) for _ in range(2))
+    e.pixels.fill_(1)
+    grids.run(grids.spread(e, scratch, spare))
+    assert torch.allclose(
+        spare.pixels * grids.mask(1, 23, 30, like).taps_inverse.pixels, torch.ones_like(spare.pixels), rtol=1e-12
+    )
+    fine.pixels.copy_(pictures(1, 1, 23, 30))
+    e.pixels.copy_(pictures(1, 1, 12, 15, seed=1))
+    grids.run([*grids.spread(e, scratch, spare), *grids.gathered(fine, scratch, coarse)])
+    assert torch.allclose((spare.pixels * fine.pixels).sum(), (coarse.pixels * e.pixels).sum(), rtol=1e-12)
+
+
+def test_a_series_is_a_straight_line_between_kept_points():
+    x, keep = pictures(3, 2, 1, 300)[:, :, 0], torch.stack([mask("random", 1, 300, 0.8, s)[0] for s in range(3)])
+    filled = removal.NoisyLinear(sigma=0.0)(x, keep)
+    for i, c in itertools.product(range(3), range(2)):
+        there = keep[i].nonzero()[:, 0].numpy()
+        line = np.interp(np.arange(300), there, x[i, c].numpy()[there])
+        assert np.abs(filled[i, c].numpy() - line).max() < 1e-5
+
+
+def test_a_constant_image_stays_constant():
+    keep = mask("blob", 100, 100, 0.9)[None]
+    filled = removal.NoisyLinear(sigma=0.0)(torch.full((1, 3, 100, 100), 0.3), keep)
+    assert (filled - 0.3).abs().max() < 1e-6
+
+
+def test_nothing_removed_gives_the_image_back():
+    x = pictures(2, 3, 9, 9)
+    for imputer in EVERY.values():
+        assert torch.equal(imputer(x, torch.ones(2, 9, 9, dtype=torch.bool), None, 0), x)
+
+
+@pytest.mark.parametrize(("name", "size"), [*((name, 12) for name in EVERY), ("noisy_linear", 100)])
+def test_batch_size_and_order_do_not_matter(name, size):
+    n = 64 if size == 12 else 5
+    x = pictures(n, 3, size, size)
+    keep = torch.stack([mask(KINDS[i % 2], size, size, 0.1 + 0.8 * i / n, i) for i in range(n)])
+    ids = tuple(f"id{i}" for i in range(n))
+    together = EVERY[name](x, keep, ids, 7)
+    back = EVERY[name](x.flip(0), keep.flip(0), ids[::-1], 7).flip(0)
+    single = torch.cat([EVERY[name](x[i : i + 1], keep[i : i + 1], ids[i : i + 1], 7) for i in range(n)])
+    assert torch.allclose(together, single, rtol=0, atol=2e-7)
+    assert torch.allclose(together, back, rtol=0, atol=2e-7)
+
+
+def test_images_solved_together_do_not_disturb_each_other():
+    x = pictures(4, 2, 40, 44)
+    cases = [("one removed", 0), ("random", 0.5), ("blob", 0.9), ("one kept", 0)]
+    keep = torch.stack([mask(kind, 40, 44, removed) for kind, removed in cases])
+    together, steps = multigrid(x, keep, 1e-5)
+    assert steps.max() > steps.min() + 2  # so that some wait, frozen, for others
+    for i in range(4):
+        alone, own_steps = multigrid(x[i : i + 1], keep[i : i + 1], 1e-5)
+        assert torch.equal(own_steps[0], steps[i])
+        assert (together[i] - alone[0]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("shape", [(2, 3, 10, 10), (2, 3, 60, 71), (2, 3, 25), (2, 3, 1, 6)])
+def test_kept_pixels_are_returned_exactly_and_removed_ones_unread(name, shape):
+    generator = torch.Generator().manual_seed(3)
+    x, keep = torch.rand(shape, generator=generator), torch.rand(shape[0], *shape[2:], generator=generator) > 0.6
+    keep[..., 0] = True
+    imputer = EVERY[name]
+    filled = imputer(x, keep, ("a", "b"), 5)
+    everywhere = keep[:, None].expand_as(x)
+    assert filled.shape == x.shape and filled.dtype == x.dtype
+    assert torch.equal(filled[everywhere], x[everywhere])
+    assert not torch.equal(filled, x)
+    other = torch.where(everywhere, x, torch.rand(shape, generator=generator))
+    assert torch.equal(imputer(other, keep, ("a", "b"), 5), filled) is not imputer.reads_removed
+
+
+@pytest.mark.parametrize("name", ["noise", "noisy_linear"])
+def test_nested_masks_share_their_draws(name):
+    x, ids = pictures(1, 3, 30, 30), ("cat",)
+    small, large = mask("random", 30, 30, 0.3)[None], mask("random", 30, 30, 0.7)[None]
+    assert not (large & ~small).any()
+    quiet = {"noise": lambda keep: 0, "noisy_linear": lambda keep: removal.NoisyLinear(sigma=0.0)(x, keep)}[name]
+    drawn = [EVERY[name](x, keep, ids, 2) - quiet(keep) for keep in (small, large)]
+    gone = (~small)[:, None].expand_as(x)
+    assert torch.allclose(drawn[0][gone], drawn[1][gone], atol=1e-6)
+    assert not torch.allclose(EVERY[name](x, small, ids, 3), EVERY[name](x, small, ids, 2))
+    assert not torch.allclose(EVERY[name](x, small, ("dog",), 2), EVERY[name](x, small, ids, 2))
+    twice = EVERY[name](x.expand(2, -1, -1, -1), small.expand(2, -1, -1), ids * 2, 2)
+    assert torch.equal(twice[0], twice[1])
+
+
+def test_the_noise_has_the_size_asked_for_and_is_not_clamped():
+    x, keep = torch.full((1, 3, 64, 64), 1.0), mask("random", 64, 64, 0.5)[None]
+    filled = removal.NoisyLinear(sigma=0.2)(x, keep, ids=("a",), seed=4)
+    noise = (filled - 1)[(~keep)[:, None].expand_as(x)]
+    assert abs(float(noise.mean())) < 0.02 and abs(float(noise.std()) - 0.2) < 0.01
+    assert filled.max() > 1.3
+    drawn = normal(keys(4, ["a"], "removal: noisy linear"), x.shape[1:])
+    assert torch.allclose(noise, 0.2 * drawn[(~keep)[:, None].expand_as(x)], atol=1e-6)
+
+
+def test_blur_is_a_gaussian_filter():
+    x, keep = pictures(1, 2, 20, 31), mask("random", 20, 31, 0.5)[None]
+    smooth = ndimage.gaussian_filter(x[0].double().numpy(), (0, 2.5, 2.5), mode="nearest", truncate=4.0)
+    reference = torch.where(keep[:, None], x, torch.from_numpy(smooth)[None].float())
+    assert torch.allclose(removal.Blur(sigma=2.5)(x, keep), reference, atol=1e-5)
+
+
+def test_fixed_fills():
+    x, keep = pictures(2, 3, 5, 5), mask("random", 5, 5, 0.5).expand(2, -1, -1)
+    gone = ~keep[0]
+    assert (removal.Zero()(x, keep)[:, :, gone] == 0).all()
+    assert (removal.Value(value=0.7)(x, keep)[:, :, gone] == torch.tensor(0.7)).all()
+    assert (removal.DatasetMean(mean=(0.1, 0.2, 0.3))(x, keep)[:, 2][:, gone] == torch.tensor(0.3)).all()
+    means = removal.ImageMean()(x, keep)[:, :, gone]
+    assert torch.allclose(means, x.mean((2, 3))[..., None].expand_as(means))
+    drawn = removal.UniformNoise()(x, keep)[:, :, gone]
+    assert ((drawn > 0) & (drawn < 1)).all() and drawn.std() > 0.15
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_come_back_as_they_came(dtype):
+    x, keep = pictures(1, 1, 70, 70).to(dtype), mask("blob", 70, 70, 0.8)[None]
+    filled = removal.NoisyLinear(sigma=0.0, tolerance=1e-4 if dtype != torch.float64 else 1e-10)(x, keep)
+    assert filled.dtype == dtype
+    assert (filled[0].double() - direct(x[0], keep[0])).abs().max() < {2: 1e-2, 8: 1e-6}[dtype.itemsize]
+
+
+def test_an_input_that_wants_gradients_is_filled_like_any_other():
+    x, keep = pictures(1, 1, 70, 70), mask("blob", 70, 70, 0.8)[None]
+    assert torch.equal(removal.NoisyLinear()(x.clone().requires_grad_(), keep), removal.NoisyLinear()(x, keep))
+
+
+def test_an_empty_batch_is_an_empty_batch():
+    for imputer in EVERY.values():
+        assert imputer(torch.zeros(0, 3, 4, 4), torch.zeros(0, 4, 4, dtype=torch.bool), (), 0).shape == (0, 3, 4, 4)
+
+
+def test_the_registry_is_complete_and_takes_plain_parameters():
+    assert {name: kind.name for name, kind in IMPUTERS.items()} == {name: name for name in IMPUTERS}
+    assert set(EVERY) == set(IMPUTERS)
+    assert make(IMPUTERS["dataset_mean"], "dataset_mean", {"mean": [0.5]}).mean == (0.5,)
+
+
+def test_mistakes_are_named():
+    x, keep = pictures(2, 3, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
+    cases = {
+        "keep must be boolean.*float32": lambda: removal.Zero()(x, keep.float()),
+        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(x, keep.transpose(1, 2)),
+        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(x, keep[:, None].expand_as(x)),
+        "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
+        r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
+        r"images \(B, C, H, W\) or series.*\(2, 3\)": lambda: removal.Zero()(x[..., 0, 0], keep[:, 0, 0]),
+        "2 numbers but x has 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
+    }
+    for message, call in cases.items():
+        with pytest.raises(UserError, match=message):
+            call()
+    for wrong in ({"sigma": -1.0}, {"tolerance": 0.0}, {"sigma": float("nan")}, {"tolerance": 2.0}):
+        with pytest.raises(BadParameter, match=f"noisy_linear.{next(iter(wrong))}"):
+            make(removal.NoisyLinear, "noisy_linear", wrong)
+
+
+def test_nothing_kept_is_an_error_that_names_the_sample():
+    x, keep = pictures(3, 3, 8, 8), torch.ones(3, 8, 8, dtype=torch.bool)
+    keep[1] = False
+    with pytest.raises(UserError, match="nothing is kept of sample 'dog'"):
+        removal.NoisyLinear()(x, keep, ids=("cat", "dog", "eel"))
+    assert (removal.Zero()(x, keep)[1] == 0).all()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite_are_an_error(value):
+    x, keep = pictures(2, 1, 4, 4), torch.ones(2, 4, 4, dtype=torch.bool)
+    x[1, 0, 2, 2] = value
+    for imputer in (removal.Zero(), removal.NoisyLinear()):
+        with pytest.raises(UserError, match=r"not finite.*'b'"):
+            imputer(x, keep, ("a", "b"), 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+@pytest.mark.parametrize("name", EVERY)
+def test_the_device_does_not_matter(name):
+    x = pictures(6, 3, 50, 43)
+    keep = torch.stack([mask(KINDS[i % 2], 50, 43, 0.15 * (i + 1), i) for i in range(6)])
+    there = EVERY[name](x.cuda(), keep.cuda(), None, 1)
+    assert there.is_cuda
+    assert (there.cpu() - EVERY[name](x, keep, None, 1)).abs().max() < 1e-3
+    single = torch.cat([EVERY[name](x[i : i + 1].cuda(), keep[i : i + 1].cuda(), (str(i),), 1) for i in range(6)])
+    assert (there - single).abs().max() < 1e-6
+    if name == "noisy_linear":
+        narrow = interpolated(x[:, :, :1, :].cuda(), keep[:, :1, :].cuda() | (torch.arange(43) == 0).cuda(), 1e-5)
+        assert (
+            narrow.cpu() - interpolated(x[:, :, :1], keep[:, :1] | (torch.arange(43) == 0), 1e-5)
+        ).abs().max() < 1e-4

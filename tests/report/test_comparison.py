@@ -1,0 +1,323 @@
+"""Runs beside each other: paired differences, refusals, who fell out, and the leaderboard."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import typer
+from scipy import stats
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast import perturbations
+from holdfast.axes.faithfulness.frames import METRICS
+from holdfast.axes.measures import HEADLINES, LOWER_IS_BETTER, direction
+from holdfast.cli.compare import compare as compare_command
+from holdfast.cli.compare import leaderboard as leaderboard_command
+from holdfast.errors import UserError
+from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
+from holdfast.report.comparison.joining import paired_differences
+from holdfast.report.comparison.matching import Common, Evaluated, Side
+from holdfast.types import name_of, parameters
+from support import small
+
+AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}
+METHODS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
+
+
+def moved_model(seed: int = 3) -> holdfast.Model:
+    """The trained net with noise on its weights: another model with other maps and some other predictions."""
+    net = copy.deepcopy(small.network())
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in net.parameters():
+            weights.add_(0.1 * weights.std(unbiased=False) * torch.randn(weights.shape, generator=g))
+    return holdfast.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    x, _ = small.pictures(16)
+
+    def run(name, model, explainers=METHODS, axes=AXES, data=x, **options):
+        out = root / name
+        holdfast.evaluate(model, {"shapes": data}, explainers, axes, out, shard_size=8, show_progress=False, **options)
+        return out
+
+    wider = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": 5}}]}}}
+    return {
+        "base": run("base", small.model()),
+        "again": run("again", small.model()),
+        "moved": run("moved", moved_model()),
+        "other data": run("other", small.model(), ["random"], data=1 - x),
+        "other seed": run("seed", small.model(), ["random"], seed=5),
+        "more references": run("references", small.model(), ["random"], references=12),
+        "wider": run("wider", small.model(), ["saliency", {"integrated_gradients": {"steps": 6}}], wider),
+    }
+
+
+def edited(run: Path, to: Path, change) -> Path:
+    """A copy of a run with another manifest."""
+    shutil.copytree(run, to)
+    manifest = json.loads((to / "manifest.json").read_text())
+    change(manifest)
+    (to / "manifest.json").write_text(json.dumps(manifest))
+    return to
+
+
+def test_differences_are_those_of_the_joined_samples(runs):
+    found = compare(runs["base"], runs["moved"])
+    row = found.differences.query(
+        "explainer == 'saliency' and condition == 'gaussian_noise' and measure == 'fass'"
+    ).iloc[0]
+    wide = []
+    for name in ("base", "moved"):
+        table = holdfast.read(runs[name]).table().query("explainer == 'saliency' and condition == 'gaussian_noise'")
+        ok = table[table["status"] == "ok"]
+        wide.append(ok.pivot(index="sample", columns="measure", values="value"))
+    a, b = wide
+    both = a.index.intersection(b.index)
+    assert 2 < len(both) < 16  # some fell out, or the join is not tested
+    a, b = (((s["fass"] - s["fass_chance"].mean()) / (1 - s["fass_chance"].mean())) for s in (a.loc[both], b.loc[both]))
+    assert (row["joined"], row["form"]) == (len(both), "calibrated")
+    assert row["difference"] == pytest.approx((b - a).mean(), abs=1e-12)
+    assert row["p"] == pytest.approx(stats.wilcoxon(b - a).pvalue, abs=1e-12)
+    drawn = np.random.default_rng(1).choice((b - a).to_numpy(), (4000, len(both))).mean(1)
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.004)
+    rows = found.differences
+    fell = rows[["joined", "flipped", "undefined", "absent", "unreadable"]].sum(axis=1)
+    assert (fell == rows["samples"]).all()
+    family = rows[rows["family"] == "overall"].sort_values("p")
+    assert len(family) == 2
+    assert family["p_holm"].tolist() == pytest.approx(
+        [min(1, 2 * family["p"].iloc[0]), max(2 * family["p"].iloc[0], family["p"].iloc[1])]
+    )
+    assert "weights: " in "\n".join(found.subject)
+    assert "model: shapes in A, moved in B" in found.subject
+
+
+def test_order_of_the_runs_turns_the_sign(runs):
+    ahead, back = (
+        compare(*pair).differences for pair in ((runs["base"], runs["moved"]), (runs["moved"], runs["base"]))
+    )
+    assert ahead["difference"].to_numpy() == pytest.approx(-back["difference"].to_numpy(), abs=1e-12)
+    assert (ahead["better"].map({"A": "B", "B": "A", "": ""}) == back["better"]).all()
+
+
+def test_a_repeated_run_agrees_exactly(runs):
+    found = compare(runs["base"], runs["again"])
+    assert found.subject == []
+    assert found.verdict()[0].startswith("A and B agree exactly")
+    three = compare(runs["base"], runs["again"], runs["moved"])
+    assert set(zip(three.differences["a"], three.differences["b"], strict=True)) == {("A", "B"), ("A", "C"), ("B", "C")}
+
+
+def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
+    with pytest.raises(
+        UserError, match=r"datasets\.shapes: other data, fingerprint: \w{12} \(16 samples\) in A, \w{12}"
+    ):
+        compare(runs["base"], runs["other data"])
+    with pytest.raises(UserError, match=r"seed: 0 in A, 5 in B\n.*--across-seeds"):
+        compare(runs["base"], runs["other seed"])
+    with pytest.raises(UserError, match=r"references: 8 in A, 12 in B\n.*--across-seeds"):
+        compare(runs["base"], runs["more references"])
+    with pytest.raises(
+        UserError, match=r"rotation\(degrees=15.0\), gaussian_noise\(sigma=0.15\) in A, rotation\(degrees=5.0\) in B"
+    ):
+        compare(runs["base"], runs["wider"])
+
+    def preset(name):
+        def change(manifest):
+            chosen = perturbations.PRESETS[name]
+            stability = manifest["study"]["evaluations"]["stability"]
+            stability["perturbations"] = [{"name": name_of(p), **parameters(p)} for p in chosen]
+            stability["conditions"] = [[perturbations.condition(p), perturbations.level(p)] for p in chosen]
+
+        return change
+
+    mild, paper = (edited(runs["base"], tmp_path / name, preset(name)) for name in ("fass-mild", "fass-paper"))
+    with pytest.raises(UserError, match=r"stability\.perturbations: fass-mild in A, fass-paper in B"):
+        compare(mild, paper)
+
+    def several(manifest):
+        manifest["study"]["evaluations"]["stability"]["k"] = 7
+        manifest["study"]["explainers"]["saliency"]["absolute"] = False
+
+    with pytest.raises(UserError) as refused:
+        compare(runs["base"], edited(runs["moved"], tmp_path / "several", several))
+    assert "explainers.saliency.absolute: true in A, false in B" in str(refused.value)
+    assert "stability.k: 100 in A, 7 in B" in str(refused.value)
+    newer = edited(runs["base"], tmp_path / "newer", lambda manifest: manifest.update(format=2))
+    with pytest.raises(UserError, match="format: 1 in A, 2 in B"):
+        compare(runs["base"], newer, only_shared=True)
+    with pytest.raises(UserError, match="given twice"):
+        compare(runs["base"], runs["base"])
+    with pytest.raises(UserError, match="unknown evaluation 'stabilty'; did you mean 'stability'"):
+        compare(runs["base"], runs["again"], evaluations="stabilty")
+
+
+def test_only_shared_compares_what_both_have(runs, tmp_path):
+    found = compare(runs["base"], runs["wider"], only_shared=True)
+    stability = found.differences[found.differences["explainer"] == "saliency"]
+    assert set(stability["condition"]) == {"jpeg", "overall"}
+    assert (stability["difference"] == 0).all()
+    assert any(line.startswith("stability.perturbations") for line in found.left_out)
+    assert "explainer random: only in A" in found.left_out
+    # the one method that each run has of a kind is compared, and its parameters are the subject
+    other = found.differences[found.differences["explainer_b"] == "integrated_gradients(steps=6)"]
+    assert set(other["explainer_a"]) == {"integrated_gradients(steps=4)"}
+    assert any(line.endswith(".steps: 4 in A, 6 in B") for line in found.subject)
+
+    def fewer_values(manifest):
+        manifest["study"]["evaluations"]["stability"]["k"] = 7
+
+    with pytest.raises(UserError, match=r"nothing to compare:\n  stability\.k: 100 in A, 7 in B"):
+        compare(runs["base"], edited(runs["again"], tmp_path / "k", fewer_values), only_shared=True)
+
+
+def test_other_seeds_are_compared_raw(runs):
+    found = compare(runs["base"], runs["other seed"], across_seeds=True)
+    assert set(found.differences["form"]) == {"raw"}
+    assert found.subject[0].startswith("seed: 0 in A, 5 in B")
+    found = compare(runs["base"], runs["more references"], across_seeds=True)
+    assert set(found.differences["form"]) == {"raw"}
+    assert found.subject[0].startswith("references: 8 in A, 12 in B")
+
+
+def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
+    partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
+    next(partial.glob("parts/**/saliency/00001.parquet")).unlink()
+    rows = compare(runs["base"], partial).differences.query("explainer == 'saliency' and condition == 'jpeg'")
+    assert set(rows["absent"]) == {8}
+
+
+def side(label: str, values: dict[str, tuple[float, str]], unreadable: tuple[str, ...] = ()) -> Side:
+    rows = [
+        {"dataset": "d", "model": "m", "explainer": "e", "evaluation": "stability", "sample": sample, "measure": "fass",
+         "condition": "jpeg", "level": 40.0, "value": value, "low": None, "high": None, "status": status, "reason": ""}
+        for sample, (value, status) in values.items()
+    ]  # fmt: skip
+    known = pd.DataFrame({"dataset": "d", "model": "m", "sample": [*values, *unreadable]})
+    known["error"] = ["broken" if sample in unreadable else "" for sample in known["sample"]]
+    return Side(label, label, {"study": {}}, pd.DataFrame(rows), known)
+
+
+def test_every_sample_that_falls_out_is_counted_once():
+    nan = float("nan")
+    a = {f"s{i}": (0.1 * i, "ok") for i in range(5)} | {"f": (nan, "flipped"), "u": (0.5, "ok"), "gone": (0.5, "ok")}
+    b = {f"s{i}": (0.1 * i + 0.2, "ok") for i in range(5)} | {"f": (0.5, "ok"), "u": (nan, "undefined")}
+    found = Common([("d", "d")], [("m", "m")], [("e", "e")], [Evaluated(("stability",) * 2, "stability")])
+    rows = paired_differences([side("A", a, ("broken",)), side("B", b, ("broken", "worse"))], found)
+    assert len(rows) == 1  # one condition is the overall one
+    row = rows.iloc[0]
+    assert row[["samples", "joined", "flipped", "undefined", "absent", "unreadable"]].tolist() == [10, 5, 1, 1, 1, 2]
+    assert row["difference"] == pytest.approx(0.2)
+    assert (row["low"], row["high"]) == pytest.approx((0.2, 0.2))
+    assert row["p"] == pytest.approx(2 / 2**5)  # all five signs alike
+    assert not row["separated"]
+
+
+def test_pages_and_text_hold_the_verdict(runs, tmp_path):
+    found = compare(runs["base"], runs["moved"])
+    page = found.page(tmp_path / "page.html").read_text()
+    for text in (page, found.text()):
+        assert "cannot be told apart" in text or "comparisons separate" in text or "comparison separate" in text
+    assert "default-src 'none'" in page
+    assert holdfast.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12] in page
+
+
+def test_measures_have_a_direction():
+    for metric in METRICS:
+        assert direction("faithfulness", metric.measure) == metric.sign, metric.measure
+    assert not LOWER_IS_BETTER & {m for groups in HEADLINES.values() for group in groups for m in group} - {
+        "deletion_auc"
+    }
+
+
+def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
+    names = ("base", "again", "moved", "other data", "other seed", "wider")
+    data, page = write_leaderboard([runs[name] for name in names], tmp_path)
+    held = json.loads(data.read_text())
+    assert held["schema"] == "holdfast-leaderboard/1"
+    assert page.read_text() == leaderboard_page(held)
+    assert sorted({row["run"] for row in board["rows"]} for board in held["boards"]) == sorted(
+        [{"A", "B", "C"}, {"D"}, {"E"}, {"F"}], key=sorted
+    )
+    assert all(run["command"] for run in held["runs"])
+    board = next(board for board in held["boards"] if len(board["rows"]) == 9)
+    own = holdfast.read(runs["moved"]).ranking().set_index("explainer")
+    for row in board["rows"]:
+        if row["run"] == "C":
+            assert row["score"] == pytest.approx(own["score"][row["explainer"]], abs=1e-6)
+            assert row["attempted"] == 48 == row["retained"] + row["flipped"] + row["undefined"]
+    twins = {}
+    for row in board["rows"]:
+        if row["run"] in "AB":
+            twins.setdefault(row["explainer"], set()).add(
+                (row["rank"], row["rank_low"], row["rank_high"], row["score"])
+            )
+    assert all(len(same) == 1 for same in twins.values())
+    ranks = [row["rank"] for row in board["rows"]]
+    assert ranks == sorted(ranks)
+    assert ranks[0] == 1
+    with pytest.raises(UserError, match="schema is 'holdfast-leaderboard/9'"):
+        leaderboard_page({**held, "schema": "holdfast-leaderboard/9"})
+
+
+def test_an_unfinished_row_has_no_rank(runs, tmp_path):
+    partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
+    next(partial.glob("parts/**/saliency/00001.parquet")).unlink()
+    held = leaderboard(runs["base"], partial)
+    rows = {(row["run"], row["explainer"]): row for row in held["boards"][0]["rows"]}
+    row = rows["B", "saliency"]
+    assert (row["rank"], row["unranked"]) == (None, "unfinished: 8 of 16 samples attempted")
+    assert row["score"] is not None
+    assert {r["rank"] for key, r in rows.items() if key != ("B", "saliency")} <= set(range(1, 6))
+    assert "unfinished: 8 of 16" in leaderboard_page(held)
+
+
+def test_less_is_better_where_it_is(tmp_path):
+    x, _ = small.pictures(8)
+    axes = {"faithfulness": {"faithfulness": {"imputers": ["zero"], "fractions": [0.3], "metrics": "deletion_auc"}}}
+    runs_ = [
+        holdfast.evaluate(model, {"shapes": x}, ["saliency", "random"], axes, tmp_path / name, show_progress=False)
+        for name, model in (("a", small.model()), ("b", moved_model()))
+    ]
+    board = leaderboard(*runs_)["boards"][0]
+    assert (board["measure"], board["lower_is_better"]) == ("deletion_auc", True)
+    scores = [row["score"] for row in board["rows"]]
+    assert scores == sorted(scores)
+    assert all(row["low"] <= row["score"] <= row["high"] for row in board["rows"])
+    found = compare(*runs_)
+    row = found.differences.query("measure == 'deletion_auc' and explainer == 'saliency'").iloc[0]
+    tables = [
+        run.table().query("measure == 'deletion_auc' and explainer == 'saliency'").set_index("sample") for run in runs_
+    ]
+    assert row["difference"] == pytest.approx((tables[1]["value"] - tables[0]["value"]).mean())
+
+
+def test_the_commands(runs, tmp_path):
+    app = typer.Typer()
+    app.command("compare")(compare_command)
+    app.command("leaderboard")(leaderboard_command)
+    call = CliRunner()
+    shown = call.invoke(app, ["compare", str(runs["base"]), str(runs["moved"])])
+    assert shown.exit_code == 0, shown.output
+    assert "Verdict" in shown.output
+    assert "--out comparison.html" in shown.output
+    page = tmp_path / "page.html"
+    shown = call.invoke(app, ["compare", str(runs["base"]), str(runs["moved"]), "--out", str(page)])
+    assert shown.output.strip().endswith("page.html")
+    assert page.stat().st_size < 10_000_000
+    refused = call.invoke(app, ["compare", str(runs["base"]), str(runs["other seed"])])
+    assert isinstance(refused.exception, UserError)
+    shown = call.invoke(app, ["leaderboard", str(runs["base"]), "--out", str(tmp_path)])
+    assert (tmp_path / "leaderboard.html").exists(), shown.output

@@ -1,0 +1,122 @@
+"""Precision left to the audit: what it measures, what it chooses, and that the choice is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast.cli import app
+from holdfast.errors import UserError
+from holdfast.models.precision import Precision
+from holdfast.runs import precision_audit as auditing
+from holdfast.runs.plan import Plan
+from holdfast.runs.precision_audit import audit, compare, lower, settle
+from holdfast.runs.study.registry import evaluations, explainers
+from support import small
+from support.paths import SMALL
+
+
+@pytest.fixture(autouse=True)
+def plain_kernels() -> Iterator[None]:
+    """Without oneDNN, whose 16-bit kernels some virtual processors announce and then refuse."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    axes = evaluations([{"stability": {"perturbations": [{"gaussian_noise": {"sigma": 0.02}}, "brightness"], "k": 20}}])
+    data = holdfast.open_data(small.pictures(12)[0], name="shapes")
+    return Plan(
+        {"net": small.model()}, {"shapes": data}, explainers(["saliency", "input_x_gradient"]), axes, batch_size=4
+    )
+
+
+class Coarse(nn.Module):
+    """A network whose answer depends on the precision of its weights."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = next(self.net.parameters()).dtype != torch.float32
+        out: Tensor = self.net(x.flip(-1).roll(5, -2) * x if low else x)
+        return out
+
+
+def test_the_shift_of_every_mean_score_is_that_of_two_separate_runs(plan: Plan, tmp_path: Path) -> None:
+    found = audit(plan, ["float32", "bfloat16"], samples=12)
+    data = plan.data["shapes"]
+    tables = {}
+    for name in ("float32", "bfloat16"):
+        model = lower(plan.models["net"], "bfloat16") if name == "bfloat16" else plan.models["net"]
+        run = holdfast.evaluate({"net": model}, {"shapes": data}, plan.explainers, plan.evaluations, tmp_path / name)
+        tables[name] = run.table()
+    whole = compare(tables["float32"], tables["bfloat16"])
+    keys = ["explainer", "measure"]
+    a, b = (frame.sort_values(keys, ignore_index=True) for frame in (found.shifts, whole))
+    assert list(a["measure"]) == list(b["measure"])
+    torch.testing.assert_close(torch.tensor(a["shift"]), torch.tensor(b["shift"]), atol=1e-6, rtol=0)
+    worst = b.loc[b["shift"].abs().idxmax()]
+    assert found.trials[1].where == f"{worst['explainer']}, stability.{worst['measure']}"
+    assert plan.models["net"].precision == "float32"
+
+
+def test_the_fastest_that_passes_is_chosen(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = {"float32": 1.0, "float16": 3.0, "bfloat16": 4.0}
+    monkeypatch.setattr(auditing, "_rate", lambda plan, precision="float32": speed[precision])
+    monkeypatch.setattr(auditing, "TOLERANCE", 1.0)
+    monkeypatch.setattr(auditing, "MOST_LOST", 1.0)
+    assert audit(plan, ["float16", "bfloat16"], samples=4).chosen == "bfloat16"
+    monkeypatch.setattr(auditing, "TOLERANCE", -1.0)
+    found = audit(plan, ["float16", "bfloat16"], samples=4)
+    assert found.chosen == "float32"
+    assert "changes too much" in found.text()
+
+
+def test_a_precision_that_changes_the_answer_is_not_taken(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "_rate", lambda plan, precision="float32": 1.0 if precision == "float32" else 9.0)
+    coarse = replace(plan, models={"net": holdfast.Model(Coarse(small.model().module))})
+    found = audit(coarse, ["float32", "bfloat16"], samples=8)
+    assert found.chosen == "float32"
+    assert found.trials[1].shift > auditing.TOLERANCE or found.trials[1].changed > auditing.MOST_LOST
+
+
+def test_an_audit_starts_from_float32(plan: Plan) -> None:
+    with pytest.raises(UserError, match="starts from float32, but net computes in bfloat16"):
+        audit(replace(plan, models={"net": lower(plan.models["net"], "bfloat16")}))
+
+
+def test_the_choice_is_kept_when_a_run_is_resumed(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: Precision = "bfloat16"
+    monkeypatch.setattr(auditing, "audit", lambda plan: auditing.Audit(chosen, (), auditing.pd.DataFrame()))
+    given = (small.pictures(3)[0], ["saliency"], plan.evaluations, tmp_path)
+    first = holdfast.evaluate(small.model(), *given, precision="auto")
+    assert first.manifest["sessions"][-1]["audit"]["chosen"] == "bfloat16"
+    monkeypatch.setattr(auditing, "audit", lambda plan: pytest.fail("audited twice"))
+    again = holdfast.evaluate(small.model(), *given, precision="auto")
+    assert again.manifest["study"]["models"]["shapes"]["precision"] == chosen
+    assert settle(plan, tmp_path) == ("bfloat16", None)
+
+
+def test_a_study_may_leave_it_open(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\n"
+        "explainers: [saliency]\nprecision: auto\nlimit: 3\n"
+        "evaluations: [{stability: {perturbations: [brightness], k: 20}}]\n"
+    )
+    command = ["run", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "run"), "--allow-code"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "largest shift of a mean score" in result.output
+    assert holdfast.read(tmp_path / "run").manifest["sessions"][-1]["audit"]["trials"][0]["precision"] == "float32"

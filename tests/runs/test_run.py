@@ -1,0 +1,358 @@
+"""`evaluate` and `read` as a user calls them: what goes in, what comes out, resuming, and refusing."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import holdfast
+from holdfast import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
+from support.small import model, pictures
+
+COLUMNS = ["dataset", "model", "explainer", "role", "evaluation", "sample", "measure", "condition", "level"]
+COLUMNS += ["imputer", "order", "share", "repeat", "value", "low", "high", "status", "reason"]
+JPEG = Stability(perturbations="jpeg", k=50)
+
+
+def run(explainers=("saliency",), evaluation=JPEG, out=None, n=5, **options) -> holdfast.Run:
+    given = {"model": model(), "data": pictures(n)[0], "shard_size": 2, **options}
+    return holdfast.evaluate(explainers=explainers, evaluations=evaluation, out=out, **given)
+
+
+def parts(out: Path) -> dict[str, tuple[int, bytes]]:
+    return {str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes()) for p in out.glob("parts/**/*.parquet")}
+
+
+# --- what goes in and what comes out ------------------------------------------------------------------------------
+
+
+def test_the_call_has_the_documented_names():
+    given = list(inspect.signature(holdfast.evaluate).parameters)
+    assert given[:5] == ["model", "data", "explainers", "evaluations", "out"]
+
+
+def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
+    result = holdfast.evaluate(
+        model=model(),
+        data=pictures(4)[0],
+        explainers=["input_x_gradient", IntegratedGradients(steps=5), {"gradient_shap": {"samples": 2}}],
+        evaluations=["stability", {"stability": {"perturbations": "fass-mild", "k": 50}, "as": "mild"}],
+        out=tmp_path / "run",
+    )
+    frame = result.table()
+    assert list(frame.columns) == COLUMNS
+    assert set(frame.explainer) == {"input_x_gradient", "integrated_gradients(steps=5)", "gradient_shap(samples=2)"}
+    assert set(frame.evaluation) == {"stability", "mild"}
+    assert set(frame.status) <= {"ok", "flipped", "undefined"}
+    summary = result.summary()
+    for column in (
+        *("dataset", "model", "evaluation", "explainer", "condition", "level", "measure", "mean", "low", "high"),
+        *("chance", "calibrated", "calibrated_low", "calibrated_high", "aligned", "aligned_calibrated", "noise_floor"),
+        *("attempted", "retained", "flipped", "undefined", "retention", "retention_low", "retention_high", "flag"),
+    ):
+        assert column in summary, column
+    assert (summary.attempted == summary.retained + summary.flipped + summary.undefined).all()
+    assert set(summary.measure) == {"ssim", "spearman", "jaccard", "fass"}
+    opened = holdfast.read(tmp_path / "run")
+    pd.testing.assert_frame_equal(opened.table(), frame)
+    pd.testing.assert_frame_equal(opened.summary(), summary)
+    assert "input_x_gradient" in repr(opened) and "shapes" in repr(opened)
+    assert set(opened.ranking().explainer) == set(frame.explainer)
+    assert opened.report(tmp_path / "elsewhere" / "r.html") == tmp_path / "elsewhere" / "r.html"
+    assert (tmp_path / "elsewhere" / "r.html").read_text().lstrip().lower().startswith("<!doctype html")
+
+
+def test_a_bare_module_a_bare_name_and_no_directory_will_do():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+    first, second = (holdfast.evaluate(net, pictures(2)[0], "saliency", JPEG) for _ in range(2))
+    assert first.path != second.path and first.path.is_dir()
+    assert set(first.table().model) == {"Sequential"}
+
+
+def test_every_form_of_data_gives_the_same_scores(tmp_path):
+    images = (pictures(4)[0] * 255).round() / 255
+    labels = pictures(4)[1]
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i, x in enumerate(images):
+        pixels = (x * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        Image.fromarray(np.asarray(pixels)).save(folder / f"{i:04d}.png")
+    ids = tuple(f"{i:04d}" for i in range(4))
+    forms = {
+        "tensor": images,
+        "tensor and labels": (images, labels),
+        "dataset": TensorDataset(images, labels),
+        "batch": Batch(ids=ids, x=images),
+        "data": holdfast.open_data(images),
+        "path": folder,
+    }
+    found = {}
+    for what, data in forms.items():
+        source = holdfast.open_data(data, size=32) if what == "path" else data
+        found[what] = run(data=source).table().value.to_numpy()
+    for what in set(forms) - {"path"}:
+        np.testing.assert_allclose(found[what], found["tensor"], rtol=1e-5, err_msg=what)
+    assert set(run(data=holdfast.open_data(folder, size=32)).table()["sample"]) == {f"{i}.png" for i in ids}
+    named = [str(folder), folder]
+    by_path = [holdfast.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1) for p in named]
+    assert by_path[0].manifest["study"]["datasets"] == by_path[1].manifest["study"]["datasets"]
+
+
+def test_labels_and_predictions_are_in_the_samples():
+    images, labels = pictures(6)
+    samples = run(data=(images, labels)).samples()
+    assert samples.label.tolist() == labels.tolist()
+    with torch.no_grad():
+        net = model()
+        logits = net.logits(net.inputs(Batch(tuple("abcdef"), images)))
+    assert samples.predicted.tolist() == logits.argmax(1).tolist()
+    np.testing.assert_allclose(samples.probability, logits.softmax(1).max(1).values, rtol=1e-5)
+    assert run(data=images).samples().label.isna().all()
+
+
+def test_two_models_and_two_data_sets_in_one_run():
+    other = Model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()), name="ignored")
+    sets = {"few": pictures(3)[0], "more": pictures(5, seed=7)[0]}
+    frame = run(model={"trained": model(), "fresh": other}, data=sets).table()
+    counts = frame[frame.measure == "fass"].groupby(["dataset", "model"]).size().to_dict()
+    assert counts == {("few", "fresh"): 3, ("few", "trained"): 3, ("more", "fresh"): 5, ("more", "trained"): 5}
+    alone = run(data=sets["more"]).table()
+    together = frame[(frame.model == "trained") & (frame.dataset == "more")]
+    np.testing.assert_allclose(together.value, alone.value, rtol=1e-5)
+
+
+def test_limit_takes_the_first_samples():
+    assert sorted(run(n=5, limit=2).table()["sample"].unique()) == ["0000", "0001"]
+    assert len(run(n=3, limit=50).samples()) == 3
+
+
+# --- resuming -----------------------------------------------------------------------------------------------------
+
+
+def test_running_again_computes_nothing(tmp_path):
+    first = run(out=tmp_path).table()
+    before = parts(tmp_path)
+    net = model()
+    again = run(out=tmp_path, model=net)
+    assert net.passes == 0
+    assert parts(tmp_path) == before
+    pd.testing.assert_frame_equal(again.table(), first)
+    assert [s["passes"]["shapes"] > 0 for s in again.manifest["sessions"]] == [True, False]
+
+
+def test_adding_an_explainer_computes_only_that_one(tmp_path, monkeypatch):
+    run(out=tmp_path)
+    before = parts(tmp_path)
+
+    def brightness(model, batch, target, seed):
+        return batch.x
+
+    net = model()
+    logits = net.logits
+
+    def only_predictions(inputs, aux=None):
+        assert not torch.is_grad_enabled(), "saliency is computed again"
+        return logits(inputs, aux)
+
+    monkeypatch.setattr(net, "logits", only_predictions)
+    result = run(["saliency", brightness], out=tmp_path, model=net)
+    assert net.passes > 0
+    after = parts(tmp_path)
+    assert {k: v for k, v in after.items() if k in before} == before
+    assert len(after) == 2 * len(before)
+    pd.testing.assert_frame_equal(result.table(), run(["saliency", brightness]).table())
+    only = run([brightness], out=tmp_path)  # one that is left out of the study stays in the run
+    assert set(only.table().explainer) == {"saliency", "brightness"}
+    assert set(only.manifest["study"]["explainers"]) == {"saliency", "brightness"}
+
+
+def test_adding_an_evaluation_keeps_the_first(tmp_path):
+    run(out=tmp_path)
+    before = parts(tmp_path)
+    both = {"stability": JPEG, "bright": Stability(perturbations="brightness", k=50)}
+    frame = run(evaluation=both, out=tmp_path).table()
+    assert {k: v for k, v in parts(tmp_path).items() if k in before} == before
+    assert set(frame.evaluation) == {"stability", "bright"}
+
+
+def test_an_interrupted_run_is_completed_identically(tmp_path):
+    explainers = {"saliency": Saliency(), "shap": GradientShap(samples=2), "random": holdfast.RandomMap()}
+    whole = run(explainers, out=tmp_path).table()
+    files = sorted(tmp_path.glob("**/*.parquet"))
+    kept = {p: p.read_bytes() for p in files}
+    for path in files[1::2]:
+        path.unlink()
+    leftover = files[0].with_name(f".{files[0].name}.4242.tmp")
+    leftover.write_bytes(b"half")
+    result = run(explainers, out=tmp_path, shard_size=64, batch_size=2)  # the run's own shard size counts
+    pd.testing.assert_frame_equal(result.table(), whole, rtol=1e-4)
+    assert not leftover.exists()
+    assert sorted(tmp_path.glob("parts/**/*.parquet")) == [p for p in files if "parts" in p.relative_to(tmp_path).parts]
+    assert all(p.read_bytes() == kept[p] for p in files[0::2] if p.is_relative_to(tmp_path / "parts"))
+
+
+def test_a_run_killed_while_it_wrote_its_first_file_can_start(tmp_path):
+    (tmp_path / ".manifest.json.4242.tmp").write_bytes(b'{"format"')
+    assert len(run(out=tmp_path).table())
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+# --- refusing -----------------------------------------------------------------------------------------------------
+
+
+def changed_weights() -> Model:
+    net = Model(model().module, mean=(0.5,) * 3, std=(0.5,) * 3, name="shapes")
+    state = {name: tensor + 1e-3 for name, tensor in net.module.state_dict().items() if tensor.is_floating_point()}
+    net.module.load_state_dict({**net.module.state_dict(), **state}, assign=True)
+    return net
+
+
+CHANGES = {
+    "a perturbation more": (
+        lambda: {"evaluation": Stability(perturbations=["jpeg", "rotation"], k=50)},
+        ["evaluations.stability.perturbations", "adds rotation(degrees=15.0"],
+    ),
+    "another magnitude": (
+        lambda: {"evaluation": Stability(perturbations={"jpeg": {"quality": 41}}, k=50)},
+        ["evaluations.stability.perturbations", "jpeg(quality=40", "jpeg(quality=41"],
+    ),
+    "another k": (
+        lambda: {"evaluation": Stability(perturbations="jpeg", k=51)},
+        ["evaluations.stability.k: the run has 50, this study says 51"],
+    ),
+    "another seed": (lambda: {"seed": 7}, ["seed: the run has 0, this study says 7"]),
+    "other weights": (lambda: {"model": changed_weights()}, ["models.shapes.fingerprint: the run has"]),
+    "another mean": (
+        lambda: {"model": Model(model().module, mean=0.4, std=(0.5,) * 3, name="shapes")},
+        ["models.shapes.mean: the run has [0.5, 0.5, 0.5], this study says"],
+    ),
+    "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data.fingerprint"]),
+    "fewer samples": (lambda: {"limit": 3}, ["datasets.data.samples: the run has 5, this study says 3"]),
+    "another parameter under the same label": (
+        lambda: {"explainers": {"saliency": Saliency(absolute=False)}},
+        ["explainers.saliency.absolute: the run has true, this study says false"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return run(out=tmp_path_factory.mktemp("finished") / "run").path
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_another_study_in_the_same_directory_is_refused_with_the_difference(finished, what):
+    before = {p: p.read_bytes() for p in finished.glob("**/*") if p.is_file()}
+    change, words = CHANGES[what]
+    options = {"model": model(), **change()}
+    passes = options["model"].passes
+    with pytest.raises(UserError, match="holds another study") as caught:
+        run(out=finished, **options)
+    assert str(finished) in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+    assert options["model"].passes == passes
+    assert {p: p.read_bytes() for p in finished.glob("**/*") if p.is_file()} == before
+
+
+def test_a_run_of_another_version_is_refused(tmp_path):
+    run(out=tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "holdfast": "0.0.1"}))
+    with pytest.raises(UserError, match=r'holdfast: the run has "0\.0\.1"'):
+        run(out=tmp_path)
+
+
+def test_a_directory_of_something_else_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("dear to me")
+    net = model()
+    with pytest.raises(UserError, match="is not empty and holds no holdfast run"):
+        run(out=tmp_path, model=net)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UserError, match="is a file; a run needs a directory"):
+        run(out=tmp_path / "thesis.tex", model=net)
+    (tmp_path / "manifest.json").write_text('{"name": "web app"}')
+    with pytest.raises(UserError, match="not the manifest of a holdfast run"):
+        run(out=tmp_path, model=net)
+    assert net.passes == 0
+
+
+MISTAKES = {
+    "batch_size=0": ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+    "batch_size=2.5": ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
+    "shard_size=0": ({"shard_size": 0}, "shard_size must be at least 1, got 0"),
+    "seed": ({"seed": "lucky"}, "seed must be a whole number, got 'lucky'"),
+    "limit=0": ({"limit": 0}, "limit must be at least 1, got 0"),
+    "device": ({"device": "gpu"}, "unknown device 'gpu'; use cpu"),
+    "unknown explainer": ({"explainers": ["sailency"]}, "did you mean 'saliency'"),
+    "no explainer": ({"explainers": []}, "no explainer is given"),
+    "a class": ({"explainers": [Saliency]}, r"make one: Saliency\(\)"),
+    "a class as evaluation": ({"evaluation": Stability}, r"make one: Stability\(\)"),
+    "the same twice": ({"explainers": ["saliency", Saliency()]}, "'saliency' is given twice"),
+    "unknown parameter": ({"explainers": [{"lime": {"sample": 3}}]}, "did you mean 'samples'"),
+    "bad parameter": ({"explainers": [{"lime": {"samples": -3}}]}, "lime.samples"),
+    "an evaluation as explainer": ({"explainers": [Stability()]}, "stability is not an explainer"),
+    "an explainer as evaluation": ({"evaluation": [Saliency()]}, "saliency is not an evaluation"),
+    "unknown evaluation": ({"evaluation": "stabilty"}, "did you mean 'stability'"),
+    "unknown perturbation": ({"evaluation": {"s": {"stability": {"perturbations": "jpg"}}}}, "did you mean 'jpeg'"),
+    "k too large": ({"evaluation": Stability(k=3072)}, "k must be below the 3072 values"),
+    "a translation out of the image": (
+        {"evaluation": Stability(perturbations={"translation": {"pixels": 40}})},
+        "translation by 40 pixels leaves nothing",
+    ),
+    "pixels to 255": ({"data": pictures(2)[0] * 255}, "0, 1|255"),
+    "pixels below 0": ({"data": pictures(2)[0] * 2 - 1}, "0, 1"),
+    "not a number": ({"data": torch.full((2, 3, 32, 32), torch.nan)}, "finite"),
+    "no samples": ({"data": torch.zeros(0, 3, 32, 32)}, "empty"),
+    "one channel": ({"data": pictures(2)[0][:, :1]}, "3 channels, but samples of data have shape"),
+    "not images": ({"data": torch.rand(4, 20)}, "jpeg needs images"),
+    "no path": ({"data": "no/such/folder"}, "there is no file or folder 'no'"),
+    "no data": ({"data": {}}, "no data is given"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_found_before_any_model_pass_and_leaves_no_directory(what, tmp_path):
+    options, words = MISTAKES[what]
+    net = model()
+    with pytest.raises(UserError, match=words):
+        run(out=tmp_path / "run", model=net, **options)
+    assert net.passes == 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_model_and_a_model_that_is_none_are_mistakes():
+    with pytest.raises(UserError, match="no model is given"):
+        run(model={})
+    with pytest.raises(UserError, match="model"):
+        run(model=3)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_a_mistake():
+    net = model()
+    with pytest.raises(UserError, match="'cuda' was asked for, but torch sees no GPU here; use cpu"):
+        run(device="cuda", model=net)
+    assert net.passes == 0
+
+
+def test_reading_what_is_no_run_is_a_mistake(tmp_path):
+    with pytest.raises(UserError, match="is not a run directory"):
+        holdfast.read(tmp_path)
+
+
+def test_the_report_names_conditions_in_the_order_of_the_study(tmp_path):
+    judged = Stability(perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50)
+    done = holdfast.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
+    page = done.report().read_text()
+    places = [page.index(words) for words in ("translation 20 px", "brightness ×1.5", "rotation 10°", "rotation 20°")]
+    assert places == sorted(places)

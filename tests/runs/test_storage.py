@@ -1,0 +1,206 @@
+"""Runs in an object store: the same files, the same table and the same refusals as in a directory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+import holdfast
+from holdfast.errors import UserError
+from holdfast.runs import atomic, manifest, storage, table
+from holdfast.runs import merge as merging
+from holdfast.runs.storage import StorePath, place
+from holdfast.types import OK, Exhibit, Scores
+from support.paths import SMALL
+
+pytest.importorskip("fsspec")
+_number = itertools.count()
+STUDY = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
+
+
+@pytest.fixture(params=["directory", "store"])
+def root(request, tmp_path) -> storage.Place:
+    return tmp_path / "run" if request.param == "directory" else fresh()
+
+
+def fresh() -> StorePath:
+    found = place(f"memory://tests/{os.getpid()}/{next(_number)}")
+    assert isinstance(found, StorePath)
+    return found
+
+
+def test_paths_and_addresses_are_told_apart(tmp_path):
+    assert place("runs/x") == Path("runs/x") and place(tmp_path) is not None
+    assert place(tmp_path.as_uri()) == tmp_path
+    assert place(Path("s3://bucket/run")) == place("s3://bucket/run/") == StorePath("s3://bucket/run")
+    assert isinstance(place("C:/runs/x"), Path)
+    with pytest.raises(UserError, match="did you mean 's3'"):
+        place("s33://bucket/run")
+    with pytest.raises(UserError, match="names no place"):
+        place("s3://")
+
+
+def test_a_directory_needs_no_fsspec(tmp_path):
+    code = (
+        "import sys; from holdfast.runs import atomic, storage; root = storage.place(sys.argv[1]);"
+        "atomic.write_atomically(root / 'a.json', b'1'); assert storage.present(root / 'a.json');"
+        "assert [*storage.contents(storage.files(root, '.json'))] == [b'1']; assert 'fsspec' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_files_behave_alike_in_both(root):
+    names = ["b/00001.parquet", "b/00000.parquet", "a/c/00000.parquet", "a-b/00000.parquet", "b/.00002.parquet", "b/x"]
+    for name in names:
+        atomic.write_atomically(root / name, name.encode())
+    found = storage.files(root, ".parquet")
+    wanted = ["a/c/00000.parquet", "a-b/00000.parquet", "b/00000.parquet", "b/00001.parquet"]
+    assert [str(path)[len(str(root)) + 1 :] for path in found] == wanted
+    assert list(storage.contents(found)) == [name.encode() for name in wanted]
+    assert not atomic.create_atomically(root / "b" / "x", b"later") and (root / "b" / "x").read_bytes() == b"b/x"
+    assert (
+        atomic.create_atomically(root / "new.json", b"{}") and (root / "new.json").read_text(encoding="utf-8") == "{}"
+    )
+    assert {path.name for path in root.iterdir()} == {"a", "a-b", "b", "new.json"}
+    assert (root / "b").is_dir() and not (root / "b").is_file() and (root / "b" / "x").is_file()
+    (root / "b" / "x").unlink()
+    (root / "b" / "x").unlink(missing_ok=True)
+    assert not (root / "b" / "x").exists() and not (root / "nowhere").is_dir()
+
+
+def test_a_listing_answers_for_a_while(monkeypatch):
+    root = fresh()
+    first, second = root / "p" / "0", root / "p" / "1"
+    assert not storage.present(first)
+    first.write_bytes(b"x")  # by this process, so it is known at once
+    assert storage.present(first) and not storage.present(second)
+    storage._connect(root.base)[0].pipe_file(storage._connect(root.base)[1] + "/p/1", b"y")  # by another one
+    assert not storage.present(second)
+    monkeypatch.setattr(storage, "FRESH", 0.0)
+    assert storage.present(second)
+
+
+def test_a_run_reads_back_the_same_from_both(tmp_path):
+    places = [tmp_path / "run", fresh()]
+    for where in places:
+        begun = manifest.begin(where, STUDY, 32, "a command")
+        manifest.record(where, begun, {"started": manifest.now()})
+        for shard, ids in enumerate((["b", "d"], ["a", "c"])):
+            value = torch.tensor([0.25, float("nan")])
+            scores = [Scores("saliency", m, "jpeg", 40.0, value, torch.full((2,), OK), reason=("", "é")) for m in "xy"]
+            rows = table.score_rows("d", "m", "stability", "method", ids, scores)
+            table.write_part(table.part_path(where, "d", "m", "stability", "saliency", shard), rows)
+        shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
+        pictures = table.exhibit_rows("d", "m", "stability", [shown])
+        table.write_part(table.exhibits_path(where, "d", "m", "stability", "saliency", 0), pictures)
+    local, stored = (table.read_scores(where) for where in places)
+    pd.testing.assert_frame_equal(local, stored)
+    assert len(table.read_exhibits(places[1])) == 1
+    assert table.read_manifest(places[1])["study"] == STUDY and len(table.read_sessions(places[1])) == 1
+
+
+def test_a_store_is_begun_once_and_refused_to_others():
+    root = fresh()
+    manifest.begin(root, STUDY, 32, "first")
+    assert manifest.begin(root, STUDY, 16, "again")["shard_size"] == 32
+    with pytest.raises(UserError, match="holds another study"):
+        manifest.begin(root, {**STUDY, "seed": 1}, 32, "other")
+    other = fresh()
+    (other / "thesis.pdf").write_bytes(b"")
+    with pytest.raises(UserError, match="not empty"):
+        manifest.begin(other, STUDY, 32, "first")
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UserError, match="pip install s3fs"):
+        storage.place("s3://holdfast-no-such/run").is_file()
+    with pytest.raises(UserError, match="memory of one process"):
+        storage.must_be_shared(fresh())
+
+
+class TestEvaluate:
+    """The whole of a study, with a net of random weights."""
+
+    def run(self, out) -> holdfast.Run:
+        net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+        weights = torch.rand(4, 3 * 16 * 16, generator=torch.Generator().manual_seed(1))
+        net[1].weight.data, net[1].bias.data = weights, torch.zeros(4)
+        images = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        how = holdfast.Stability(perturbations="jpeg", k=20)
+        return holdfast.evaluate(net, images, ["saliency", "random"], how, out, shard_size=2)
+
+    def test_a_study_in_memory_is_the_study_on_disk(self, tmp_path):
+        here, there = self.run(tmp_path / "run"), self.run(str(fresh()))
+        pd.testing.assert_frame_equal(here.table(), there.table())
+        assert str(there.report()).startswith("memory://") and (there.path / "report.html").is_file()
+        joined = merging.merge(fresh(), [there.path, here.path])
+        pd.testing.assert_frame_equal(joined.table(), here.table())
+        assert merging.missing(joined.path) == []
+
+    def test_what_was_lost_is_done_again(self):
+        run = self.run(str(fresh()))
+        part = storage.files(run.path / "parts", ".parquet")[1]
+        before = part.read_bytes()
+        part.unlink()
+        assert len(merging.missing(run.path)) == 1
+        assert self.run(run.path).table().equals(run.table()) and part.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    """The environment of a client of an S3 server on loopback."""
+    pytest.importorskip("moto", reason="needs moto[server] and s3fs for an S3 server on loopback")
+    pytest.importorskip("flask", reason="needs moto[server] and s3fs for an S3 server on loopback")
+    s3fs = pytest.importorskip("s3fs", reason="needs moto[server] and s3fs for an S3 server on loopback")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    said = (tmp_path_factory.mktemp("s3") / "said.txt").open("wb")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
+    keys["OMP_NUM_THREADS"] = "1"  # the net that the study trains depends on the number of threads
+    keys |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
+    server = subprocess.Popen(command, stdout=said, stderr=said)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        s3fs.S3FileSystem().mkdir("holdfast")
+        yield
+    server.terminate()
+    server.wait()
+    said.close()
+
+
+@pytest.mark.slow
+def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\nexplainers: [saliency, random]\n"
+        "evaluations: [{stability: {perturbations: [jpeg], k: 50}}]\nshard_size: 4\ndevice: cpu\n"
+    )
+    command = [sys.executable, "-m", "holdfast", "run", str(study), "--allow-code", "--limit", "12", "--out"]
+    subprocess.run([*command, str(tmp_path / "run")], check=True, capture_output=True)
+    for _ in range(2):  # the second finds everything done
+        subprocess.run([*command, "s3://holdfast/run", "--workers", "2"], check=True, capture_output=True)
+    local, stored = holdfast.read(tmp_path / "run"), holdfast.read("s3://holdfast/run")
+    pd.testing.assert_frame_equal(local.table(), stored.table())
+    pd.testing.assert_frame_equal(local.samples(), stored.samples())
+    assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest["sessions"][1].get("workers")
+    assert (stored.path / "report.html").is_file()
+    with pytest.raises(UserError, match="cannot be reached"):
+        manifest.begin(place("s3://no-such-bucket/run"), STUDY, 32, "first")

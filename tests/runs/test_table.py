@@ -1,0 +1,283 @@
+"""The run directory: names, atomic parts, unique keys, and what is read back is what was written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from holdfast.errors import UserError
+from holdfast.runs import pictures, table
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.differences import differences
+from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+
+NAMES = [
+    "saliency",
+    "Saliency",
+    "integrated_gradients(steps=20)",
+    "integrated_gradients(steps=21)",
+    "IG (steps=20)/x",
+    "IG (steps=20)-x",
+    "../..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    ".",
+    "",
+    "unnamed",
+    "con",
+    "aux.txt",
+    "a" * 60,
+    "a" * 61,
+    "a" * 5000,
+    "b" * 80 + "1",
+    "b" * 80 + "2",
+    "карта",
+    "地図",
+    "é",
+    "e\u0301",
+    "a\x00b",
+    "a\nb",
+    "a\\b",
+    "a:b*?",
+]
+
+
+def scores(value, status=None, reason=None, **changes) -> Scores:
+    value = torch.tensor(value, dtype=torch.float64)
+    status = torch.full((len(value),), OK) if status is None else torch.tensor(status)
+    named = {"explainer": "saliency", "measure": "fass", "condition": "rotation", "level": 15.0} | changes
+    return Scores(value=value, status=status, reason=tuple(reason or [""] * len(value)), **named)
+
+
+def test_slugs_differ_also_where_case_does_not_count():
+    slugs = [table.slug(name) for name in NAMES]
+    assert len({slug.lower() for slug in slugs}) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_slug_is_one_safe_file_name(name, tmp_path):
+    slug = table.slug(name)
+    assert slug and slug.isascii() and len(slug) <= 80
+    assert not set(slug) & set('/\\:*?"<>|\x00\n ') and not slug.startswith((".", "-"))
+    assert slug.split(".")[0] not in {"con", "aux", "nul", "prn"}
+    inside = table.part_path(tmp_path, name, name, name, name, 3).resolve()
+    assert inside.is_relative_to(tmp_path.resolve() / "parts")
+    assert len(inside.relative_to(tmp_path.resolve()).parts) == 6
+
+
+def test_the_slug_of_one_name_is_not_the_name_of_another():
+    taken = table.slug("x y")
+    assert table.slug(taken) != taken
+
+
+def test_readable_names_stay_readable():
+    assert table.slug("saliency") == "saliency"
+    assert table.slug("integrated_gradients(steps=20)").startswith("integrated_gradients-steps=20-")
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_no_file(tmp_path, monkeypatch, step):
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(tmp_path / "folder" / "part.parquet", b"content")
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    write_atomically(path, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_what_was_cut_off_is_not_read(tmp_path):
+    part = table.part_path(tmp_path, "d", "m", "stability", "saliency", 0)
+    table.write_part(part, table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]))
+    part.with_name(f".{part.name}.99.tmp").write_bytes(b"PAR1 half a file")
+    assert len(table.read_scores(tmp_path)) == 1
+
+
+def test_scores_round_trip_with_their_nulls(tmp_path):
+    bounded = scores([0.1 + 0.2, 1.0], measure="tau", low=torch.tensor([0.1, 0.2]), high=torch.tensor([0.9, 1.0]))
+    bad = scores(
+        [np.nan, 0.25, np.nan], [FLIPPED, OK, UNDEFINED], ["top-1 changed", "", "the clean map is constant"], level=5
+    )
+    ids = ["a", "b", "c"]
+    first = table.score_rows("d", "m", "stability", "method", ids, [bad])
+    second = table.score_rows("d", "m", "certificate", "method", ids[:2], [bounded])
+    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), first)
+    table.write_part(table.part_path(tmp_path, "d", "m", "certificate", "saliency", 0), second)
+    frame = table.read_scores(tmp_path)
+    assert list(frame.columns) == table.SCORES.names
+    assert [str(frame[c].dtype) for c in ("level", "value", "low", "high")] == ["float64"] * 4
+    stability = frame[frame.evaluation == "stability"].set_index("sample")
+    assert stability.status.to_dict() == {"a": "flipped", "b": "ok", "c": "undefined"}
+    assert stability.reason.to_dict() == {"a": "top-1 changed", "b": "", "c": "the clean map is constant"}
+    assert stability.value.isna().tolist() == [True, False, True]
+    assert stability[["low", "high"]].isna().all().all()
+    certificate = frame[frame.evaluation == "certificate"]
+    assert certificate.value.tolist() == [0.1 + 0.2, 1.0]
+    assert certificate.low.tolist() == pytest.approx([0.1, 0.2])
+    assert certificate.high.tolist() == pytest.approx([0.9, 1.0])
+
+
+def test_rows_come_back_sorted_by_their_key_whatever_the_parts(tmp_path):
+    for shard, ids in enumerate((["b", "d"], ["a", "c"])):
+        columns = [scores([0.1, 0.2], measure=m) for m in ("ssim", "fass")]
+        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
+        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
+    frame = table.read_scores(tmp_path)
+    pd.testing.assert_frame_equal(frame, frame.sort_values(table.KEY, ignore_index=True))
+    assert frame["sample"].tolist() == ["a", "a", "b", "b", "c", "c", "d", "d"]
+
+
+def test_an_empty_part_and_an_empty_run_have_the_columns(tmp_path):
+    assert list(table.read_scores(tmp_path).columns) == table.SCORES.names
+    empty = table.score_rows("d", "m", "stability", "method", [], [])
+    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), empty)
+    frame = table.read_scores(tmp_path)
+    assert frame.empty and list(frame.columns) == table.SCORES.names
+    assert list(table.read_samples(tmp_path).columns) == table.SAMPLES.names
+
+
+def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
+    for shard in (0, 1):
+        rows = table.score_rows("d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])])
+        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
+    with pytest.raises(UserError, match="1 duplicate row") as caught:
+        table.read_scores(tmp_path)
+    for word in ("cat.jpg", "saliency", "rotation", "fass", "15.0"):
+        assert word in str(caught.value)
+
+
+def test_differences_name_the_place_and_both_values():
+    old = {"seed": 0, "models": {"net": {"fingerprint": "aa"}}, "explainers": {"a": {"name": "lime", "samples": 10}}}
+    new = {"seed": 1, "models": {"net": {"fingerprint": "bb"}}, "explainers": {"a": {"name": "lime", "samples": 20}}}
+    assert differences(old, new) == [
+        "seed: the run has 0, this study says 1",
+        'models.net.fingerprint: the run has "aa", this study says "bb"',
+        "explainers.a.samples: the run has 10, this study says 20",
+    ]
+
+
+def test_more_explainers_are_no_difference():
+    assert differences({"explainers": {"a": {"k": 1}}}, {"explainers": {"b": {"k": 2}}}) == []
+    assert differences({"a": [1, 2]}, {"a": (1, 2)}) == []
+    assert differences({"a": None}, {"a": 0}) == ["a: the run has null, this study says 0"]
+
+
+def test_differences_of_long_lists_say_which_entry():
+    def turn(degrees):
+        return {"name": "rotation", "degrees": degrees, "fill": 0.0}
+
+    noise = {"name": "gaussian_noise", "sigma": 0.15}
+    base = [turn(5.0), turn(10.0), turn(15.0), noise]
+    where = "evaluations.stability.perturbations"
+    assert differences(base, list(base), where) == []
+    assert differences(base, [*base[:2], turn(20.0), noise], where) == [
+        f"{where}: the run has rotation(degrees=15.0, fill=0.0), this study says rotation(degrees=20.0, fill=0.0)"
+    ]
+    assert differences(base, [*base, turn(20.0)], where) == [
+        f"{where}: this study adds rotation(degrees=20.0, fill=0.0)"
+    ]
+    assert differences(base, base[:3], where) == [
+        f"{where}: the run has gaussian_noise(sigma=0.15), this study does not"
+    ]
+    assert differences(base, base[::-1], where) == [f"{where}: the same entries in another order or number"]
+
+
+def test_a_long_value_is_cut():
+    (line,) = differences({"a": "x" * 500}, {"a": "y"})
+    assert len(line) < 200 and "xxx..." in line
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"name": "my web app", "icons": []}'])
+def test_a_manifest_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match="is not the manifest of a holdfast run"):
+        table.read_manifest(tmp_path)
+
+
+def test_a_manifest_round_trips(tmp_path):
+    manifest = {"format": 2, "holdfast": "1", "study": {"seed": 0, "models": {"é": None}}, "shard_size": 3}
+    table.write_manifest(tmp_path, manifest)
+    assert table.read_manifest(tmp_path) == manifest
+
+
+def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
+    g = torch.Generator().manual_seed(0)
+    image = torch.linspace(0, 1, 20)[None, :, None].expand(3, 20, 30) * torch.linspace(0.2, 1, 3)[:, None, None]
+    signed = torch.randn(3, 20, 30, generator=g) * 1e-6
+    exhibits = [
+        Exhibit("saliency", "rotation", 15.0, "a", image, signed),
+        Exhibit("saliency", "clean", 0.0, "a", image, torch.full((3, 20, 30), -1e9)),
+        Exhibit("saliency", "jpeg", 40.0, "a", image[:1], None),
+        Exhibit("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
+    ]
+    rows = pictures.exhibit_rows("d", "m", "stability", exhibits)
+    table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
+    shown = {s.condition: s for s in pictures.read_exhibits(tmp_path)}
+    turned = shown["rotation"]
+    assert (turned.dataset, turned.model, turned.explainer, turned.level, turned.sample) == (
+        "d",
+        "m",
+        "saliency",
+        15.0,
+        "a",
+    )
+    expected = (image * 255).round().permute(1, 2, 0).numpy()
+    assert np.abs(turned.image - expected).mean() < 4, "JPEG changes a smooth picture little"
+    total = signed.sum(0)
+    np.testing.assert_allclose(turned.map, (total / total.abs().max()).numpy(), atol=1 / 127)
+    assert (turned.map * total.numpy() >= 0).all()
+    assert (shown["clean"].map == -1).all()
+    assert shown["jpeg"].map is None and shown["jpeg"].image.shape == (20, 30, 3)
+    assert (shown["zero"].map == 0).all()
+
+
+def test_large_pictures_become_thumbnails(tmp_path):
+    maps = torch.zeros(3, 100, 400)
+    maps[:, :, :200] = -1
+    exhibit = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
+    path = table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0)
+    table.write_part(path, pictures.exhibit_rows("d", "m", "stability", [exhibit]))
+    (shown,) = pictures.read_exhibits(tmp_path)
+    assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
+    assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
+    assert pq.read_table(path).schema.equals(pictures.EXHIBITS)
+
+
+def test_compact_rows_are_the_same_rows(tmp_path):
+    for shard, (ids, why) in enumerate(((["é", "b"], "constant map"), (["a", "Z"], ""))):
+        columns = [scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")]
+        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
+        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
+    plain, compact = table.read_scores(tmp_path), table.read_scores(tmp_path, compact=True)
+    texts = compact.select_dtypes("category")
+    assert {field.name for field in table.SCORES if field.type == "string"} == set(texts)
+    assert list(compact["sample"].cat.categories) == sorted(plain["sample"].unique())
+    pd.testing.assert_frame_equal(compact.astype({name: plain[name].dtype for name in texts}), plain)
+
+
+def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
+    rows = table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(["reason", "low"])
+    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
+    frame = table.read_scores(tmp_path)
+    assert list(frame.columns) == table.SCORES.names
+    assert frame.loc[0, ["low", "reason"]].isna().all() and frame.loc[0, "value"] == 0.5

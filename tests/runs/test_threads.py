@@ -1,0 +1,249 @@
+"""What happens beside the passes: the next shard is read, finished parts are written, and batch sizes are measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+import holdfast
+from holdfast import Batch, Model, Saliency, Stability, UserError
+from holdfast.data import Data, open_data
+from holdfast.data.dataset import Sample
+from holdfast.runs import batch_size as throughput
+from holdfast.runs import engine
+from holdfast.runs.plan import make_plan
+from holdfast.runs.run import execute
+from holdfast.runs.table import part_path
+from holdfast.types import adopted
+from support.small import model, pictures
+
+JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
+LONG = 60.0
+
+
+class Noted:
+    """Saliency that first calls back with the ids it is asked for; no parameter of it is in the manifest."""
+
+    stochastic = False
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        self.before(batch.ids)
+        return Saliency()(model, batch, target, seed)
+
+
+def nothing(ids: tuple[str, ...]) -> None:
+    pass
+
+
+def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> holdfast.Run:
+    explainers = {name: adopted(Noted(call)) for name, call in (before or {"e": nothing}).items()}
+    plan = make_plan({"shapes": model()}, {"noise": data}, explainers, JPEG, shard_size=shard_size)
+    return execute(plan, out, "test", show_progress=False)
+
+
+def drawn(n: int = 20, threads: int = 2) -> Data:
+    """More samples than there are references, whose shards of ten are read by a reader of their own."""
+    return replace(open_data(pictures(n)[0]), threads=threads)
+
+
+def scores(found: holdfast.Run) -> pd.DataFrame:
+    return found.table().sort_values(["explainer", "measure", "condition", "sample"], ignore_index=True)
+
+
+def part(root: Path, explainer: str, shard: int) -> Path:
+    found = part_path(root, "noise", "shapes", "stability", explainer, shard)
+    assert isinstance(found, Path)
+    return found
+
+
+# --- reading ahead --------------------------------------------------------------------------------------------------
+
+
+def test_the_next_shard_is_read_while_one_is_worked_on(tmp_path):
+    data, read = drawn(), threading.Event()
+
+    def readers(positions):
+        if tuple(positions) == tuple(range(10, 20)):
+            assert threading.current_thread().name.startswith("holdfast-reader")
+            read.set()
+        return data.readers(positions)
+
+    def wait(ids):
+        assert read.wait(LONG), "the second shard is not read before the first is explained"
+
+    found = run(replace(data, readers=readers), tmp_path / "ahead", e=wait)
+    pd.testing.assert_frame_equal(scores(found), scores(run(drawn(threads=1), tmp_path / "plain")))
+
+
+def test_a_dataset_of_the_users_own_is_read_by_one_thread_only(tmp_path):
+    images, seen = pictures(20)[0], set()
+
+    class Mine:
+        def __len__(self):
+            return len(images)
+
+        def __getitem__(self, i):
+            seen.add(threading.current_thread())
+            return images[i]
+
+    data = open_data(Mine())
+    assert data.threads == 1
+    run(data, tmp_path)
+    assert seen == {threading.main_thread()}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_of_the_reader_comes_up_and_what_was_done_before_it_is_kept(tmp_path, threads):
+    whole = drawn(threads=threads)
+
+    def readers(positions):
+        short = Sample(torch.zeros(3, 8, 8))
+        own = whole.readers(positions)
+        return [(lambda: short) if i == 15 and len(positions) == 10 else r for i, r in zip(positions, own, strict=True)]
+
+    with pytest.raises(UserError, match=r"must share one shape.*'0015' has \(3, 8, 8\)"):
+        run(replace(whole, readers=readers), tmp_path)
+    assert part(tmp_path, "e", 0).is_file() and not part(tmp_path, "e", 1).exists()
+    asked: list[str] = []
+    found = run(whole, tmp_path, e=asked.extend)
+    assert not {"0000", "0009"} & set(asked) - set(reference_ids(whole)) and "0015" in asked
+    assert len(found.samples()) == 20 and not found.samples().error.any()
+
+
+def reference_ids(data: Data) -> tuple[str, ...]:
+    return holdfast.runs.shard.load_references(data, 0).ids
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["b", "c"], ids=["in the middle", "the last"])
+def test_a_part_that_cannot_be_written_raises_and_the_run_resumes(tmp_path, lost):
+    names = dict.fromkeys("abc", nothing)
+    obstacle = part(tmp_path / "run", lost, 0).parent
+
+    def obstruct(ids):
+        obstacle.parent.mkdir(parents=True, exist_ok=True)
+        obstacle.write_text("a file where a folder is needed: what root cannot write to either")
+
+    with pytest.raises((FileExistsError, NotADirectoryError), match=str(obstacle)):
+        run(drawn(), tmp_path / "run", **names | {"a": obstruct})
+    assert part(tmp_path / "run", "a", 0).is_file() and not part(tmp_path / "run", "a", 1).exists()
+    obstacle.unlink()
+    found = run(drawn(), tmp_path / "run", **names)
+    pd.testing.assert_frame_equal(scores(found), scores(run(drawn(), tmp_path / "plain", **names)))
+
+
+def test_what_was_handed_to_the_writer_before_an_interruption_is_written(tmp_path):
+    def stop(ids):
+        raise KeyboardInterrupt
+
+    names = dict.fromkeys("abc", nothing)
+    with pytest.raises(KeyboardInterrupt):
+        run(drawn(), tmp_path / "run", **names | {"c": stop})
+    assert part(tmp_path / "run", "a", 0).is_file() and not part(tmp_path / "run", "c", 0).exists()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-")]
+    found = run(drawn(), tmp_path / "run", **names)
+    pd.testing.assert_frame_equal(scores(found), scores(run(drawn(), tmp_path / "plain", **names)))
+
+
+# --- batch sizes ----------------------------------------------------------------------------------------------------
+
+
+class Small(nn.Module):
+    """The trained net on a device that holds `most` inputs; `asked` are the sizes of all passes."""
+
+    def __init__(self, most: int, error: Exception | None = None):
+        super().__init__()
+        self.net, self.most, self.asked = model().module, most, []
+        self.error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def forward(self, x):
+        self.asked.append(len(x))
+        if len(x) > self.most:
+            raise self.error
+        return self.net(x)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """On a busy machine too, larger batches are tried."""
+    monkeypatch.setattr(throughput, "LONGEST_PASS", LONG)
+
+
+def few() -> Batch:
+    return Batch(("a", "b", "c"), pictures(3)[0])
+
+
+def test_running_out_of_memory_ends_the_search(patient):
+    wrapped = Model(Small(8), rows=5)
+    assert throughput.best_rows(wrapped, few()) == 8
+    assert wrapped.module.asked[-1] == 16 and max(wrapped.module.asked) == 16
+    assert (wrapped.rows, wrapped.passes, wrapped.gradient_passes) == (5, 0, 0)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        throughput.best_rows(Model(Small(8, RuntimeError("shapes cannot be multiplied"))), few())
+
+
+def test_a_device_too_small_for_any_measured_size_still_finishes(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "WORTH_MEASURING", 1)
+    images = pictures(5)[0]
+    found = holdfast.evaluate(Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run")
+    assert found.manifest["sessions"][-1]["batch_sizes"] == {"m": 2}
+    plain = Model(Small(99), name="m")
+    pd.testing.assert_frame_equal(
+        scores(found), scores(holdfast.evaluate(plain, images, Saliency(), JPEG, batch_size=2)), rtol=1e-5
+    )
+
+
+def test_a_batch_size_is_measured_once_for_all_who_come_later(tmp_path, patient):
+    wrapped = Model(Small(64), name="a/b")
+    found = throughput.agreed_rows(tmp_path, "a/b", wrapped, few())
+    (path,) = (tmp_path / "batch_sizes").iterdir()
+    assert json.loads(path.read_text()) == {"batch_size": found} and 8 <= found <= 64
+    wrapped.module.asked.clear()
+    assert throughput.agreed_rows(tmp_path, "a/b", wrapped, few()) == found and not wrapped.module.asked
+    other = f"""
+import torch
+from pathlib import Path
+from holdfast import Batch, Model
+from holdfast.runs.batch_size import agreed_rows
+
+class Untouchable(torch.nn.Module):
+    def forward(self, x):
+        raise AssertionError("measured again")
+
+torch.set_num_threads({torch.get_num_threads()})
+print(agreed_rows(Path({str(tmp_path)!r}), "a/b", Model(Untouchable()), Batch(("a",), torch.ones(1, 3))))
+"""
+    said = subprocess.run([sys.executable, "-c", other], check=True, capture_output=True, text=True).stdout
+    assert int(said) == found
+
+
+def test_an_interrupted_run_keeps_its_batch_size_and_a_small_one_measures_nothing(tmp_path, monkeypatch):
+    def stop(ids):
+        if "0015" in ids and len(ids) < 8:  # not among the references
+            raise KeyboardInterrupt
+
+    found = run(drawn(), tmp_path / "small")
+    assert not (tmp_path / "small" / "batch_sizes").exists()
+    assert found.manifest["sessions"][-1]["batch_sizes"] == {"shapes": engine.BATCH_ON_CPU[1]}
+    monkeypatch.setattr(engine, "WORTH_MEASURING", 20)
+    with pytest.raises(KeyboardInterrupt):
+        run(drawn(), tmp_path / "run", e=stop)
+    (path,) = (tmp_path / "run" / "batch_sizes").iterdir()
+    path.write_text(json.dumps({"batch_size": 5}))
+    again = run(drawn(), tmp_path / "run")
+    assert again.manifest["sessions"][-1]["batch_sizes"] == {"shapes": 5}

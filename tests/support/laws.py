@@ -1,0 +1,80 @@
+"""Everything that is under the laws of the bench, with parameters that make it quick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import torch
+
+import holdfast
+from holdfast import Batch, Model
+from holdfast.explainers.concepts.concepts import Concept
+from holdfast.explainers.examples.training_set import Examples
+from holdfast.runs.study.registry import EXPLAINERS, build
+from support.small import model, pictures
+
+SMALL = {
+    "saliency": {},
+    "input_x_gradient": {},
+    "integrated_gradients": {"steps": 6},
+    "gradient_shap": {"samples": 3},
+    "deep_lift": {},
+    "guided_backprop": {},
+    "grad_cam": {},
+    "lime": {"samples": 40},
+    "kernel_shap": {"samples": 60, "features": {"patches": {"size": 8}}},
+    "occlusion": {"window": 8, "stride": 4},
+    "rise": {"samples": 40, "grid": 4},
+    "feature_ablation": {"features": {"patches": {"size": 8}}},
+    "feature_permutation": {"features": {"patches": {"size": 8}}},
+    "mfaba": {"steps": 5},
+    "smoothgrad": {"samples": 3},
+    "smoothgrad_squared": {"samples": 3},
+    "vargrad": {"samples": 3},
+    "random": {},
+    "sobel": {},
+    "symmetrised": {"of": "saliency", "group": {"dihedral": {"n": 2}}},
+}
+"""Every explainer of features with parameters that make it quick; those of other kinds are in `OTHER_KINDS`."""
+
+ALL = {name: build("explainer", EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
+EVERY_KIND = [
+    {"rotation": {"degrees": 10}},
+    {"translation": {"pixels": 3}},
+    {"brightness": {"factor": 1.2}},
+    {"gaussian_noise": {"sigma": 0.05}},
+    {"jpeg": {"quality": 60}},
+    {"contrast": {"factor": 1.3}},
+    {"gaussian_blur": {"sigma": 0.8}},
+    {"occluding_patch": {"fraction": 0.05}},
+    {"elastic": {"amplitude": 1.0}},
+    "identity",
+]
+TRAIN = Examples(Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1]))
+RED = pictures(24, seed=4)[0]
+CONCEPT = Concept("red", RED * torch.tensor([1.0, 0.2, 0.2])[:, None, None], RED)
+OTHER_KINDS: dict[str, dict[str, Any]] = {
+    "influence": {"train": TRAIN},
+    "tracin": {"train": TRAIN},
+    "simplex": {"train": TRAIN},
+    "representation_similarity": {"train": TRAIN},
+    "cav": {"layer": "11", "concepts": CONCEPT},
+    "car": {"layer": "11", "concepts": CONCEPT},
+}
+"""Every explainer by examples or concepts."""
+FEATURES = ["saliency", {"gradient_shap": {"samples": 2}}, {"lime": {"samples": 30}}, "random"]
+PATCHES = {"patches": {"size": 8}}
+AXES: dict[str, dict[str, Any]] = {
+    "certificate": {"radii": [1, 3], "features": PATCHES, "epsilon": 0.3},
+    "smoothing": {"keeps": [0.5, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 8, "epsilon": 0.4},
+    "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
+    "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
+}
+"""Every axis but stability, with parameters that make it quick."""
+
+
+def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, **options: Any) -> pd.DataFrame:
+    others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
+    given = pictures(n) if data is None else data
+    return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()

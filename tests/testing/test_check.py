@@ -1,0 +1,256 @@
+"""The gate: what it lets through is decided by confidence bounds, and doubt is a failure with its reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import typer
+from scipy import stats
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast import statistics
+from holdfast.cli.check import check as check_command
+from holdfast.errors import UserError
+from holdfast.runs.table import FORMAT, SCORES, part_path, write_manifest, write_part
+from holdfast.statistics.bootstrap import bootstrap_counts, percentiles, resampled_means
+from holdfast.statistics.bounds_of_means import bound_mean, samples_needed
+from holdfast.testing.check import Limits, check
+from holdfast.testing.requirement import parse
+from support import synthetic
+
+
+def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
+    """A run directory with these rows, as a finished study would leave it."""
+    datasets = {str(name): {"samples": rows["sample"].nunique()} for name, rows in table.groupby("dataset")}
+    study = {"seed": 0, "datasets": datasets, "models": {name: {} for name in table["model"].unique()}}
+    study["explainers"] = {name: {"name": name} for name in table["explainer"].unique()}
+    study["evaluations"] = {
+        name: {
+            "name": name,
+            "conditions": [],
+            "left_out": {e: "" for e in set(table["explainer"]) - set(own["explainer"])},
+        }
+        for name, own in table.groupby("evaluation")
+    }
+    write_manifest(root, {"format": FORMAT, "holdfast": "0", "shard_size": 10_000, "study": study})
+    whole = pd.DataFrame({"imputer": "", "order": "", "share": np.nan, "repeat": 0}, table.index).assign(**table)
+    for (dataset, model, evaluation, explainer), rows in whole.groupby(
+        ["dataset", "model", "evaluation", "explainer"], sort=False
+    ):
+        part = pa.Table.from_pandas(rows, schema=SCORES, preserve_index=False)
+        write_part(part_path(root, dataset, model, evaluation, explainer, 0), part)
+    return holdfast.read(root)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    rate = [
+        ("grad_cam", "rate", "radius", 5.0, np.linspace(0.8, 1, 20)),
+        ("grad_cam", "rate", "radius", 9.0, np.linspace(0, 0.4, 20)),
+        ("hollow(k=1, l=2)", "rate", "radius", 5.0, [np.nan] * 20),
+    ]
+    accuracy = [
+        ("grad_cam", "accuracy", "zero morf", 0.5, [1.0] * 6 + [0.0] * 14),
+        ("grad_cam", "accuracy", "zero lerf", 0.5, [1.0] * 20),
+    ]
+    made_up = [synthetic.rows_of(rate, "certificate", "mobilenet"), synthetic.rows_of(accuracy, model="mobilenet")]
+    table = pd.concat([synthetic.table(), *made_up], ignore_index=True)
+    table["order"] = table["condition"].map({"zero morf": "morf", "zero lerf": "lerf"}).fillna("")
+    return run_of(tmp_path_factory.mktemp("gate") / "run", table.assign(dataset="photos"))
+
+
+def one(run, text, **limits):
+    (found,) = check(run, [text], Limits(**limits))
+    return found
+
+
+def test_the_bound_decides_and_not_the_mean(run):
+    found = one(run, "stability.fass{explainer=grad_cam} >= 0")
+    assert found.passed and found.seen.bound < found.seen.mean
+    between = (found.seen.bound + found.seen.mean) / 2
+    short = one(run, f"stability.fass{{explainer=grad_cam}} >= {between}")
+    assert not short.passed and "samples, if the mean stays" in short.need
+    assert one(run, f"stability.fass{{explainer=grad_cam}} >= {found.seen.bound!r}").passed
+    assert not one(run, f"stability.fass{{explainer=grad_cam}} > {found.seen.bound!r}").passed
+    above = one(run, "stability.fass{explainer=grad_cam} <= 1")
+    assert above.passed and above.seen.bound > above.seen.mean
+    assert one(run, "stability.fass{explainer=grad_cam} >= 0 @ 0.99").seen.bound < found.seen.bound
+
+
+def test_the_numbers_are_those_of_the_report(run):
+    ranking = run.ranking("stability").set_index("explainer")
+    for explainer in ("grad_cam", "lime"):
+        for text, column in (("fass.calibrated", "score"), ("fass", "raw")):
+            seen = one(run, f"stability.{text}{{explainer={explainer}}} >= 0 @ 0.975").seen
+            assert seen.mean == pytest.approx(ranking.loc[explainer, column], abs=1e-6)
+            low = ranking.loc[explainer, f"{column}_low".replace("score_", "")]
+            assert seen.bound == pytest.approx(low, abs=0.01)  # the same draws, read with more care
+    summary = run.summary()
+    row = summary[(summary.explainer == "lime") & (summary.measure == "ssim") & (summary.condition == "rotation")].iloc[
+        0
+    ]
+    for readout, column in (("mean", "mean"), ("unaligned_calibrated", "calibrated"), ("aligned", "aligned")):
+        seen = one(run, f"stability.ssim.{readout}{{explainer=lime, rotation=15}} >= -1").seen
+        assert seen.mean == pytest.approx(row[column], abs=1e-6)
+    assert one(run, "stability.fass.noise_floor >= 0").seen.mean == pytest.approx(
+        summary[(summary.explainer == "lime") & (summary.measure == "fass")].noise_floor.iloc[0]
+    )
+
+
+def test_shares_are_counted_by_sample_and_exactly_where_that_is_possible(run):
+    kept = statistics.retention(run.table())
+    kept = kept[kept.evaluation == "stability"]
+    row = kept[(kept.explainer == "grad_cam") & (kept.condition == "jpeg")].iloc[0]
+    found = one(run, "stability.retention{explainer=grad_cam, condition=jpeg} >= 0.1 @ 0.9")
+    exact = stats.binomtest(int(row.retained), int(row.attempted), alternative="greater").proportion_ci(0.9)
+    assert found.seen.mean == row.retention and found.seen.bound == pytest.approx(exact.low)
+    assert found.seen.method == "Clopper-Pearson"
+    flipped = one(run, "stability.flipped{explainer=grad_cam, condition=jpeg} <= 1").seen
+    exact = stats.binomtest(int(row.flipped), int(row.attempted), alternative="less").proportion_ci(0.95)
+    assert flipped.bound == pytest.approx(exact.high)
+    # Five conditions of 40 samples are not 200 independent trials.
+    pooled = one(run, "stability.retention{explainer=grad_cam} >= 0.1 @ 0.975").seen
+    share = kept[kept.explainer == "grad_cam"].retention.mean()
+    assert pooled.n == 40 and pooled.bound == pytest.approx(statistics.wilson(share * 40, 40)[0])
+
+
+def test_bounds_miss_about_as_often_as_they_say_even_with_few_skewed_scores():
+    truth, n = stats.beta(5, 1.5), 10  # skewed to the left, as scores are
+    seen = truth.rvs(size=(500, n), random_state=np.random.default_rng(1))
+    bounds = [bound_mean(row[None], None, ["jpeg"], 0.95, True, True).bound for row in seen]
+    plain = percentiles(resampled_means(seen, bootstrap_counts(n, 2000, 0)), 0.9)[0]
+    missed, missed_by_percentiles = np.mean(np.array(bounds) > truth.mean()), np.mean(plain > truth.mean())
+    assert 0.01 < missed < 0.1 < missed_by_percentiles
+
+
+def test_what_is_needed_would_do():
+    for method, scores in (
+        ("BCa bootstrap", np.random.default_rng(0).random((1, 20))),
+        ("Clopper-Pearson", np.ones((1, 9))),
+    ):
+        seen = bound_mean(scores, None, ["jpeg"], 0.95, True, True)
+        assert seen.method == method
+        goal = seen.mean - 0.05
+        n = samples_needed(seen, goal, 0.95, True)
+        repeats = -(-n // scores.shape[1])
+        assert repeats > 1
+        enough, fewer = (
+            bound_mean(np.tile(scores, k), None, ["jpeg"], 0.95, True, True) for k in (repeats, repeats // 2)
+        )
+        assert enough.bound > goal - 0.005 and fewer.bound < goal
+    assert samples_needed(seen, 1.0, 0.95, True) is None
+
+
+def test_each_must_pass_but_controls(run):
+    assert [o.explainer for o in check(run, ["stability.fass > 0"])] == [
+        "grad_cam",
+        "integrated_gradients(steps=16)",
+        "lime",
+    ]
+    assert [o.explainer for o in check(run, ["stability.fass{explainer=*} > 0"])][-1] == "lime"
+    assert one(run, "stability.fass{explainer=random} > 0").explainer == "random"
+    assert one(run, "stability.fass{explainer=integrated*} > 0").explainer == "integrated_gradients(steps=16)"
+    found = check(run, ["stability.fass{explainer=grad_cam|lime, condition=each} > 0"])
+    assert len(found) == 10 and {o.condition for o in found} >= {"rotation 15°", "jpeg quality 40"}
+    assert one(run, "certificate.rate{radius=9, explainer=grad_cam} > 0").seen.mean == pytest.approx(0.2)
+    assert one(run, "certificate.rate{explainer=grad_cam} > 0").seen.mean == pytest.approx(0.55)
+    morf = one(run, "faithfulness.accuracy{condition=zero morf} <= 0.5 @ 0.9")
+    assert morf.seen.mean == pytest.approx(0.3) and morf.passed
+
+
+def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
+    hollow = one(run, "certificate.rate{explainer='hollow(k=1, l=2)'} >= 0")
+    assert not hollow.passed and "20 of 20 are undefined" in hollow.need and "constant map" in hollow.need
+    assert not one(run, "certificate.rate{explainer=hollow} <= 1").passed
+    few = one(run, "certificate.rate{radius=5, explainer=grad_cam} >= 0", samples=21)
+    assert not few.passed and few.need == "21 samples with a score, has 20"
+    scarce = one(run, "stability.fass{explainer=grad_cam} >= 0", retention=0.99)
+    assert not scarce.passed and "pairs kept their prediction" in scarce.need
+    flipping = run_of(tmp_path, synthetic.table({"grad_cam": 1.0}, (("jpeg", 40.0), ("blur", 1.0)), flip=1.0))
+    found = one(flipping, "stability.fass >= 0")
+    assert not found.passed and np.isnan(found.seen.bound) and "0 of 40 pairs" in found.need
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stabilty.fass > 0", "did you mean 'stability'"),
+        ("stability.fas > 0", "did you mean 'fass'"),
+        ("stability.fass.calibratd > 0", "did you mean 'calibrated'"),
+        ("stability.fass{explainer=gradcam} > 0", "did you mean 'grad_cam'"),
+        ("stability.fass{condition=jpg} > 0", "did you mean 'jpeg'"),
+        ("stability.fass{rotaton=15} > 0", "did you mean 'rotation'"),
+        ("stability.fass{rotation=16} > 0", "there are 15"),
+        ("stability.fass{model=resnet} > 0", "Allowed: mobilenet"),
+        ("certificate.rate.calibrated > 0", "no calibrated value"),
+        ("faithfulness.accuracy > 0", "opposite orders"),
+        ("stability.fass 0.6", "stability.fass >= 0.6 @ 0.95"),
+        ("stability.fass > high", "must be a number"),
+        ("stability.fass > 0.6 @ 95", "from 0.5 to 0.999"),
+        ("stability.fass{grad_cam} > 0", "key=value"),
+    ],
+)
+def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, text, said):
+    with pytest.raises(UserError, match=said.replace("(", r"\(")):
+        check(run, [text])
+
+
+def test_an_unfinished_run_is_not_judged(run, tmp_path):
+    table = synthetic.table(samples=12)
+    unfinished = run_of(tmp_path, table)
+    part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).unlink()
+    with pytest.raises(UserError, match="not finished: 1 parts are missing"):
+        check(unfinished, ["stability.fass{explainer=grad_cam} > 0"])
+
+
+def test_names_keep_their_commas_and_equal_signs():
+    wish = parse("a.b{explainer=lime(samples=32, k=(1, 2)), condition='zero, morf', level=0.5} ≥ -1e-3")
+    assert dict(wish.where) == {"explainer": "lime(samples=32, k=(1, 2))", "condition": "zero, morf", "level": "0.5"}
+    assert wish.sign == ">=" and wish.threshold == -0.001
+
+
+def call(*arguments):
+    app = typer.Typer()
+    app.command()(check_command)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_exits_by_what_it_found_and_says_it_in_aligned_lines(run, tmp_path):
+    wishes = tmp_path / "wishes.txt"
+    wishes.write_text("# of the release\nstability.retention >= 0.5  # enough pairs\n\n")
+    passed = call(run.path, "--require", "stability.fass{explainer=grad_cam} >= 0.5", "--file", wishes)
+    assert passed.exit_code == 0 and passed.output.splitlines()[-1] == "4 checks passed"
+    more = tmp_path / "wishes.yaml"
+    more.write_text("require: ['stability.fass >= 0.6']\n")
+    failed = call(run.path, "--file", more)
+    assert failed.exit_code == 1 and failed.output.splitlines()[-1] == "2 of 3 checks failed"
+    rows = [line for line in failed.output.splitlines() if line.startswith(("  PASS", "  FAIL"))]
+    assert len(rows) == 3 and len({row.index(">= 0.6") for row in rows}) == 1
+    for wrong in ([], ["--require", "stability.fas > 0"], ["--file", tmp_path / "none.txt"]):
+        assert isinstance(call(run.path, *wrong).exception, UserError)
+
+
+def test_junit_json_and_github_hold_the_same_and_escape_what_they_must(tmp_path):
+    nasty = 'evil<script>&"%\n::error::x,y\x01'
+    run_of(tmp_path / "run", synthetic.table({nasty: 0.2, "grad_cam": 0.9}))
+    arguments = (tmp_path / "run", "--require", "stability.fass >= 0.6", "--junit", tmp_path / "new" / "out.xml")
+    given = json.loads(call(*arguments, "--format", "json").output)
+    assert [o["passed"] for o in given["outcomes"]] == [False, True] and given["passed"] is False
+    assert given["outcomes"][0]["explainer"] == nasty and given["outcomes"][0]["bound"] < 0.6
+    suite = ElementTree.parse(tmp_path / "new" / "out.xml").getroot().find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    cases = suite.findall("testcase")
+    assert [case.find("failure") is None for case in cases] == [False, True]
+    assert "<script>" in cases[0].get("name") and all(case.get("classname") for case in cases)
+    shown = call(*arguments, "--format", "github")
+    assert shown.exit_code == 1
+    stop, *commands = [line for line in shown.output.splitlines() if line.lstrip().startswith("::")]
+    assert commands[0] == f"::{stop.removeprefix('::stop-commands::')}::"
+    assert len(commands) == 2 and commands[1].startswith('::error title=evil<script>&"%25�%3A%3Aerror%3A%3Ax%2Cy')
