@@ -166,8 +166,8 @@ def adopted(explainer: Any) -> Explainer:
     """
     if isinstance(explainer, Explainer):
         return explainer
-    own = {f.name: getattr(explainer, f.name) for f in fields(Function)[1:] if hasattr(explainer, f.name)}
-    return Function(explainer, **own)
+    said = {f.name: getattr(explainer, f.name) for f in fields(Function)[1:] if hasattr(explainer, f.name)}
+    return Function(explainer, **said)
 
 
 @dataclass(frozen=True)

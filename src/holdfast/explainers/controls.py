@@ -1,4 +1,4 @@
-"""The two controls of a benchmark: maps that know nothing, and maps that know the image but not the model."""
+"""Controls of a benchmark: random maps, and edges of the image; neither knows the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SmoothGrad and its kin: moments of another explainer's maps under Gaussian noise on the input."""
+"""SmoothGrad, its square and VarGrad: moments of another explainer's maps under Gaussian noise on the input."""
 
 from __future__ import annotations
 

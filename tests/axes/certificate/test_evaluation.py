@@ -11,7 +11,7 @@ from holdfast import Batch, Certificate, Model, Stability, UserError
 from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.axes.certificate.flips import TRIALS, find_flip
 from holdfast.features import Patches, Pixels, Superpixels, count
-from holdfast.maps.selection import select
+from holdfast.maps.masks import select
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
 from support.small import model, pictures

@@ -14,7 +14,7 @@ from holdfast import Batch, Model, UserError
 from holdfast.axes.certificate.smoothing import UNLABELLED, Smoothing
 from holdfast.explainers import InputXGradient, RandomMap, Saliency
 from holdfast.features import Patches, Pixels, Superpixels, Tokens
-from holdfast.maps.selection import select
+from holdfast.maps.masks import select
 from holdfast.models.smoothed import Smoothed, accuracy_curve
 from holdfast.runs.table import KEY
 from support.small import model as shapes

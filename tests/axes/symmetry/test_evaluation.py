@@ -16,7 +16,7 @@ from holdfast.axes.symmetry.groups import Cyclic, Dihedral, Permutation
 from holdfast.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
 from holdfast.errors import BadParameter, make
 from holdfast.explainers import GradientShap, InputXGradient, Saliency
-from holdfast.models.reference import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
+from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from holdfast.runs import table
 from holdfast.runs.table import KEY
 

@@ -101,7 +101,7 @@ def _checked_mask(
     """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
         what = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.maps.selection.select makes one")
+        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one")
     if len(batch) == 0:
         raise UserError("the batch has no samples to certify")
     if len(mask) != len(batch):

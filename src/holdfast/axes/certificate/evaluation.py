@@ -17,7 +17,7 @@ from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches, count, spread
-from holdfast.maps.selection import select
+from holdfast.maps.masks import select
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject

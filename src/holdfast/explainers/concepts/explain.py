@@ -1,4 +1,4 @@
-"""Concept explanations: is a concept present in a layer's activations, and does the prediction follow it?"""
+"""Concept explanations: the presence of a concept in a layer's activations, and the prediction's sensitivity to it."""
 
 from __future__ import annotations
 

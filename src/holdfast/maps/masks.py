@@ -1,4 +1,4 @@
-"""From attribution maps to explanations: which features are selected, (B, n) boolean."""
+"""Selection of features by an attribution map, (B, n) boolean."""
 
 from __future__ import annotations
 
