@@ -10,10 +10,9 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from holdfast.axes.symmetry.groups.contract import Group
+from holdfast.axes.symmetry.groups.contract import Group, monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
 from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
-from holdfast.axes.symmetry.groups.planning import monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.products import Product
 from holdfast.axes.symmetry.groups.reflections import Dihedral
 from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
@@ -125,8 +124,8 @@ def own(
     Traceback (most recent call last):
     holdfast.errors.UserError: own: move is no group action: 2 after 2 is none of the 2 elements
     """
-    given = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
-    return cast(Own, make(Own, "own", given))
+    fields = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
+    return cast(Own, make(Own, "own", fields))
 
 
 def build(spec: Any) -> Group:
@@ -139,18 +138,18 @@ def build(spec: Any) -> Group:
     holdfast.parameters.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
     if not isinstance(spec, str | Mapping):
-        if isinstance(spec, type) or not all(hasattr(spec, part) for part in ("act", "move", "sample", "inverse")):
+        if isinstance(spec, type) or not isinstance(spec, Group):
             hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
             raise BadParameter(f"groups are given by name or as objects, got {spec!r}{hint}")
-        return cast(Group, spec)
+        return spec
     if isinstance(spec, Mapping) and len(spec) != 1:
         raise BadParameter(f"a group is one name with its parameters, got the keys {', '.join(map(str, spec))}")
-    name, given = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
+    name, values = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
     if name not in GROUPS:
         raise BadParameter(str(unknown("group", name, GROUPS)), (name,) if isinstance(spec, Mapping) else ())
-    if not isinstance(given, Mapping | None):
-        raise BadParameter(f"{name}: parameters are a mapping such as {{dim: -1}}, got {given!r}", (name,))
+    if not isinstance(values, Mapping | None):
+        raise BadParameter(f"{name}: parameters are a mapping such as {{dim: -1}}, got {values!r}", (name,))
     try:
-        return cast(Group, make(GROUPS[name], name, given or {}))
+        return cast(Group, make(GROUPS[name], name, values or {}))
     except BadParameter as error:
         raise error.inside(name) from error
