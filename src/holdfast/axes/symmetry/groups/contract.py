@@ -145,9 +145,18 @@ def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source
 def listed(name: str, order: int) -> int:
     """The order of a group that is small enough to be listed."""
     if order > ENUMERABLE:
-        size = str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
-        raise UserError(f"{name} has {size} elements here, too many to list (at most {ENUMERABLE}); use sample()")
+        many = order_text(order)
+        raise UserError(f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()")
     return order
+
+
+def order_text(order: int) -> str:
+    """The order of a group, a large one by its power of ten.
+
+    >>> order_text(24), order_text(math.factorial(20))
+    ('24', 'about 10^18')
+    """
+    return str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
 
 
 def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
