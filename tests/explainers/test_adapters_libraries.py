@@ -13,6 +13,7 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
+from holdfast.explainers.adapters import QuantusMetric
 from holdfast.explainers.adapters.isolation import seeded
 from holdfast.runs.study.file import read_study
 from support.paths import ROOT
@@ -260,7 +261,7 @@ class TestQuantus:
         def metric():
             return quantus.FaithfulnessCorrelation(nr_runs=5, subset_size=50, disable_warnings=True)
 
-        evaluation = adapters.QuantusMetric(metric())
+        evaluation = QuantusMetric(metric())
         assert not evaluation.reexplains
         run = holdfast.evaluate(model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run")
         rows = run.table().set_index(["explainer", "sample"]).sort_index()
@@ -276,7 +277,7 @@ class TestQuantus:
     def test_a_metric_that_explains_again(self, model, batch):
         quantus = imported("quantus")
         metric = quantus.MaxSensitivity(nr_samples=2, lower_bound=0.05, disable_warnings=True)
-        evaluation = adapters.QuantusMetric(metric)
+        evaluation = QuantusMetric(metric)
         assert evaluation.reexplains
         tables = [holdfast.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table() for size in (1, 3)]
         assert np.allclose(tables[0].value, tables[1].value, rtol=1e-3)
@@ -286,16 +287,13 @@ class TestQuantus:
         quantus = imported("quantus")
         curve = quantus.PixelFlipping(features_in_step=512, disable_warnings=True)
         with pytest.raises(UserError, match="gave 6 numbers for one sample; ask the metric for one"):
-            holdfast.evaluate(model, batch, ["saliency"], adapters.QuantusMetric(curve))
-        assert (
-            len(holdfast.evaluate(model, batch, ["saliency"], adapters.QuantusMetric(curve, reduce="mean")).table())
-            == 3
-        )
+            holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
+        assert len(holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")).table()) == 3
 
     def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
         quantus = imported("quantus")
         road = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("road",))
-        metrics = {"ROAD": adapters.quantus_metric(road, "road", MEAN, STD)}
+        metrics = {"ROAD": holdfast.quantus_metric(road, "road", MEAN, STD)}
         inputs, arguments = model.inputs(batch).numpy(), {"method": "Saliency", "reduce_axes": ()}
         found = quantus.evaluate(metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy())
         ours = holdfast.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
@@ -310,7 +308,7 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
         ).numpy()
 
     stability = Stability(perturbations=("jpeg", "brightness"))
-    fass = adapters.quantus_metric(stability, "fass", MEAN, STD, draws=False)
+    fass = holdfast.quantus_metric(stability, "fass", MEAN, STD, draws=False)
     inputs, classes = model.inputs(batch).numpy(), target.numpy().copy()
     classes[1] = (classes[1] + 1) % 4
     scores = fass(net, inputs, classes, explain_func=gradient)
@@ -318,12 +316,12 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     expected = table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
     assert math.isnan(scores[1])
     assert np.allclose([scores[0], scores[2]], expected.loc[["a", "c"]], atol=1e-3)
-    road = adapters.quantus_metric(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
+    road = holdfast.quantus_metric(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
     assert len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
     with pytest.raises(UserError, match="fass needs explain_func, as it explains other inputs too"):
         fass(net, inputs, classes, a_batch=inputs)
     with pytest.raises(UserError, match="unknown measure 'roads'; did you mean 'road'"):
-        adapters.quantus_metric(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
+        holdfast.quantus_metric(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
 
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

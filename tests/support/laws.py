@@ -9,10 +9,9 @@ import torch
 
 import holdfast
 from holdfast import Batch, Model
-from holdfast.explainers import EXPLAINERS
 from holdfast.explainers.concepts.concepts import Concept
 from holdfast.explainers.examples.training_set import Examples
-from holdfast.runs.study.registry import build
+from holdfast.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
 
 SMALL = {

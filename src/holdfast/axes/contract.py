@@ -9,15 +9,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
+from holdfast import statistics
 from holdfast.statistics.cubes import SUFFIXES, Cube
 from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pandas as pd
 
     from holdfast.drawing.charts import Chart, Panel
     from holdfast.drawing.pieces import Item
@@ -90,7 +92,7 @@ class Axis:
     page: str = ""
     findings: str = ""
     figures: str = ""
-    explainers: tuple[type, ...] = ()
+    explainers: tuple[Any, ...] = ()
     aside: frozenset[str] = frozenset()
     within: str = ""
     condition: Callable[[str, float], str] = plain_title
@@ -150,6 +152,29 @@ class Judged:
         """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
         tasks = (self.manifest.get("study") or {}).get("tasks") or {}
         return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`statistics.summary` of the axis."""
+        return statistics.summary([self.cube])
+
+    @cached_property
+    def headlines(self) -> tuple[Measure, ...]:
+        """The measures that speak for the axis here; empty where none was measured."""
+        known = (self.axis.measure(name) for name in self.axis.headlines(self.cube))
+        return tuple(measure for measure in known if measure is not None)
+
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """`statistics.ranking` by each of the headlines."""
+        ranked = [statistics.ranking([self.cube], m.name, better=m.better) for m in self.headlines]
+        return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """`statistics.paired_tests` by each of the headlines."""
+        tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
+        return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""
@@ -238,6 +263,11 @@ class Adopted:
     kinds: frozenset[str]
     reexplains: bool
     measures: tuple[Measure, ...]
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.of
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         yield from self.of(subject)

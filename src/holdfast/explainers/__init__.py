@@ -1,6 +1,5 @@
 """Attribution methods, by the name that a study file uses."""
 
-from holdfast.axes.symmetry.symmetrised import Symmetrised
 from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
 from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.cam import GradCAM
@@ -36,7 +35,6 @@ EXPLAINERS = {
     "vargrad": VarGrad,
     "random": RandomMap,
     "sobel": SobelEdges,
-    "symmetrised": Symmetrised,
     "influence": Influence,
     "tracin": TracIn,
     "simplex": SimplEx,
@@ -72,7 +70,6 @@ __all__ = [
     "SmoothGrad",
     "SmoothGradSquared",
     "SobelEdges",
-    "Symmetrised",
     "TracIn",
     "VarGrad",
 ]

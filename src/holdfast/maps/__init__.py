@@ -1,1 +1,5 @@
-"""What is done with maps: compare them, rank their values, move them with the input, choose their top features."""
+"""Attribution maps: their similarity, their top values, their movement with the input, the features they select."""
+
+from holdfast.maps.selection import select
+
+__all__ = ["select"]

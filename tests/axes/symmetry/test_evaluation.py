@@ -14,9 +14,9 @@ from holdfast import Batch, Model, UserError
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.groups import Cyclic, Dihedral, Permutation
 from holdfast.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
+from holdfast.errors import BadParameter, make
 from holdfast.explainers import GradientShap, InputXGradient, Saliency
-from holdfast.models.reference import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
-from holdfast.parameters import BadParameter, make
+from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
 

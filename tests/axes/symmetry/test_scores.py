@@ -24,7 +24,7 @@ from holdfast.explainers import (
     Saliency,
 )
 from holdfast.maps.similarity import cosine
-from holdfast.models.reference import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
+from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
 from holdfast.statistics.bounds import mean_interval
 
 

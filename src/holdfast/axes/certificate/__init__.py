@@ -66,4 +66,6 @@ SMOOTHING = Axis(
     separable="keeps",
     page="holdfast.axes.certificate.smoothing_page",
     findings="holdfast.axes.certificate.smoothing_findings",
+    figures="holdfast.axes.certificate.smoothing_figures",
 )
+AXES = (CERTIFICATE, SMOOTHING)

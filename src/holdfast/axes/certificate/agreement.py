@@ -1,4 +1,4 @@
-"""Does a model agree with itself when only some features of its input are kept?"""
+"""Agreement of a model with itself when only some features of its input are kept."""
 
 from __future__ import annotations
 
@@ -67,30 +67,30 @@ class Problem:
         """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
         verdicts, start = [torch.zeros(0, dtype=torch.bool, device=owner.device)], 0
         for logits in self._outputs(owner, build):
-            own = owner[start : start + len(logits)]
+            samples = owner[start : start + len(logits)]
             start += len(logits)
             if self.agreement == "argmax":
-                verdicts.append(logits.argmax(1) == self.target[own])
+                verdicts.append(logits.argmax(1) == self.target[samples])
             else:
-                change = (logits.softmax(1) - self.probability[own]).abs().amax(1)
-                same = logits.argmax(1) == self.predicted[own]
-                verdicts.append((change <= self.margin[own]) & same)
+                change = (logits.softmax(1) - self.probability[samples]).abs().amax(1)
+                same = logits.argmax(1) == self.predicted[samples]
+                verdicts.append((change <= self.margin[samples]) & same)
         return torch.cat(verdicts)
 
     def _outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
         for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
                 continue
-            own = owner[rows]
-            aux = {name: value[own] for name, value in self.batch.aux.items()}
+            samples = owner[rows]
+            aux = {name: value[samples] for name, value in self.batch.aux.items()}
             with torch.no_grad():
                 inputs, aux = kept_only(
-                    self.features, self.inputs[own], self.fill[own], aux, build(rows), self.segments[own]
+                    self.features, self.inputs[samples], self.fill[samples], aux, build(rows), self.segments[samples]
                 )
                 logits = self.model.logits(inputs, aux).double()
             bad = (~torch.isfinite(logits)).any(1)
             if bool(bad.any()):
-                sample = self.batch.ids[int(own[bad][0])]
+                sample = self.batch.ids[int(samples[bad][0])]
                 raise UserError(f"{self.model.name} gives scores that are not finite for masked sample {sample!r}")
             yield logits
 
@@ -101,7 +101,7 @@ def _checked_mask(
     """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
         what = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one from maps")
+        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one")
     if len(batch) == 0:
         raise UserError("the batch has no samples to certify")
     if len(mask) != len(batch):

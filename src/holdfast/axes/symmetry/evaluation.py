@@ -25,12 +25,11 @@ from holdfast.axes.symmetry.orbit import (
 )
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.parameters import BadParameter
-from holdfast.types import REDRAW, STRICT, Batch, Condition, Exhibit, Scores, Subject
+from holdfast.types import REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
 SYMMETRISED = "symmetrised"
 SENSITIVITY = "sensitivity"
@@ -133,7 +132,7 @@ class Symmetry:
         if score.chance is not None:
             measure, missing = f"{criterion.measure}_chance", "no other sample to compare with"
             yield Scores.column(explainer, measure, where, score.chance, score.reason, missing=missing)
-        if getattr(item, "stochastic", True):
+        if item.stochastic:
             again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
             yield _floor(explainer, criterion, again, clean)
         if self.sensitivity is not None:
@@ -143,11 +142,12 @@ class Symmetry:
         if shown:
             yield from _gallery(subject, explainer, around, where, clean, score, shown)
 
-    def _criterion(self, explainer: Any) -> Criterion:
+    def _criterion(self, explainer: Explainer) -> Criterion:
         similarity: str = self.similarity
         if similarity == "auto":
-            similarity = "agreement" if getattr(explainer, "categorical", False) else "cosine"
-        return Criterion(similarity, getattr(explainer, "kind", "feature") == "feature", self.delta)
+            categorical = isinstance(explainer, Categorical) and explainer.categorical
+            similarity = "agreement" if categorical else "cosine"
+        return Criterion(similarity, explainer.kind == "feature", self.delta)
 
     def _sensitivity(self, subject: Subject, explainer: str, clean: Tensor, radius: float) -> Scores:
         where, batch = (SENSITIVITY, radius), subject.batch
@@ -161,7 +161,7 @@ class Symmetry:
         return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 
     def _repaired(self, subject: Subject, explainer: str, around: Orbit, n: int) -> Scores:
-        repaired: Any = symmetrise(subject.explainers[explainer], self.group, n)
+        repaired = symmetrise(subject.explainers[explainer], self.group, n)
         criterion = self._criterion(repaired)
         bench = Workbench(subject.model, subject.model.rows)
 

@@ -30,7 +30,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import Batch, Explainer
+from holdfast.types import Batch, Explainer, adopted
 
 Verdict = Literal["invariant", "equivariant", "neither"]
 NO_BALL = "token ids have no neighbours to perturb to"
@@ -129,7 +129,7 @@ def _score(
     explain = _explain(model, explainer, seed)
     clean = explain(around.batch, target)
     score = explanation_scores(around, explain, clean, target, criterion)
-    if not getattr(explainer, "stochastic", True):
+    if not adopted(explainer).stochastic:
         return score
     again = _explain(model, explainer, seed + 1)(around.batch, target)
     return replace(score, floor=compare(criterion.similarity, again, clean))
@@ -137,7 +137,7 @@ def _score(
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
     bench = Workbench(model, model.rows)
-    return lambda batch, target: bench.explain(explainer, type(explainer).__name__, batch, target, seed)
+    return lambda batch, target: bench.explain(adopted(explainer), type(explainer).__name__, batch, target, seed)
 
 
 def layer_symmetry(

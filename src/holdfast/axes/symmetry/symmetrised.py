@@ -19,12 +19,11 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.axes.symmetry.groups import Group, build
 from holdfast.axes.symmetry.groups.contract import order_text, probe
-from holdfast.errors import UserError
+from holdfast.errors import UserError, make
 from holdfast.explainers.gradient import draws
 from holdfast.maps.similarity import cosine
 from holdfast.models import Model
-from holdfast.parameters import make
-from holdfast.types import STRICT, Batch, name_of
+from holdfast.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
 
 WHOLE = 1024
 """The largest group that is averaged over as a whole unless `n` says otherwise."""
@@ -35,9 +34,9 @@ LISTED = 65_536
 def _an_explainer(of: Any) -> Any:
     if not callable(of) or isinstance(of, type):
         raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
-    if getattr(of, "clean_only", False):
+    if isinstance(of, Stored):
         raise UserError(f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over")
-    return of
+    return adopted(of)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -71,33 +70,32 @@ class Symmetrised:
     seed: int | None = None
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ExplanationKind:
         """The kind of the inner explainer: feature, example or concept."""
-        return str(getattr(self.of, "kind", "feature"))
+        kind: ExplanationKind = self.of.kind
+        return kind
 
     @property
     def categorical(self) -> bool:
         """Whether the inner explainer says that its numbers are categories."""
-        return bool(getattr(self.of, "categorical", False))
-
-    @property
-    def control(self) -> bool:
-        """Whether the inner explainer is a control, which does not look at the model."""
-        return bool(getattr(self.of, "control", False))
+        return isinstance(self.of, Categorical) and self.of.categorical
 
     @property
     def stochastic(self) -> bool:
         """Whether the call's seed matters: for the inner explainer or for drawing the elements."""
         drawn = self.n is not None and self.n > 1 and self.seed is None
-        return drawn or bool(getattr(self.of, "stochastic", False))
+        return drawn or bool(self.of.stochastic)
+
+    @property
+    def control(self) -> bool:
+        """Whether the inner explainer is a control."""
+        return bool(self.of.control)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the group or the inner explainer does not fit, or the group is too large."""
         self.group.check(shape)
         _count(self.group, probe(shape), self.n)
-        inner = getattr(self.of, "check", None)
-        if callable(inner):
-            inner(model, shape)
+        self.of.check(model, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Explanations like the inner explainer's, averaged."""

@@ -1,4 +1,4 @@
-"""Other people's explainers as explainers here, and measures in both directions between holdfast and Quantus.
+"""Explainers and metrics of other libraries, and maps that were computed elsewhere.
 
 >>> from holdfast.explainers import adapters
 >>> adapters.captum("IntegratedGradients", {"n_steps": 20}).stochastic
@@ -8,14 +8,13 @@ False
 from holdfast.explainers.adapters.attributions import Captum, PytorchGradCam, Quantus, Zennit
 from holdfast.explainers.adapters.isolation import library_seed
 from holdfast.explainers.adapters.maps import Precomputed
+from holdfast.explainers.adapters.quantus_metrics import QuantusMetric
 from holdfast.explainers.adapters.shapley import Shap
-from holdfast.runs.quantus import QuantusMetric, QuantusStyle
 
 captum = Captum
 grad_cam = PytorchGradCam
 precomputed = Precomputed
 quantus = Quantus
-quantus_metric = QuantusStyle
 shap = Shap
 zennit = Zennit
 
@@ -25,7 +24,6 @@ __all__ = [
     "PytorchGradCam",
     "Quantus",
     "QuantusMetric",
-    "QuantusStyle",
     "Shap",
     "Zennit",
     "captum",
@@ -33,7 +31,6 @@ __all__ = [
     "library_seed",
     "precomputed",
     "quantus",
-    "quantus_metric",
     "shap",
     "zennit",
 ]

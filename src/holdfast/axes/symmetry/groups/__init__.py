@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -16,8 +16,7 @@ from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutat
 from holdfast.axes.symmetry.groups.products import Product
 from holdfast.axes.symmetry.groups.reflections import Dihedral
 from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
-from holdfast.errors import unknown
-from holdfast.parameters import BadParameter, make
+from holdfast.errors import make, resolve
 from holdfast.types import Batch
 
 GROUPS: dict[str, Any] = {
@@ -135,21 +134,6 @@ def build(spec: Any) -> Group:
     Dihedral(n=4)
     >>> build("cyclick")
     Traceback (most recent call last):
-    holdfast.parameters.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
+    holdfast.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
-    if not isinstance(spec, str | Mapping):
-        if isinstance(spec, type) or not isinstance(spec, Group):
-            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
-            raise BadParameter(f"groups are given by name or as objects, got {spec!r}{hint}")
-        return spec
-    if isinstance(spec, Mapping) and len(spec) != 1:
-        raise BadParameter(f"a group is one name with its parameters, got the keys {', '.join(map(str, spec))}")
-    name, values = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
-    if name not in GROUPS:
-        raise BadParameter(str(unknown("group", name, GROUPS)), (name,) if isinstance(spec, Mapping) else ())
-    if not isinstance(values, Mapping | None):
-        raise BadParameter(f"{name}: parameters are a mapping such as {{dim: -1}}, got {values!r}", (name,))
-    try:
-        return cast(Group, make(GROUPS[name], name, values or {}))
-    except BadParameter as error:
-        raise error.inside(name) from error
+    return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))
