@@ -15,7 +15,6 @@ import torch
 from holdfast import Stability, evaluate, load_model, open_data
 from holdfast.runs.plan import make_plan
 from holdfast.runs.precision_audit import audit
-from holdfast.runs.study.registry import explainers
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 
@@ -38,7 +37,7 @@ def main() -> None:
         pairs = run.table().query("measure == 'fass'")
         kept = (pairs["status"] != "flipped").groupby(pairs["condition"], observed=True).mean()
         print(f"retention on {given.retention} photographs: {kept.mean():.3f}\n{kept.round(3).to_string()}", flush=True)
-    plan = make_plan({"model": model}, {"photographs": data}, explainers(METHODS), {"stability": Stability()})
+    plan = make_plan({"model": model}, {"photographs": data}, METHODS, {"stability": Stability()})
     found = audit(plan, given.precisions, given.samples)
     print(found.text())
     if found.shifts.empty:

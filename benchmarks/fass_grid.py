@@ -38,7 +38,6 @@ from holdfast.data import Data
 from holdfast.runs.engine import keeps_extremes
 from holdfast.runs.plan import Plan, make_plan
 from holdfast.runs.run import execute
-from holdfast.runs.study.registry import explainers
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -77,7 +76,7 @@ class Slice:
 def plan(name: str, model: Model, data: Data, shard_size: int, batch_size: int | None = None) -> Plan:
     """One architecture's share of the grid."""
     axes = {"stability": Stability(noise_floor=False)}
-    return make_plan({name: model}, {data.name: data}, explainers(METHODS), axes, 0, shard_size, batch_size)
+    return make_plan({name: model}, {data.name: data}, METHODS, axes, shard_size=shard_size, batch_size=batch_size)
 
 
 @torch.no_grad()

@@ -1,9 +1,14 @@
-"""One exception for every mistake a user can make, with a message that says how to mend it."""
+"""One exception for every mistake a user can make, and parameter objects from plain data, with messages that say how
+to mend it."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from pydantic import ValidationError
 
 
 class UserError(ValueError):
@@ -15,16 +20,27 @@ class UserError(ValueError):
     """
 
 
+class BadParameter(UserError):
+    """A mistake inside a specification; `keys` lead to it, for the line number in a study file."""
+
+    def __init__(self, message: str, keys: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+    def inside(self, *keys: str | int) -> BadParameter:
+        """The same mistake as seen from further outside."""
+        return BadParameter(str(self), (*keys, *self.keys))
+
+
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:
     """The choices most like `value`, best first; empty when none is close.
 
     >>> nearest("sailency", ["saliency", "random"])
     ['saliency']
     """
-    options = list(choices)
-    folded = {option.lower().replace("-", "_"): option for option in options}
-    found = difflib.get_close_matches(value.lower().replace("-", "_"), folded, n=n, cutoff=0.5)
-    return [folded[key] for key in found]
+    folded = {option.lower().replace("-", "_"): option for option in choices}
+    close = difflib.get_close_matches(value.lower().replace("-", "_"), folded, n=n, cutoff=0.5)
+    return [folded[key] for key in close]
 
 
 def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
@@ -34,6 +50,75 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
     unknown explainer 'sailency'; did you mean 'saliency'? Allowed: random, saliency
     """
     options = sorted(choices)
-    guess = nearest(str(value), options)
-    hint = f"; did you mean {guess[0]!r}?" if guess else "."
-    return UserError(f"unknown {what} {str(value)!r}{hint} Allowed: {', '.join(options)}")
+    return UserError(f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {', '.join(options)}")
+
+
+def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> None:
+    """Refuse a key that is not known, naming the nearest one that is.
+
+    >>> only_known({"stepz": 1}, ["steps"], "saliency")
+    Traceback (most recent call last):
+    holdfast.errors.BadParameter: saliency has no parameter 'stepz'; did you mean 'steps'? Allowed: steps
+    """
+    for key in values:
+        if key not in known:
+            allowed = ", ".join(known) or "none"
+            raise BadParameter(f"{what} has no parameter {str(key)!r}{_hint(key, known)} Allowed: {allowed}", (key,))
+
+
+def _hint(value: object, choices: Iterable[str]) -> str:
+    close = nearest(str(value), choices)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
+    """Construct a parameter object, one `BadParameter` for the first thing that is wrong with it.
+
+    >>> from holdfast.axes.stability.perturbations import Jpeg
+    >>> make(Jpeg, "jpeg", {"quality": 400})
+    Traceback (most recent call last):
+    holdfast.errors.BadParameter: jpeg.quality must be less than or equal to 100, got 400
+    """
+    only_known(values, [f.name for f in fields(kind)], name)
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0]) if first["loc"] else ""
+        place = f"{name}.{field}" if name else field
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
+            keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
+            raise BadParameter(f"{place}: {cause}" if name else str(cause), keys) from error
+        message = first["msg"].replace("Input should be", "must be")
+        raise BadParameter(f"{place} {message}, got {first['input']!r}", (field,)) from error
+
+
+def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable) -> Any:
+    """A parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
+
+    >>> from holdfast.explainers import EXPLAINERS
+    >>> resolve("explainer", EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
+    20
+    >>> resolve("explainer", EXPLAINERS, "integrated_gradient")
+    Traceback (most recent call last):
+    holdfast.errors.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
+    """
+    if not isinstance(spec, str | Mapping):
+        if isinstance(spec, type) or not fits(spec):
+            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
+            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")
+        return spec
+    if isinstance(spec, Mapping) and len(spec) != 1:
+        raise BadParameter(f"{what}: expected one name with its parameters, got the keys {', '.join(map(str, spec))}")
+    name, values = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
+    if name not in known:
+        raise BadParameter(str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ())
+    if not isinstance(values, Mapping | None):
+        defaults = [f"{f.name}: {f.default}" for f in fields(known[name]) if f.default is not MISSING]
+        example = f" such as {{{defaults[0]}}}" if defaults else ""
+        raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
+    try:
+        return make(known[name], name, values or {})
+    except BadParameter as error:
+        raise error.inside(name) from error

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import cli
-from holdfast.runs.study.registry import ALL_EXPLAINERS
+from holdfast.runs.study.registry import EXPLAINERS
 from support.paths import SMALL, TESTS
 from support.small import pictures
 
@@ -114,7 +114,7 @@ def test_ls_names_everything_with_a_line_each(main, what):
     assert code == 0 and error == ""
     for word in LISTED[what]:
         assert word in text, word
-    registry = {"explainers": ALL_EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
+    registry = {"explainers": EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
     registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.axes.EVALUATIONS}
     names = [line.split()[0] for line in text.splitlines()]
     assert len(names) == len(set(names))

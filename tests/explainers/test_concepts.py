@@ -10,14 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError, make
 from holdfast.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
 from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
 from holdfast.explainers.concepts.explain import Car, Cav, layer_gradient
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.models.smoothed import Smoothed
-from holdfast.parameters import BadParameter, make
 from holdfast.statistics import wilson
 from holdfast.types import Batch, label_of, parameters
 from support.small import model as shapes_model

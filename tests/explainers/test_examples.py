@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from holdfast import Batch, Model
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError, make
 from holdfast.explainers.examples import loss_gradients
 from holdfast.explainers.examples.curvature import curvature_products, dense_curvature
 from holdfast.explainers.examples.influence import Influence
@@ -25,7 +25,6 @@ from holdfast.explainers.examples.tracin import TracIn
 from holdfast.explainers.examples.training_set import Examples, open_examples
 from holdfast.models.checkpoints import Checkpoint
 from holdfast.models.smoothed import Smoothed
-from holdfast.parameters import BadParameter, make
 from holdfast.types import label_of, parameters
 
 ALL = (Influence, TracIn, SimplEx, RepresentationSimilarity)

@@ -17,8 +17,9 @@ import holdfast
 from holdfast import Batch, Model, Stability
 from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability.perturbations import PERTURBATIONS
-from holdfast.runs.study.registry import ALL_EXPLAINERS
+from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
+from holdfast.types import Explainer
 from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL
 from support.small import drawn, model, pictures
 
@@ -59,7 +60,8 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     stored = {"precomputed"}  # it has maps of given samples only; see explainers/test_adapters.py
-    assert set(SMALL) | set(OTHER_KINDS) | stored == set(ALL_EXPLAINERS)
+    assert set(SMALL) | set(OTHER_KINDS) | stored == set(EXPLAINERS)
+    assert all(isinstance(explainer, Explainer) for explainer in ALL.values())
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
 

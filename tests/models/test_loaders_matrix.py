@@ -21,7 +21,7 @@ from holdfast.features import Patches, Pixels
 from holdfast.features.tokens import Tokens
 from holdfast.models.loaders import LOADERS
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
-from holdfast.runs.study.registry import ALL_EXPLAINERS
+from holdfast.runs.study.registry import EXPLAINERS
 from support.model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures
@@ -84,10 +84,10 @@ def refusals(model: Model, x: Tensor, layer: str, samples: int) -> dict[str, str
     batch, target = everything[:samples], torch.arange(samples) % 2
     model.rows = 8
     chosen = settings(batch, Examples(everything), layer)
-    assert set(chosen) == set(ALL_EXPLAINERS)
+    assert set(chosen) == set(EXPLAINERS)
     refused = {}
     for name, parameters in chosen.items():
-        explainer: Any = ALL_EXPLAINERS[name](**parameters)
+        explainer: Any = EXPLAINERS[name](**parameters)
         why = why_refused(explainer, model, batch)
         if not why:
             try:
@@ -157,8 +157,8 @@ def test_onnx_gives_the_scores_of_the_same_network(tmp_path: Path, output: str, 
     other = nn.Sequential(nn.Flatten(), nn.Linear(192, 4, bias=False))
     other[1].weight.data = weights
     for maps in (
-        ALL_EXPLAINERS["lime"](samples=8, features=Patches(size=4)),
-        ALL_EXPLAINERS["occlusion"](window=4, stride=4),
+        EXPLAINERS["lime"](samples=8, features=Patches(size=4)),
+        EXPLAINERS["occlusion"](window=4, stride=4),
     ):
         same = [maps(m, Batch(("a", "b"), x[:2]), torch.tensor([0, 1]), 0) for m in (model, Model(other))]
         torch.testing.assert_close(same[0], same[1], atol=1e-4, rtol=1e-4)

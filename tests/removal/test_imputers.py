@@ -12,8 +12,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 
 from holdfast import removal
-from holdfast.errors import UserError
-from holdfast.parameters import BadParameter, make
+from holdfast.errors import BadParameter, UserError, make
 from holdfast.rand import keys, normal
 from holdfast.removal import IMPUTERS
 from holdfast.removal.harmonic import grids

@@ -15,9 +15,9 @@ from holdfast import Batch, UserError
 from holdfast.features import Patches
 from holdfast.models.loaders import load_model
 from holdfast.models.loaders.sklearn import from_sklearn
+from holdfast.runs.plan import with_usual_features
 from holdfast.runs.run import execute
 from holdfast.runs.study.file import read_study
-from holdfast.runs.suiting import suited
 from support.model_cases import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]
@@ -124,11 +124,11 @@ def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
     open_ones = {"lime": holdfast.Lime(), "kernel_shap": holdfast.KernelShap(), "certificate": holdfast.Certificate()}
     given = {"explicit": holdfast.Lime(features=Patches(size=8)), "ablation": holdfast.FeatureAblation()}
     model, first = holdfast.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
-    found = suited({**open_ones, **given}, {"net": model}, first)
+    found = with_usual_features({**open_ones, **given}, {"net": model}, first)
     assert {found[name].features.name for name in open_ones} == {kind}
     assert {name: found[name] for name in given} == given
     image = Batch(("a",), torch.zeros(1, 3, 16, 16))
-    assert suited(open_ones, {"net": model}, image) == open_ones
+    assert with_usual_features(open_ones, {"net": model}, image) == open_ones
 
 
 def test_a_study_of_series(tmp_path: Path) -> None:

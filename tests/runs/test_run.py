@@ -18,8 +18,8 @@ import holdfast
 from holdfast import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
 from support.small import model, pictures
 
-COLUMNS = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "value"]
-COLUMNS += ["low", "high", "status", "reason"]
+COLUMNS = ["dataset", "model", "explainer", "role", "evaluation", "sample", "measure", "condition", "level"]
+COLUMNS += ["imputer", "order", "share", "repeat", "value", "low", "high", "status", "reason"]
 JPEG = Stability(perturbations="jpeg", k=50)
 
 

@@ -51,7 +51,7 @@ def test_paths_and_addresses_are_told_apart(tmp_path):
 
 def test_a_directory_needs_no_fsspec(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from holdfast import atomic, storage; root = storage.place(sys.argv[1]);"
+        "import sys; from holdfast.runs import atomic, storage; root = storage.place(sys.argv[1]);"
         "atomic.write_atomically(root / 'a.json', b'1'); assert storage.present(root / 'a.json');"
         "assert [*storage.contents(storage.files(root, '.json'))] == [b'1']; assert 'fsspec' not in sys.modules"
     )
@@ -97,7 +97,7 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
         for shard, ids in enumerate((["b", "d"], ["a", "c"])):
             value = torch.tensor([0.25, float("nan")])
             scores = [Scores("saliency", m, "jpeg", 40.0, value, torch.full((2,), OK), reason=("", "é")) for m in "xy"]
-            rows = table.score_rows("d", "m", "stability", ids, scores)
+            rows = table.score_rows("d", "m", "stability", "method", ids, scores)
             table.write_part(table.part_path(where, "d", "m", "stability", "saliency", shard), rows)
         shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
         pictures = table.exhibit_rows("d", "m", "stability", [shown])

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from holdfast.errors import UserError
-from holdfast.runs import table
+from holdfast.runs import pictures, table
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.differences import differences
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 NAMES = [
@@ -87,26 +89,26 @@ def test_a_write_that_fails_leaves_no_file(tmp_path, monkeypatch, step):
 
     monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
     with pytest.raises(OSError, match="disk full"):
-        table.write_atomically(tmp_path / "folder" / "part.parquet", b"content")
+        write_atomically(tmp_path / "folder" / "part.parquet", b"content")
     assert list((tmp_path / "folder").iterdir()) == []
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "manifest.json"
-    table.write_atomically(path, b"old")
+    write_atomically(path, b"old")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
-            table.write_atomically(path, b"new")
+            write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
-    table.write_atomically(path, b"new")
+    write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
 
 
 def test_what_was_cut_off_is_not_read(tmp_path):
     part = table.part_path(tmp_path, "d", "m", "stability", "saliency", 0)
-    table.write_part(part, table.score_rows("d", "m", "stability", ["a"], [scores([0.5])]))
+    table.write_part(part, table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]))
     part.with_name(f".{part.name}.99.tmp").write_bytes(b"PAR1 half a file")
     assert len(table.read_scores(tmp_path)) == 1
 
@@ -117,8 +119,8 @@ def test_scores_round_trip_with_their_nulls(tmp_path):
         [np.nan, 0.25, np.nan], [FLIPPED, OK, UNDEFINED], ["top-1 changed", "", "the clean map is constant"], level=5
     )
     ids = ["a", "b", "c"]
-    first = table.score_rows("d", "m", "stability", ids, [bad])
-    second = table.score_rows("d", "m", "certificate", ids[:2], [bounded])
+    first = table.score_rows("d", "m", "stability", "method", ids, [bad])
+    second = table.score_rows("d", "m", "certificate", "method", ids[:2], [bounded])
     table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), first)
     table.write_part(table.part_path(tmp_path, "d", "m", "certificate", "saliency", 0), second)
     frame = table.read_scores(tmp_path)
@@ -138,7 +140,7 @@ def test_scores_round_trip_with_their_nulls(tmp_path):
 def test_rows_come_back_sorted_by_their_key_whatever_the_parts(tmp_path):
     for shard, ids in enumerate((["b", "d"], ["a", "c"])):
         columns = [scores([0.1, 0.2], measure=m) for m in ("ssim", "fass")]
-        rows = table.score_rows("d", "m", "stability", ids, columns)
+        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
     frame = table.read_scores(tmp_path)
     pd.testing.assert_frame_equal(frame, frame.sort_values(table.KEY, ignore_index=True))
@@ -147,7 +149,7 @@ def test_rows_come_back_sorted_by_their_key_whatever_the_parts(tmp_path):
 
 def test_an_empty_part_and_an_empty_run_have_the_columns(tmp_path):
     assert list(table.read_scores(tmp_path).columns) == table.SCORES.names
-    empty = table.score_rows("d", "m", "stability", [], [])
+    empty = table.score_rows("d", "m", "stability", "method", [], [])
     table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), empty)
     frame = table.read_scores(tmp_path)
     assert frame.empty and list(frame.columns) == table.SCORES.names
@@ -156,7 +158,7 @@ def test_an_empty_part_and_an_empty_run_have_the_columns(tmp_path):
 
 def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
     for shard in (0, 1):
-        rows = table.score_rows("d", "m", "stability", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])])
+        rows = table.score_rows("d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])])
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
     with pytest.raises(UserError, match="1 duplicate row") as caught:
         table.read_scores(tmp_path)
@@ -167,7 +169,7 @@ def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
 def test_differences_name_the_place_and_both_values():
     old = {"seed": 0, "models": {"net": {"fingerprint": "aa"}}, "explainers": {"a": {"name": "lime", "samples": 10}}}
     new = {"seed": 1, "models": {"net": {"fingerprint": "bb"}}, "explainers": {"a": {"name": "lime", "samples": 20}}}
-    assert table.differences(old, new) == [
+    assert differences(old, new) == [
         "seed: the run has 0, this study says 1",
         'models.net.fingerprint: the run has "aa", this study says "bb"',
         "explainers.a.samples: the run has 10, this study says 20",
@@ -175,9 +177,9 @@ def test_differences_name_the_place_and_both_values():
 
 
 def test_more_explainers_are_no_difference():
-    assert table.differences({"explainers": {"a": {"k": 1}}}, {"explainers": {"b": {"k": 2}}}) == []
-    assert table.differences({"a": [1, 2]}, {"a": (1, 2)}) == []
-    assert table.differences({"a": None}, {"a": 0}) == ["a: the run has null, this study says 0"]
+    assert differences({"explainers": {"a": {"k": 1}}}, {"explainers": {"b": {"k": 2}}}) == []
+    assert differences({"a": [1, 2]}, {"a": (1, 2)}) == []
+    assert differences({"a": None}, {"a": 0}) == ["a: the run has null, this study says 0"]
 
 
 def test_differences_of_long_lists_say_which_entry():
@@ -187,21 +189,21 @@ def test_differences_of_long_lists_say_which_entry():
     noise = {"name": "gaussian_noise", "sigma": 0.15}
     base = [turn(5.0), turn(10.0), turn(15.0), noise]
     where = "evaluations.stability.perturbations"
-    assert table.differences(base, list(base), where) == []
-    assert table.differences(base, [*base[:2], turn(20.0), noise], where) == [
+    assert differences(base, list(base), where) == []
+    assert differences(base, [*base[:2], turn(20.0), noise], where) == [
         f"{where}: the run has rotation(degrees=15.0, fill=0.0), this study says rotation(degrees=20.0, fill=0.0)"
     ]
-    assert table.differences(base, [*base, turn(20.0)], where) == [
+    assert differences(base, [*base, turn(20.0)], where) == [
         f"{where}: this study adds rotation(degrees=20.0, fill=0.0)"
     ]
-    assert table.differences(base, base[:3], where) == [
+    assert differences(base, base[:3], where) == [
         f"{where}: the run has gaussian_noise(sigma=0.15), this study does not"
     ]
-    assert table.differences(base, base[::-1], where) == [f"{where}: the same entries in another order or number"]
+    assert differences(base, base[::-1], where) == [f"{where}: the same entries in another order or number"]
 
 
 def test_a_long_value_is_cut():
-    (line,) = table.differences({"a": "x" * 500}, {"a": "y"})
+    (line,) = differences({"a": "x" * 500}, {"a": "y"})
     assert len(line) < 200 and "xxx..." in line
 
 
@@ -213,7 +215,7 @@ def test_a_manifest_of_something_else_is_refused(tmp_path, content):
 
 
 def test_a_manifest_round_trips(tmp_path):
-    manifest = {"holdfast": "1", "study": {"seed": 0, "models": {"é": None}}, "shard_size": 3}
+    manifest = {"format": 2, "holdfast": "1", "study": {"seed": 0, "models": {"é": None}}, "shard_size": 3}
     table.write_manifest(tmp_path, manifest)
     assert table.read_manifest(tmp_path) == manifest
 
@@ -228,9 +230,9 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
         Exhibit("saliency", "jpeg", 40.0, "a", image[:1], None),
         Exhibit("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
     ]
-    rows = table.exhibit_rows("d", "m", "stability", exhibits)
+    rows = pictures.exhibit_rows("d", "m", "stability", exhibits)
     table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
-    shown = {s.condition: s for s in table.read_exhibits(tmp_path)}
+    shown = {s.condition: s for s in pictures.read_exhibits(tmp_path)}
     turned = shown["rotation"]
     assert (turned.dataset, turned.model, turned.explainer, turned.level, turned.sample) == (
         "d",
@@ -254,17 +256,17 @@ def test_large_pictures_become_thumbnails(tmp_path):
     maps[:, :, :200] = -1
     exhibit = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
     path = table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0)
-    table.write_part(path, table.exhibit_rows("d", "m", "stability", [exhibit]))
-    (shown,) = table.read_exhibits(tmp_path)
+    table.write_part(path, pictures.exhibit_rows("d", "m", "stability", [exhibit]))
+    (shown,) = pictures.read_exhibits(tmp_path)
     assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
     assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
-    assert pq.read_table(path).schema.equals(table.EXHIBITS)
+    assert pq.read_table(path).schema.equals(pictures.EXHIBITS)
 
 
 def test_compact_rows_are_the_same_rows(tmp_path):
     for shard, (ids, why) in enumerate(((["é", "b"], "constant map"), (["a", "Z"], ""))):
         columns = [scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")]
-        rows = table.score_rows("d", "m", "stability", ids, columns)
+        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
     plain, compact = table.read_scores(tmp_path), table.read_scores(tmp_path, compact=True)
     texts = compact.select_dtypes("category")
@@ -274,7 +276,7 @@ def test_compact_rows_are_the_same_rows(tmp_path):
 
 
 def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
-    rows = table.score_rows("d", "m", "stability", ["a"], [scores([0.5])]).drop_columns(["reason", "low"])
+    rows = table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(["reason", "low"])
     table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
     frame = table.read_scores(tmp_path)
     assert list(frame.columns) == table.SCORES.names

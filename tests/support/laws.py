@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Batch, Model
 from holdfast.explainers.concepts.concepts import Concept
 from holdfast.explainers.examples.training_set import Examples
-from holdfast.runs.study.registry import ALL_EXPLAINERS, build
+from holdfast.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
 
 SMALL = {
@@ -38,7 +38,7 @@ SMALL = {
 }
 """Every explainer of features with parameters that make it quick; those of other kinds are in `OTHER_KINDS`."""
 
-ALL = {name: build("explainer", ALL_EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
+ALL = {name: build("explainer", EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
 EVERY_KIND = [
     {"rotation": {"degrees": 10}},
     {"translation": {"pixels": 3}},

@@ -79,6 +79,7 @@ def rows_of(entries: Iterable[Entry], evaluation: str = "faithfulness", model: s
         frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
         frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
         frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
+        frame["share"] = float(condition.removeprefix("λ=")) if condition.startswith("λ=") else np.nan
         frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
         frame["reason"] = np.where(frame.value.isna(), "constant map", "")
         blocks.append(frame)

@@ -14,7 +14,8 @@ import pytest
 import holdfast
 from holdfast import testing
 from holdfast.errors import UserError
-from holdfast.testing.cache import fingerprint, plan_of
+from holdfast.runs.plan import make_plan
+from holdfast.testing.cache import fingerprint
 from support import small
 from support.paths import TESTS
 
@@ -126,7 +127,7 @@ def test_other_code_with_the_same_weights_is_another_run(tmp_path, monkeypatch):
             f"    def forward(self, x):\n        return {factor} * super().forward(x)\n"
         )
         net = importlib.import_module(name).Net(small.network())
-        return fingerprint(plan_of(net, images, "saliency", {"s": {"stability": {"perturbations": MILD}}}))
+        return fingerprint(make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": MILD}}}))
 
     assert found("nets_a", 2) == found("nets_b", 2) != found("nets_c", 3)
 

@@ -83,7 +83,7 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
     """List what a study file may name, with parameters and defaults."""
     import textwrap
 
-    from holdfast.runs.study.catalogue import catalogue
+    from holdfast.runs.study.registry import catalogue
 
     rows = catalogue(what.value)
     width, columns = max(len(name) for name, _ in rows), terminal_width()

@@ -1,4 +1,4 @@
-"""What `holdfast demo` runs on: a trained ImageNet classifier and photographs, both delivered by the package registry.
+"""Model and data of `holdfast demo`: an ImageNet classifier and photographs, both delivered by the package registry.
 
 Files are found without importing the packages that carry them; nothing is downloaded.
 """

@@ -47,6 +47,7 @@ class Occlusion:
     name: ClassVar[str] = "occlusion"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
     window: Annotated[int, Field(ge=1)] = 16
     stride: Annotated[int, Field(ge=1)] = 8
     fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -118,6 +119,7 @@ class Rise:
     name: ClassVar[str] = "rise"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5

@@ -1,4 +1,4 @@
-"""SmoothGrad and its kin: moments of another explainer's maps under Gaussian noise on the input."""
+"""SmoothGrad, its square and VarGrad: moments of another explainer's maps under Gaussian noise on the input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import Saliency, draws, per_row, rows_of
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, Explainer, name_of
+from holdfast.types import STRICT, Batch, Explainer, adopted, name_of
 
 _GRADIENT = Saliency(absolute=False)
 
@@ -66,6 +66,7 @@ class _NoisyCopies:
 
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
 
     of: Any = _GRADIENT
     samples: Annotated[int, Field(ge=1)] = 20
@@ -73,16 +74,15 @@ class _NoisyCopies:
     relative: bool = True
 
     def __post_init__(self) -> None:
-        if not callable(self.of) or isinstance(self.of, type) or getattr(self.of, "kind", None) != "feature":
+        if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
             raise UserError(
                 f"{name_of(self)} needs a feature explainer in `of`, such as Saliency(absolute=False), got {self.of!r}"
             )
+        object.__setattr__(self, "of", adopted(self.of))
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise what the inner explainer raises for this model or sample shape."""
-        inner = getattr(self.of, "check", None)
-        if inner is not None:
-            inner(model, shape)
+        self.of.check(model, shape)
 
     def moments(self, model: Model, batch: Batch, target: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """Mean and population variance of the maps, (B, …) each; see `noisy_moments`."""

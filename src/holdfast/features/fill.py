@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.errors import UserError, unknown
-from holdfast.features import Pixels, segment_means, spatial
+from holdfast.features import Grouping, Hiding, Pixels, fixed, segment_means, spatial
 from holdfast.types import Batch, name_of
 
 if TYPE_CHECKING:
@@ -24,22 +24,21 @@ Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=Fa
 class Ground(NamedTuple):
     """Inputs to leave features out of, the features' labels, and the values in their place, inputs where they hide."""
 
-    hides: bool
     inputs: Tensor
     segments: Tensor
     fill: Tensor
 
 
-def ground(name: str, features: Any, fill: Fill, model: Model, batch: Batch) -> Ground:
-    """What an explainer `name` starts from. Features with `hide` work on raw samples, all others on the model's inputs.
+def ground(name: str, features: Grouping, fill: Fill, model: Model, batch: Batch) -> Ground:
+    """What an explainer `name` starts from. Features that hide work on raw samples, all others on the model's inputs.
 
     >>> from holdfast.features import Pixels
     >>> from holdfast.models import Model
     >>> found = ground("lime", Pixels(), "zero", Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.ones(1, 3)))
-    >>> found.hides, found.segments.tolist(), found.fill.tolist()
-    (False, [[0, 1, 2]], [[0.0, 0.0, 0.0]])
+    >>> found.segments.tolist(), found.fill.tolist()
+    ([[0, 1, 2]], [[0.0, 0.0, 0.0]])
     """
-    hides = hasattr(features, "hide")
+    hides = isinstance(features, Hiding)
     inputs = batch.x if hides else model.inputs(batch)
     if not hides and not inputs.is_floating_point():
         raise UserError(
@@ -47,7 +46,7 @@ def ground(name: str, features: Any, fill: Fill, model: Model, batch: Batch) -> 
             "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
         )
     segments = labels(features, batch, inputs)
-    return Ground(hides, inputs, segments, inputs if hides else filled(fill, model, batch, inputs, segments))
+    return Ground(inputs, segments, inputs if hides else filled(fill, model, batch, inputs, segments))
 
 
 def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
@@ -98,7 +97,7 @@ def blurred(x: Tensor) -> Tensor:
 
 
 def kept_only(
-    features: Any, inputs: Tensor, fill: Tensor, aux: Mapping[str, Tensor], kept: Tensor, segments: Tensor
+    features: Grouping | None, inputs: Tensor, fill: Tensor, aux: Mapping[str, Tensor], kept: Tensor, segments: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Inputs with only the features `kept` (R, n) and `fill` elsewhere, row by row; with the matching `aux`.
 
@@ -109,15 +108,14 @@ def kept_only(
     >>> kept_only(None, x, 0 * x, {}, torch.tensor([[True, False]]), labels)[0].tolist()
     [[1.0, 1.0, 0.0]]
     """
-    if hasattr(features, "hide"):
-        hidden: tuple[Tensor, dict[str, Tensor]] = features.hide(inputs, aux, kept)
-        return hidden
+    if isinstance(features, Hiding):
+        return features.hide(inputs, aux, kept)
     share = kept.to(inputs.dtype).gather(1, segments.flatten(1))
     share = share.reshape(len(kept), *[1] * (inputs.ndim - segments.ndim), *segments.shape[1:])
     return torch.lerp(fill, inputs, share), dict(aux)  # exact at 0 and 1
 
 
-def labels(features: Any, batch: Batch, inputs: Tensor) -> Tensor:
+def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
     """Which feature each position belongs to, with the vectors of tokens labelled like their tokens.
 
     >>> from holdfast.features import Tokens
@@ -128,13 +126,13 @@ def labels(features: Any, batch: Batch, inputs: Tensor) -> Tensor:
         raise UserError(
             "pixels of sets and graphs (B, N, F) would be the columns of all elements at once; use features=elements"
         )
-    segments: Tensor = features.segments(batch).to(inputs.device)
+    segments = features.segments(batch).to(inputs.device)
     if inputs.ndim > batch.x.ndim:
         segments = segments[..., None].expand(inputs.shape)
     return segments
 
 
-def changeable(features: Any, batch: Batch, n: int) -> Tensor:
+def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
     """Which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
 
     >>> from holdfast.features import Elements
@@ -142,10 +140,9 @@ def changeable(features: Any, batch: Batch, n: int) -> Tensor:
     >>> changeable(Elements(), batch, 3).tolist()
     [[True, True, False]]
     """
-    if hasattr(features, "fixed"):
-        fixed: Tensor = features.fixed(batch)
-        if fixed.shape[1] == n:
-            return ~fixed.to(batch.x.device)
+    always = fixed(features, batch)
+    if always is not None and always.shape[1] == n:
+        return ~always
     attended = batch.aux.get("attention_mask")
     if attended is not None and not batch.x.is_floating_point() and attended.shape == (len(batch), n):
         return attended.bool()

@@ -82,7 +82,7 @@ class Workbench:
         Samples whose gradients outgrow float16 are explained again with gradients scaled down.
         """
 
-        of_features = getattr(explainer, "kind", "feature") == "feature"
+        of_features = explainer.kind == "feature"
 
         def once(part: Batch, classes: Tensor) -> Tensor:
             found = explainer(self.model, part, classes, seed)

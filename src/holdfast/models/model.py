@@ -1,4 +1,4 @@
-"""One wrapper around any classifier: preprocessing, outputs of any form, device, and a fingerprint of the weights."""
+"""`Model`, a wrapper around any classifier: preprocessing, outputs of any form, device, fingerprint of the weights."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from holdfast.drawing import style
 from holdfast.drawing.latex import escape, render
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, file_part
 from holdfast.errors import UserError, unknown
+from holdfast.runs.atomic import write_atomically
 from holdfast.runs.run import Run, read
-from holdfast.runs.storage import write_atomically
 from holdfast.runs.table import as_json
 
 INDEX = "index.json"

@@ -92,11 +92,9 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
     total = total.merge(samples, on=keys, how="left")
     total = total.sort_values(["score", "sample"], ascending=[not lower, True], na_position="first")
     who = explainer or "all explainers but controls"
-    lines: list[Line] = [
-        ("", ""),
-        (f"Samples with the {'highest' if lower else 'lowest'} {measure}, mean over {who}", "bold cyan"),
-    ]
-    table = [("sample", measure, "flipped", "predicted")]
+    title = f"Samples with the {'highest' if lower else 'lowest'} {headline}, mean over {who}"
+    lines: list[Line] = [("", ""), (title, "bold cyan")]
+    table = [("sample", headline, "flipped", "predicted")]
     for r in records(total.head(worst)):
         seen = "" if pd.isna(r.predicted) else f"{r.predicted_name} {number(r.probability)}"
         table.append((str(r.sample), number(r.score), f"{r.flipped} of {r.pairs}" if r.flipped else "", seen))

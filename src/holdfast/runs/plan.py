@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
 
-from holdfast.axes import Adopted
+from holdfast.axes import USUAL, Adopted
+from holdfast.axes.faithfulness.kinds import usual_windows
 from holdfast.data import Data
 from holdfast.errors import UserError
+from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
+from holdfast.models.precision import AUTO, Precision, check_precision
 from holdfast.runs import manifest
 from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
-from holdfast.runs.suiting import suited
+from holdfast.runs.study import registry
 from holdfast.runs.table import part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, name_of, parameters
+from holdfast.types import Batch, Evaluation, Explainer, Function, Stored, name_of, parameters
 
-FEATURE_MAPS = frozenset({"feature"})
-"""The kinds of explanations that an evaluation judges unless it says otherwise."""
+OF_IMAGES = (Patches, Superpixels, Slic)
+"""The features that explainers and evaluations have by default, which only images have."""
 Job = tuple[str, str, int]
 """What one process does at a time: a shard, by its data set, model and number."""
 
@@ -27,15 +30,12 @@ Job = tuple[str, str, int]
 def why_left_out(evaluation: str, item: Evaluation, name: str, explainer: Explainer) -> str:
     """Why an evaluation does not judge an explainer; empty where it does.
 
-    An evaluation that does not say `reexplains = False` may ask for maps of changed inputs, which an explainer that
-    says `clean_only = True` does not have.
+    An evaluation that `reexplains` may ask for maps of changed inputs, which stored maps are not.
     """
-    judged = getattr(item, "kinds", FEATURE_MAPS)
-    kind = getattr(explainer, "kind", "feature")
-    if kind not in judged:
-        wanted = " and ".join(sorted(judged))
-        return f"{evaluation} judges {wanted} explanations, and {name} gives {kind} explanations"
-    if getattr(explainer, "clean_only", False) and getattr(item, "reexplains", True):
+    if explainer.kind not in item.kinds:
+        wanted = " and ".join(sorted(item.kinds))
+        return f"{evaluation} judges {wanted} explanations, and {name} gives {explainer.kind} explanations"
+    if isinstance(explainer, Stored) and item.reexplains:
         return f"{evaluation} explains changed inputs anew, and {name} only has maps of the data as they are"
     return ""
 
@@ -56,8 +56,8 @@ class Plan:
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
         item = self.evaluations[evaluation]
-        found = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
-        return {name: why for name, why in found.items() if why}
+        reasons = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
+        return {name: why for name, why in reasons.items() if why}
 
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
@@ -105,49 +105,84 @@ class Plan:
 
 
 def make_plan(
-    models: Mapping[str, Model],
-    data: Mapping[str, Data],
-    explainers: Mapping[str, Any],
-    evaluations: Mapping[str, Any],
+    model: Any,
+    data: Any,
+    explainers: Any,
+    evaluations: Any = USUAL,
+    *,
     seed: int = 0,
+    limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
     references: int = REFERENCES,
+    device: str | None = None,
+    precision: Precision | Literal["auto"] | None = None,
+    compile: bool = False,
 ) -> Plan:
-    """Check everything that can be checked without a model pass."""
-    for what, given in (("model", models), ("data", data)):
-        if not given:
+    """The plan for what `holdfast.evaluate` takes, with everything checked that can be without a model pass.
+
+    Where the precision is left open, or is "auto", the models compute as they were made.
+    """
+    methods, judges = registry.explainers(explainers), registry.evaluations(evaluations)
+    datasets, models = registry.datasets_of(data, limit), registry.models_of(model, device)
+    for what, named in (("model", models), ("data", datasets)):
+        if not named:
             raise UserError(f"no {what} is given")
+    if precision is not None or compile:
+        for network in models.values():
+            network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile)
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
     check_whole("references", references, 2)
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
-    for source in data.values():
+    for source in datasets.values():
         first = _first_sample(source)
-        shape = tuple(first.x.shape[1:])
-        evaluations, explainers = suited(evaluations, models, first), suited(explainers, models, first)
-        for item in evaluations.values():
-            if hasattr(item, "check"):
-                item.check(shape)
-        for item in explainers.values():
-            if hasattr(item, "check_ids"):
-                item.check_ids(source.ids, source.name)
-        for model in models.values():
-            _check_channels(model, source.name, shape)
-            _check_defined(explainers, model, source.name, first)
-            for item in explainers.values():
-                if hasattr(item, "check"):
-                    item.check(model, shape)
-    _check_something_to_judge(evaluations, explainers)
-    return Plan(models, data, explainers, evaluations, seed, shard_size, batch_size, references)
+        for network in models.values():
+            judges = {name: item.suited(network, first) for name, item in judges.items()}
+        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
+        _check_fits(source, first, models, methods, judges)
+    _check_something_to_judge(judges, methods)
+    return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references)
 
 
-def _check_something_to_judge(evaluations: Mapping[str, Any], explainers: Mapping[str, Any]) -> None:
+def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
+    """Explainers or evaluations whose features were left at those of images with the usual ones of other data.
+
+    These are the columns of tables, windows of series, elements of sets and nodes of graphs.
+
+    >>> import torch
+    >>> from holdfast.explainers import Lime
+    >>> row = Batch(("a",), torch.zeros(1, 4))
+    >>> with_usual_features({"lime": Lime()}, {"net": Model(torch.nn.Linear(4, 2))}, row)["lime"].features
+    Pixels()
+    """
+    for model in models.values():
+        kind = modality(model, first)
+        items = {name: _with_usual_features(item, kind, first) for name, item in items.items()}
+    return dict(items)
+
+
+def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
+    if isinstance(item, Adopted):
+        return replace(item, of=_with_usual_features(item.of, kind, first))
+    if isinstance(item, Function):
+        return replace(item, call=_with_usual_features(item.call, kind, first))
+    features = getattr(item, "features", None)
+    if not isinstance(features, OF_IMAGES) or not is_dataclass(item) or isinstance(item, type):
+        return item
+    usual: dict[str, Any] = {"table": Pixels(), "set": Elements(), "graph": Elements()}
+    if kind == "series":
+        usual["series"] = usual_windows(first.x.shape[-1])
+    left_open = any(field.name == "features" and field.default == features for field in fields(item))
+    return replace(item, features=usual[kind]) if left_open and kind in usual else item
+
+
+def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]) -> None:
     for name, item in evaluations.items():
-        kinds = getattr(item, "kinds", FEATURE_MAPS)
-        if not any(getattr(explainer, "kind", "feature") in kinds for explainer in explainers.values()):
-            raise UserError(f"{name} judges {' and '.join(sorted(kinds))} explanations, and no explainer gives them")
+        if not any(explainer.kind in item.kinds for explainer in explainers.values()):
+            kinds = " and ".join(sorted(item.kinds))
+            raise UserError(f"{name} judges {kinds} explanations, and no explainer gives them")
         refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
         if all(refusals):
             raise UserError(f"{name} has nothing to judge: {refusals[0]}")
@@ -159,6 +194,27 @@ def check_whole(what: str, value: Any, least: int | None = None) -> None:
         raise UserError(f"{what} must be a whole number, got {value!r}")
     if least is not None and value < least:
         raise UserError(f"{what} must be at least {least}, got {value}")
+
+
+def _check_fits(
+    source: Data,
+    first: Batch,
+    models: Mapping[str, Model],
+    explainers: Mapping[str, Explainer],
+    evaluations: Mapping[str, Evaluation],
+) -> None:
+    """Raise `UserError` where samples such as the first do not fit a model, an explainer or an evaluation."""
+    shape = tuple(first.x.shape[1:])
+    for evaluation in evaluations.values():
+        evaluation.check(shape)
+    for explainer in explainers.values():
+        if isinstance(explainer, Stored):
+            explainer.check_ids(source.ids, source.name)
+    for model in models.values():
+        _check_channels(model, source.name, shape)
+        _check_defined(explainers, model, source.name, first)
+        for explainer in explainers.values():
+            explainer.check(model, shape)
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
@@ -196,7 +252,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         conditions = [list(c) for c in item.conditions()]
         left_out = plan.left_out(name)
         evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
-        if isinstance(item, Adopted) and item.measures:
-            evaluations[name]["measures"] = [asdict(measure) for measure in item.measures]
+        if declared := getattr(item, "measures", ()):  # of somebody's own
+            evaluations[name]["measures"] = [asdict(measure) for measure in declared]
     references = {name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()}
     return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)

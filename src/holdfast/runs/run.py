@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from holdfast.models.precision import Precision, arithmetic, check_precision
+from holdfast import axes, statistics
+from holdfast.axes.contract import Better
+from holdfast.errors import unknown
+from holdfast.models.precision import AUTO, Precision, arithmetic
 from holdfast.runs import manifest, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.engine import run_shards
@@ -22,7 +25,7 @@ from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
 from holdfast.runs.shard import REFERENCES
 from holdfast.runs.storage import Place, place
-from holdfast.runs.study import registry as building
+from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
     from holdfast.runs.executors import Executor
@@ -40,8 +43,10 @@ class Run:
         self.manifest = table.read_manifest(path)
 
     def table(self) -> pd.DataFrame:
-        """One row per attempted pair and measure: dataset, model, explainer, evaluation, sample, measure, condition,
-        level, value, low, high, status (ok, flipped, undefined), reason."""
+        """One row per attempted pair and measure, with the columns of `holdfast.runs.table.SCORES`.
+
+        `status` is ok, flipped or undefined, and `reason` says why a pair has no score.
+        """
         return table.read_scores(self.path)
 
     def samples(self) -> pd.DataFrame:
@@ -50,21 +55,39 @@ class Run:
 
     def summary(self) -> pd.DataFrame:
         """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
-        from holdfast import statistics
+        return statistics.summary(axes.arrange(self._compact()))
 
-        return statistics.summary(self._compact())
+    def ranking(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
+        """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
 
-    def ranking(self) -> pd.DataFrame:
-        """Explainers in order of their overall score, with the uncertainty of their ranks."""
-        from holdfast import statistics
+        Every evaluation, or the one named, is ranked by its headlines, or by the measure named. There are no ranks
+        where a measure has no better direction, and no rows for an evaluation without a headline.
+        """
+        measured = self._measured(evaluation, measure)
+        blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
+        return pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
 
-        return statistics.ranking(self._compact())
+    def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
+        """Paired tests between explainers, with Holm's correction, by the same measures as `ranking`."""
+        blocks = [statistics.paired_tests([cube], name) for cube, name, _ in self._measured(evaluation, measure)]
+        return pd.concat(blocks, ignore_index=True) if blocks else statistics.paired_tests([], "")
 
-    def tests(self) -> pd.DataFrame:
-        """Paired tests between explainers, with Holm's correction."""
-        from holdfast import statistics
-
-        return statistics.paired_tests(self._compact())
+    def _measured(self, evaluation: str | None, measure: str | None) -> list[tuple[Cube, str, Better]]:
+        """Each evaluation of each dataset and model with its headlines and which way is better, or what is named."""
+        known = self.manifest["study"]["evaluations"]
+        if evaluation is not None and evaluation not in known:
+            raise unknown("evaluation", evaluation, known)
+        cubes = [cube for cube in axes.arrange(self._compact()) if evaluation in (None, cube.evaluation)]
+        measures = {name for cube in cubes for name in cube.measures}
+        if measure is not None and cubes and measure not in measures:
+            raise unknown("measure", measure, measures)
+        chosen: list[tuple[Cube, str, Better]] = []
+        for cube in cubes:
+            axis = axes.axis_of(cube.evaluation, self.manifest, cube.values)
+            for name in axis.headlines(cube) if measure is None else {measure} & set(cube.measures):
+                declared = axis.measure(name)
+                chosen.append((cube, name, declared.better if declared else "neither"))
+        return chosen
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
@@ -86,8 +109,8 @@ class Run:
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
-        axes = self.manifest["study"]["evaluations"].values()
-        named = dict.fromkeys(condition for axis in axes for condition, _ in axis.get("conditions", []))
+        evaluations = self.manifest["study"]["evaluations"].values()
+        named = dict.fromkeys(condition for facts in evaluations for condition, _ in facts.get("conditions", []))
         number = {condition: i for i, condition in enumerate(named)}
         rows = self._compact()
         by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
@@ -122,7 +145,7 @@ def evaluate(
     model: Any,
     data: Any,
     explainers: Any,
-    evaluations: Any = "stability",
+    evaluations: Any = axes.USUAL,
     out: str | Place | None = None,
     *,
     seed: int = 0,
@@ -152,16 +175,22 @@ def evaluate(
     >>> sorted(run.table().measure.unique())[:2]
     ['fass', 'fass_chance']
     """
-    methods = building.explainers(explainers)
-    axes = building.evaluations(evaluations)
-    sets = building.datasets_of(data, limit)
-    models = building.models_of(model, device)
-    if precision is not None or compile:
-        for wrapped in models.values():
-            wrapped.use(wrapped.precision if precision in (None, "auto") else check_precision(precision), compile)
-    plan = make_plan(models, sets, methods, axes, seed, shard_size, batch_size, references)
+    plan = make_plan(
+        model,
+        data,
+        explainers,
+        evaluations,
+        seed=seed,
+        limit=limit,
+        shard_size=shard_size,
+        batch_size=batch_size,
+        references=references,
+        device=device,
+        precision=precision,
+        compile=compile,
+    )
     audit = None
-    if precision == "auto":
+    if precision == AUTO:
         from holdfast.runs.precision_audit import lower, settle
 
         chosen, audit = settle(plan, None if out is None else place(out))

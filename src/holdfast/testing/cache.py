@@ -10,24 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runs import manifest
-from holdfast.runs.plan import Plan, describe, make_plan
-from holdfast.runs.study import registry as building
-
-
-def plan_of(
-    model: Any,
-    data: Any,
-    explainers: Any,
-    evaluations: Any,
-    seed: int = 0,
-    limit: int | None = None,
-    batch_size: int | None = None,
-    device: str | None = None,
-) -> Plan:
-    """The plan that `holdfast.evaluate` would carry out for the same arguments."""
-    models, sets = building.models_of(model, device), building.datasets_of(data, limit)
-    methods, axes = building.explainers(explainers), building.evaluations(evaluations)
-    return make_plan(models, sets, methods, axes, seed, batch_size=batch_size)
+from holdfast.runs.plan import Plan, describe
 
 
 def fingerprint(plan: Plan) -> str:
@@ -37,8 +20,9 @@ def fingerprint(plan: Plan) -> str:
     printed form; `pytest --cache-clear` forgets what was computed.
 
     >>> import torch
+    >>> from holdfast.runs.plan import make_plan
     >>> net, images = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2)), torch.rand(2, 3, 8, 8)
-    >>> plans = [plan_of(net, images, "saliency", {"s": {"stability": {"perturbations": "jpeg", "k": k}}})
+    >>> plans = [make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": "jpeg", "k": k}}})
     ...          for k in (50, 50, 60)]
     >>> [fingerprint(plan) == fingerprint(plans[0]) for plan in plans]
     [True, True, False]
@@ -54,7 +38,8 @@ def fingerprint(plan: Plan) -> str:
 def _sources(plan: Plan) -> Iterator[str]:
     """The files that define the networks' layers, explainers and evaluations, but torch's and holdfast's own."""
     layers = (type(layer) for model in plan.models.values() for layer in model.module.modules())
-    for kind in {*layers, *map(type, plan.explainers.values()), *map(type, plan.evaluations.values())}:
+    items: tuple[Any, ...] = (*plan.explainers.values(), *plan.evaluations.values())
+    for kind in {*layers, *(type(inspect.unwrap(item)) for item in items)}:
         if kind.__module__.split(".")[0] in ("torch", "holdfast"):
             continue  # their versions are in the fingerprint
         try:

@@ -67,6 +67,8 @@ def holdfast_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
     A run of the same weights, data, parameters, code and versions is taken from pytest's cache. Requirements of the
     marker `explanations` are checked on every run that the test makes, when the test has ended well.
     """
+    from holdfast.axes import USUAL
+
     config = request.config
     made = request.node.stash.setdefault(RUNS, [])
     chosen = config.getoption("--holdfast-out")
@@ -77,18 +79,21 @@ def holdfast_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
         model: Any,
         data: Any,
         explainers: Any,
-        evaluations: Any = "stability",
+        evaluations: Any = USUAL,
         *,
         seed: int = 0,
         limit: int | None = None,
         batch_size: int | None = None,
         device: str | None = None,
     ) -> Run:
+        from holdfast.runs.plan import make_plan
         from holdfast.runs.run import execute
         from holdfast.runs.table import slug
-        from holdfast.testing.cache import fingerprint, plan_of
+        from holdfast.testing.cache import fingerprint
 
-        plan = plan_of(model, data, explainers, evaluations, seed, limit, batch_size, device)
+        plan = make_plan(
+            model, data, explainers, evaluations, seed=seed, limit=limit, batch_size=batch_size, device=device
+        )
         name = fingerprint(plan)[:16]
         where = place / (f"{slug(request.node.name)}-{name}" if chosen else name)  # tests may share what is not kept
         run = execute(plan, where, f"pytest {request.node.nodeid}", False)

@@ -15,8 +15,8 @@ from holdfast import Batch, Model, UserError
 from holdfast.axes.faithfulness.curves import readouts
 from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
 from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
+from holdfast.errors import make
 from holdfast.features import Patches, Pixels
-from holdfast.parameters import make
 from holdfast.runs.table import KEY, read_exhibits
 from support.small import model, pictures
 

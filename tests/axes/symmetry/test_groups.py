@@ -30,8 +30,7 @@ from holdfast.axes.symmetry.groups import (
     torus,
 )
 from holdfast.axes.symmetry.groups.contract import ENUMERABLE
-from holdfast.errors import UserError
-from holdfast.parameters import BadParameter
+from holdfast.errors import BadParameter, UserError
 from holdfast.types import Batch
 
 

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.errors import UserError, unknown
+from holdfast.errors import BadParameter, UserError, resolve, unknown
 from holdfast.features import pool
-from holdfast.parameters import BadParameter, make
 from holdfast.removal import IMPUTERS
 from holdfast.types import Batch, label_of
 
@@ -39,21 +38,10 @@ def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
 
     >>> resolve_imputer("noisy-linear")
     Traceback (most recent call last):
-    holdfast.parameters.BadParameter: unknown imputer 'noisy-linear'; did you mean 'noisy_linear'? Allowed: ...
+    holdfast.errors.BadParameter: unknown imputer 'noisy-linear'; did you mean 'noisy_linear'? Allowed: ...
     """
-    if isinstance(value, Mapping):
-        if len(value) != 1:
-            raise BadParameter(f"an imputer is one name with its parameters, got the keys {', '.join(map(str, value))}")
-        name, given = next(iter(value.items()))
-    elif isinstance(value, str):
-        name, given = value, {}
-    elif (callable(value) or isinstance(value, tuple(known.values()))) and not isinstance(value, type):
-        return value
-    else:
-        raise BadParameter(f"imputers are given by name or as objects, got {value!r}")
-    if name not in known:
-        raise BadParameter(str(unknown("imputer", name, known)))
-    return make(known[name], name, given or {})
+    kinds = tuple(known.values())
+    return resolve("imputer", known, value, lambda item: callable(item) or isinstance(item, kinds))
 
 
 def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:

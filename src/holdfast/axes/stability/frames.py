@@ -71,6 +71,11 @@ class Frames:
         """The ranking of those with a score, controls left out."""
         return self.ranking[self.ranking["score"].notna() & ~self.ranking["control"]]
 
+    def title_of(self, measure: str) -> str:
+        """A measure as it is written."""
+        declared = self.judged.axis.measure(measure)
+        return declared.title if declared else measure
+
     def registered(self, explainer: str) -> str:
         """The name by which a study file calls an explainer."""
         return str(self.judged.settings_of(explainer).get("name") or explainer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.axes.stability.extremes import ROLES, pair_scores
+from holdfast.axes.stability.pairs import ROLES, pair_scores
 from holdfast.statistics.cubes import Cube
 from holdfast.types import IDENTITY, Shown
 

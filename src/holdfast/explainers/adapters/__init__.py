@@ -1,4 +1,4 @@
-"""Explainers of other libraries as explainers here, and maps that were computed elsewhere.
+"""Explainers and metrics of other libraries, and maps that were computed elsewhere.
 
 >>> from holdfast.explainers import adapters
 >>> adapters.captum("IntegratedGradients", {"n_steps": 20}).stochastic
@@ -8,6 +8,7 @@ False
 from holdfast.explainers.adapters.attributions import Captum, PytorchGradCam, Quantus, Zennit
 from holdfast.explainers.adapters.isolation import library_seed
 from holdfast.explainers.adapters.maps import Precomputed
+from holdfast.explainers.adapters.quantus_metrics import QuantusMetric
 from holdfast.explainers.adapters.shapley import Shap
 
 captum = Captum
@@ -22,6 +23,7 @@ __all__ = [
     "Precomputed",
     "PytorchGradCam",
     "Quantus",
+    "QuantusMetric",
     "Shap",
     "Zennit",
     "captum",

@@ -12,10 +12,9 @@ import torch
 from pydantic import BeforeValidator
 
 from holdfast import rand
-from holdfast.errors import UserError
+from holdfast.errors import BadParameter, UserError, only_known
 from holdfast.explainers.examples.training_set import Examples, examples, open_examples
 from holdfast.models import Model
-from holdfast.parameters import BadParameter, only_known
 from holdfast.types import Batch
 
 FEWEST = 10

@@ -18,9 +18,8 @@ from holdfast import rand
 from holdfast.data import Data, open_data
 from holdfast.data.images import Resize
 from holdfast.data.sources import check_data_name
-from holdfast.errors import UserError
+from holdfast.errors import UserError, only_known
 from holdfast.models import Model
-from holdfast.parameters import only_known
 from holdfast.types import Batch
 
 KEPT_BYTES = 2**30

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.data import open_data
-from holdfast.models.loaders import load_model
 from holdfast.runs.plan import Plan, make_plan
-from holdfast.runs.study import registry as building
 
 EXPLAINERS = [
     {"integrated_gradients": {"steps": 8}},
@@ -25,12 +22,5 @@ PHOTOGRAPHS = 14
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
     """Five explainers on four axes: FASS' five perturbations, certificates, mirrored photographs, and ROAD."""
-    photographs = open_data("bundled:photographs")
-    model = load_model("bundled:efficientnet-lite0")
-    return make_plan(
-        {model.name: model},
-        {photographs.name: photographs.limit(limit)},
-        building.explainers(EXPLAINERS),
-        building.evaluations(EVALUATIONS),
-        shard_size=8,
-    )
+    model, data = "bundled:efficientnet-lite0", "bundled:photographs"
+    return make_plan(model, data, EXPLAINERS, EVALUATIONS, limit=limit, shard_size=8)

@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import yaml
+from pydantic import AfterValidator, BeforeValidator, StrictBool, ValidationInfo
+from pydantic.dataclasses import dataclass
 
+from holdfast.axes import USUAL
 from holdfast.data import open_data
 from holdfast.data.code import load_object
 from holdfast.data.hub import hub_name
 from holdfast.data.sources import check_data_name
-from holdfast.errors import UserError, nearest
+from holdfast.errors import BadParameter, UserError, make, nearest, only_known, unknown
 from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import open_examples
 from holdfast.models.loaders import check_model_name, load_model, short_name
-from holdfast.models.precision import AUTO, Precision, check_precision
-from holdfast.parameters import BadParameter, only_known
+from holdfast.models.precision import AUTO, PRECISIONS, Precision
 from holdfast.runs.plan import Plan, make_plan
 from holdfast.runs.shard import REFERENCES
-from holdfast.runs.study import registry as building
+from holdfast.runs.study import registry
 from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
+from holdfast.types import STRICT
 
-KEYS: tuple[str, ...] = ("model", "models", "data", "explainers", "evaluations", "seed", "limit", "device")
-KEYS += ("precision", "compile", "batch_size", "shard_size", "references")
+SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references")
+KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
 LARGEST_FILE = 1_000_000
 
 
-@dataclass(frozen=True)
+def _from(least: int) -> BeforeValidator:
+    def check(value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"{info.field_name} must be a whole number of at least {least}, got {value!r}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _precision(value: Any) -> Any:
+    if value not in (*PRECISIONS, AUTO):
+        raise unknown("precision", value, (*PRECISIONS, AUTO))
+    return value
+
+
+@dataclass(frozen=True, config=STRICT)
 class Study:
     """A study file, read and checked as far as it can be without loading models or data."""
 
@@ -39,14 +57,14 @@ class Study:
     data: dict[str, dict[str, Any]]
     explainers: dict[str, Any]
     evaluations: dict[str, Any]
-    seed: int = 0
-    limit: int | None = None
-    device: str | None = None
-    batch_size: int | None = None
-    shard_size: int = 32
-    precision: Precision | Literal["auto"] | None = None
-    compile: bool = False
-    references: int = REFERENCES
+    seed: Annotated[int, _from(0)] = 0
+    limit: Annotated[int, _from(1)] | None = None
+    device: Annotated[str, AfterValidator(registry.check_device)] | None = None
+    batch_size: Annotated[int, _from(1)] | None = None
+    shard_size: Annotated[int, _from(1)] = 32
+    precision: Annotated[Precision | Literal["auto"], BeforeValidator(_precision)] | None = None
+    compile: StrictBool = False
+    references: Annotated[int, _from(2)] = REFERENCES
 
     def plan(self, allow_code: bool = False) -> Plan:
         """Open the data, load the models, and check that everything fits together.
@@ -54,31 +72,30 @@ class Study:
         Where the precision is left open, the models are in float32.
         """
         data = {}
-        for name, options in self.data.items():
-            own = dict(options)
-            limit = self.limit or own.pop("limit", None)
-            source = open_data(own.pop("source"), name=name, allow_code=allow_code, **own)
-            data[name] = source.limit(limit) if limit else source
+        for name, settings in self.data.items():
+            options = {**settings, "limit": self.limit or settings.get("limit")}
+            data[name] = open_data(options.pop("source"), name=name, allow_code=allow_code, **options)
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         models = {}
-        for name, options in self.models.items():
-            own = dict(options)
-            model = load_model(own.pop("source"), device=self._device(), allow_code=allow_code, **own)
+        for name, settings in self.models.items():
+            options = dict(settings)
+            model = load_model(options.pop("source"), device=device, allow_code=allow_code, **options)
             # Without a name in the study, code knows what it made better than the name of its function does.
-            unnamed = options["source"].startswith("python:") and name == _short_name(options["source"])
+            unnamed = settings["source"].startswith("python:") and name == _short_name(settings["source"])
             model.name = model.name if unnamed else name
             models[model.name] = model
-            if self.precision is not None or self.compile:
-                given = model.precision if self.precision in (None, AUTO) else check_precision(self.precision)
-                model.use(given, self.compile)
-        numbers = (self.seed, self.shard_size, self.batch_size, self.references)
-        return make_plan(models, data, self.explainers, self.evaluations, *numbers)
-
-    def _device(self) -> str:
-        import torch
-
-        if self.device is None:
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return self.device
+        return make_plan(
+            models,
+            data,
+            self.explainers,
+            self.evaluations,
+            seed=self.seed,
+            shard_size=self.shard_size,
+            batch_size=self.batch_size,
+            references=self.references,
+            precision=self.precision,
+            compile=self.compile,
+        )
 
 
 def read_study(
@@ -110,7 +127,7 @@ def read_study(
     try:
         return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
     except BadParameter as error:
-        raise UserError(f"{file}, line {line_of(root, error.place)}: {error}") from error
+        raise UserError(f"{file}, line {line_of(root, error.keys)}: {error}") from error
 
 
 def parse(
@@ -126,32 +143,26 @@ def parse(
     for key in (which, "data", "explainers"):
         if key not in content:
             raise BadParameter(f"the study names no {key}", ())
-    return Study(
-        models=_with_architectures(
-            _sources(content[which], which, MODEL_KEYS, lambda s: check_model_name(s, folder)), which, folder
-        ),
-        data=_with_vocabularies(
-            _sources(content["data"], "data", DATA_KEYS, lambda s: check_data_name(s, folder)), folder
-        ),
-        explainers=_inside(
-            "explainers",
-            lambda: building.explainers(
-                _with_files(_with_code(content["explainers"], folder, allow_code), folder, allow_code)
-            ),
-        ),
-        evaluations=_inside(
-            "evaluations",
-            lambda: building.evaluations(_with_code(content.get("evaluations", "stability"), folder, allow_code)),
-        ),
-        seed=seed if seed is not None else _whole(content, "seed", 0) or 0,
-        limit=limit if limit is not None else _whole(content, "limit", 1),
-        device=_known_device(content.get("device")),
-        batch_size=_whole(content, "batch_size", 1),
-        shard_size=_whole(content, "shard_size", 1) or 32,
-        precision=_known_precision(content.get("precision")),
-        compile=_truth(content, "compile"),
-        references=_whole(content, "references", 2) or REFERENCES,
-    )
+    settings = {key: content[key] for key in SETTINGS if content.get(key) is not None}
+    settings |= {key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None}
+    models = _sources(content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder))
+    data = _sources(content["data"], "data", DATA_KEYS, lambda source: check_data_name(source, folder))
+
+    def explainers() -> dict[str, Any]:
+        specs = _with_code(content["explainers"], folder, allow_code)
+        return registry.explainers(_with_files(specs, folder, allow_code))
+
+    def evaluations() -> dict[str, Any]:
+        return registry.evaluations(_with_code(content.get("evaluations", USUAL), folder, allow_code))
+
+    parts = {
+        "models": _with_architectures(models, which, folder),
+        "data": _with_vocabularies(data, folder),
+        "explainers": _inside("explainers", explainers),
+        "evaluations": _inside("evaluations", evaluations),
+    }
+    study: Study = make(Study, "", {**parts, **settings})
+    return study
 
 
 def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]) -> dict[str, dict[str, Any]]:
@@ -209,42 +220,6 @@ def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[st
 def _short_name(source: str) -> str:
     scheme, _, rest = source.partition(":")
     return short_name(scheme, rest) if rest else Path(source).name
-
-
-def _whole(content: Mapping[str, Any], key: str, least: int) -> int | None:
-    value = content.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadParameter(f"{key} must be a whole number of at least {least}, got {value!r}", (key,))
-    return value
-
-
-def _known_device(value: Any) -> str | None:
-    if value is None:
-        return None
-    try:
-        return building.check_device(str(value))
-    except UserError as error:
-        raise BadParameter(str(error), ("device",)) from error
-
-
-def _known_precision(value: Any) -> Precision | Literal["auto"] | None:
-    if value is None:
-        return None
-    if value == AUTO:
-        return AUTO
-    try:
-        return check_precision(value)
-    except UserError as error:
-        raise BadParameter(f"{error}, or auto", ("precision",)) from error
-
-
-def _truth(content: Mapping[str, Any], key: str) -> bool:
-    value = content.get(key, False)
-    if not isinstance(value, bool):
-        raise BadParameter(f"{key} must be true or false, got {value!r}", (key,))
-    return value
 
 
 def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:

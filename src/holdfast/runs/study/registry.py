@@ -1,65 +1,118 @@
-"""From what a study file or a call gives, a name and parameters, to models, data, explainers and evaluations."""
+"""What a study can name, and the models, data, explainers and evaluations made from names and parameters."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 import torch
 
-from holdfast.axes import EVALUATIONS
-from holdfast.axes.symmetry.symmetrised import Symmetrised
+from holdfast.axes import AXES, EVALUATIONS
+from holdfast.axes.contract import adopted
+from holdfast.axes.stability import perturbations
+from holdfast.axes.symmetry.groups import GROUPS
 from holdfast.data import Data, open_data
-from holdfast.errors import UserError, unknown
-from holdfast.explainers import EXPLAINERS
+from holdfast.errors import BadParameter, UserError, resolve
+from holdfast.explainers import EXPLAINERS as METHODS
 from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
-from holdfast.parameters import BadParameter, make
+from holdfast.removal import CONTEXTUAL, IMPUTERS
+from holdfast.types import adopted as adopted_explainer
 from holdfast.types import label_of, name_of
 
-ALL_EXPLAINERS: dict[str, Any] = {**EXPLAINERS, Symmetrised.name: Symmetrised}
-"""Every explainer by its name in a study file."""
-
-_NESTED: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "of": ("explainer", ALL_EXPLAINERS),
-    "features": ("grouping", GROUPINGS),
+EXPLAINERS: dict[str, Any] = {**METHODS, **{kind.name: kind for axis in AXES for kind in axis.explainers}}
+"""Every explainer by its name in a study, those that only one axis can make included."""
+REGISTRIES: dict[str, dict[str, Any]] = {
+    "explainers": EXPLAINERS,
+    "evaluations": EVALUATIONS,
+    "groups": GROUPS,
+    "features": GROUPINGS,
+    "imputers": {**IMPUTERS, **CONTEXTUAL},
 }
-"""Parameters that are themselves given by name."""
+SUFFIX_TEXT = {
+    "_chance": "the same against maps of other samples",
+    "_aligned": "for geometric perturbations: against the map moved with the input, on the places both have",
+    "_aligned_chance": "the aligned score against maps of other samples",
+}
+"""What a suffix of a measure's name means."""
 
 
-def build(what: str, registry: Mapping[str, Any], spec: Any) -> Any:
+def catalogue(what: str) -> list[tuple[str, str]]:
+    """(name, description) pairs of the explainers, evaluations, perturbations, presets, measures and so on.
+
+    >>> dict(catalogue("presets"))["fass-mild"]
+    'rotation 5°, ...'
+    """
+    if what in REGISTRIES:
+        return [(name, _summary(kind)) for name, kind in REGISTRIES[what].items()]
+    if what == "perturbations":
+        made_for = {
+            **dict.fromkeys(perturbations.FOR_SERIES, "series, "),
+            **dict.fromkeys(perturbations.FOR_TABLES, "table, "),
+        }
+        return [
+            (name, f"{made_for.get(name, '')}{kind.family}; {_summary(kind)}")
+            for name, kind in perturbations.KNOWN.items()
+        ]
+    if what == "presets":
+        return [
+            (name, ", ".join(perturbations.describe(p) for p in chosen))
+            for name, chosen in perturbations.KNOWN_PRESETS.items()
+        ]
+    return [*_measures(), *((f"*{suffix}", text) for suffix, text in SUFFIX_TEXT.items())]
+
+
+def _measures() -> Iterator[tuple[str, str]]:
+    """Every measure once, with the axes that have it."""
+    measures = {measure.name: measure for axis in AXES for measure in axis.measures}
+    for name, measure in measures.items():
+        axes = " and ".join(axis.name for axis in AXES if measure in axis.measures)
+        better = "" if measure.better == "neither" else f"; {measure.better} is better"
+        yield name, f"{axes}: {measure.text}{better}"
+
+
+def _summary(kind: Any) -> str:
+    """The first line of the docstring, then the parameters with their defaults."""
+    first = (inspect.getdoc(kind) or "").split("\n", 1)[0].rstrip(".")
+    shown = []
+    for f in fields(kind):
+        if f.default is MISSING and f.default_factory is MISSING:
+            shown.append(f.name)  # one that must be given
+            continue
+        value = f.default if f.default_factory is MISSING else f.default_factory()
+        shown.append(f"{f.name}={_written(value)}")
+    return f"{first} ({', '.join(shown)})" if shown else first
+
+
+def _written(value: Any) -> str:
+    """A default as a study would name it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
+
+
+def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
     """An object from a name, a one-entry mapping {name: parameters}, or the object itself.
 
-    >>> build("explainer", ALL_EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
-    20
-    >>> build("explainer", ALL_EXPLAINERS, "integrated_gradient")
-    Traceback (most recent call last):
-    holdfast.parameters.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
+    >>> build("explainer", EXPLAINERS, {"smoothgrad": {"of": "input_x_gradient"}}).of
+    InputXGradient()
     """
-    if not isinstance(spec, str | Mapping):
-        if (callable(spec) or hasattr(spec, "segments")) and not isinstance(spec, type):
-            return spec
-        hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
-        raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")
-    name, given = (spec, {}) if isinstance(spec, str) else _only_entry(what, spec)
-    if name not in registry:
-        raise BadParameter(str(unknown(what, name, registry)), (name,) if isinstance(spec, Mapping) else ())
-    if given is None:
-        given = {}
-    if not isinstance(given, Mapping):
-        raise BadParameter(f"{name}: parameters are a mapping such as {{steps: 20}}, got {given!r}", (name,))
-    values = {}
-    for key, value in given.items():
-        try:
-            values[key] = build(*_NESTED[key], value) if key in _NESTED else value
-        except BadParameter as error:
-            raise error.inside(name, key) from error
+    if isinstance(spec, Mapping):
+        spec = {name: _with_inner_explainer(name, values) for name, values in spec.items()}
+    return resolve(what, known, spec)
+
+
+def _with_inner_explainer(name: str, values: Any) -> Any:
+    """Parameters with the explainer that they name `of` made."""
+    if not isinstance(values, Mapping) or "of" not in values:
+        return values
     try:
-        return make(registry[name], name, values)
+        return {**values, "of": build("explainer", EXPLAINERS, values["of"])}
     except BadParameter as error:
-        raise error.inside(name) from error
+        raise error.inside(name, "of") from error
 
 
 def explainers(specs: Any) -> dict[str, Any]:
@@ -68,38 +121,36 @@ def explainers(specs: Any) -> dict[str, Any]:
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
-    return _labelled("explainer", ALL_EXPLAINERS, specs)
+    return {label: adopted_explainer(item) for label, item in _labelled("explainer", EXPLAINERS, specs).items()}
 
 
 def evaluations(specs: Any) -> dict[str, Any]:
-    """Evaluations by unique label; the label of an unnamed one is its axis.
+    """Evaluations by unique label, each with every member of the contract; the label of an unnamed one is its axis.
 
     >>> list(evaluations(["stability"]))
     ['stability']
     """
-    return _labelled("evaluation", EVALUATIONS, specs)
+    return {label: adopted(item, label) for label, item in _labelled("evaluation", EVALUATIONS, specs).items()}
 
 
 def models_of(model: Any, device: str | None) -> dict[str, Model]:
     """Models by name, from what `evaluate` takes."""
-    given = model if isinstance(model, Mapping) else {None: model}
-    found: dict[str, Model] = {}
-    for name, item in given.items():
+    models: dict[str, Model] = {}
+    for name, item in (model if isinstance(model, Mapping) else {None: model}).items():
         wrapped = item if isinstance(item, Model) else load_model(item)
         if device is not None:
             wrapped.to(check_device(device))
-        found[str(name or wrapped.name)] = wrapped
-    return found
+        models[str(name or wrapped.name)] = wrapped
+    return models
 
 
 def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
     """Data by name, from what `evaluate` takes; of each the first `limit` samples."""
-    given = data if isinstance(data, Mapping) else {None: data}
-    found: dict[str, Data] = {}
-    for name, item in given.items():
+    datasets: dict[str, Data] = {}
+    for name, item in (data if isinstance(data, Mapping) else {None: data}).items():
         source = as_data(item)
-        found[str(name or source.name)] = source if limit is None else source.limit(limit)
-    return found
+        datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
+    return datasets
 
 
 def as_data(item: Any) -> Data:
@@ -118,47 +169,36 @@ def check_device(device: str) -> str:
     return device
 
 
-def _labelled(what: str, registry: Mapping[str, Any], specs: Any) -> dict[str, Any]:
+def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]:
     """A list may hold `{name: parameters, as: label}` entries; a mapping is label to specification."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
-    entries = list(specs.items()) if isinstance(specs, Mapping) else list(enumerate(specs))
-    found: dict[str, Any] = {}
-    for place, spec in entries:
-        label = place if isinstance(specs, Mapping) else None
-        named = isinstance(spec, Mapping) and "as" in spec
-        label = spec["as"] if named else label
+    by_label = isinstance(specs, Mapping)
+    items: dict[str, Any] = {}
+    for key, spec in specs.items() if by_label else enumerate(specs):
+        renamed = isinstance(spec, Mapping) and "as" in spec
         try:
-            item = build(what, registry, {k: v for k, v in spec.items() if k != "as"} if named else spec)
+            item = build(what, known, {k: v for k, v in spec.items() if k != "as"} if renamed else spec)
+            _check_role(what, known, item)
+            usual = key if by_label else name_of(item) if what == "evaluation" else label_of(item)
+            label = str(spec["as"] if renamed else usual)
+            if label in items:
+                raise BadParameter(f"{what} {label!r} is given twice; give one of them another label with `as`")
         except BadParameter as error:
-            raise error.inside(place) from error
-        if hasattr(item, "conditions") != (what == "evaluation"):
-            raise BadParameter(f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(registry))}", (place,))
-        if what == "explainer":
-            _check_call(item, place)
-        if label is None:
-            label = name_of(item) if what == "evaluation" else label_of(item)
-        if str(label) in found:
-            raise BadParameter(
-                f"{what} {str(label)!r} is given twice; give one of them another label with `as`", (place,)
-            )
-        found[str(label)] = item
-    if not found:
-        raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registry))}")
-    return found
+            raise error.inside(key) from error
+        items[label] = item
+    if not items:
+        raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(known))}")
+    return items
 
 
-def _check_call(item: Any, place: Any) -> None:
-    """An explainer of one's own takes four arguments; better now than at the first map."""
-    try:
-        inspect.signature(item).bind(None, None, None, 0)
-    except TypeError as error:
-        why = f"{name_of(item)} cannot be called as an explainer, (model, batch, target, seed): {error}"
-        raise BadParameter(why, (place,)) from error
-
-
-def _only_entry(what: str, spec: Mapping[str, Any]) -> tuple[str, Any]:
-    if len(spec) != 1:
-        raise BadParameter(f"an {what} is one name with its parameters, got the keys {', '.join(map(str, spec))}")
-    name, given = next(iter(spec.items()))
-    return str(name), given
+def _check_role(what: str, known: Mapping[str, Any], item: Any) -> None:
+    """Refuse an explainer for an evaluation and the reverse, and an explainer that cannot be called as one."""
+    if hasattr(item, "conditions") != (what == "evaluation"):
+        raise BadParameter(f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(known))}")
+    if what == "explainer":
+        try:
+            inspect.signature(item).bind(None, None, None, 0)
+        except TypeError as error:
+            why = f"{name_of(item)} cannot be called as an explainer, (model, batch, target, seed): {error}"
+            raise BadParameter(why) from error

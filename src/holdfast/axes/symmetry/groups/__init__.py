@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from torch import Tensor
 
-from holdfast.axes.symmetry.groups.contract import Group
+from holdfast.axes.symmetry.groups.contract import Group, monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
 from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
-from holdfast.axes.symmetry.groups.planning import monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.products import Product
 from holdfast.axes.symmetry.groups.reflections import Dihedral
 from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
-from holdfast.errors import unknown
-from holdfast.parameters import BadParameter, make
+from holdfast.errors import make, resolve
 from holdfast.types import Batch
 
 GROUPS: dict[str, Any] = {
@@ -125,8 +123,8 @@ def own(
     Traceback (most recent call last):
     holdfast.errors.UserError: own: move is no group action: 2 after 2 is none of the 2 elements
     """
-    given = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
-    return cast(Own, make(Own, "own", given))
+    fields = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
+    return cast(Own, make(Own, "own", fields))
 
 
 def build(spec: Any) -> Group:
@@ -136,21 +134,6 @@ def build(spec: Any) -> Group:
     Dihedral(n=4)
     >>> build("cyclick")
     Traceback (most recent call last):
-    holdfast.parameters.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
+    holdfast.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
-    if not isinstance(spec, str | Mapping):
-        if isinstance(spec, type) or not all(hasattr(spec, part) for part in ("act", "move", "sample", "inverse")):
-            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
-            raise BadParameter(f"groups are given by name or as objects, got {spec!r}{hint}")
-        return cast(Group, spec)
-    if isinstance(spec, Mapping) and len(spec) != 1:
-        raise BadParameter(f"a group is one name with its parameters, got the keys {', '.join(map(str, spec))}")
-    name, given = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
-    if name not in GROUPS:
-        raise BadParameter(str(unknown("group", name, GROUPS)), (name,) if isinstance(spec, Mapping) else ())
-    if not isinstance(given, Mapping | None):
-        raise BadParameter(f"{name}: parameters are a mapping such as {{dim: -1}}, got {given!r}", (name,))
-    try:
-        return cast(Group, make(GROUPS[name], name, given or {}))
-    except BadParameter as error:
-        raise error.inside(name) from error
+    return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))
