@@ -75,11 +75,12 @@ class Axis:
     """One axis of the bench.
 
     `question` is what it asks, `verb` how a sentence compares two methods ("holds better than"). `evaluation` makes its
-    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries are independent
-    conditions. `page`, `findings` and `figures` are modules that are imported only when they are needed: `page` has
-    `PAGE`, a `Page`; `findings` a function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only
-    this axis can make. Conditions `aside` take no part in overall scores. `within` names the axis that shows the rows
-    of this one where both were run. `condition` says a condition with its level in words.
+    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries give conditions
+    that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
+    `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
+    function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
+    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run.
+    `condition` says a condition with its level in words.
     """
 
     name: str
@@ -105,7 +106,9 @@ class Axis:
         base = known.get(name.removesuffix(RANDOM))
         if base is None or (name.endswith(RANDOM) and base.chance != "random"):
             return None
-        return base if base.name == name else replace(base, name=name, better="neither", role="component")
+        if base.name == name:
+            return base
+        return replace(base, name=name, title=f"{base.title}, random order", better="neither", role="component")
 
     def headlines(self, cube: Cube) -> list[str]:
         """The measures that speak for the axis: for every explainer the first headline that it was measured by."""

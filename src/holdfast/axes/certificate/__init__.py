@@ -34,7 +34,6 @@ CERTIFICATE = Axis(
     verb="is certified better than",
     evaluation=Certificate,
     measures=_COMMON,
-    separable="radii",
     page="holdfast.axes.certificate.page",
     findings="holdfast.axes.certificate.findings",
     figures="holdfast.axes.certificate.figures",

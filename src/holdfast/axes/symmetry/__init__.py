@@ -67,7 +67,6 @@ AXIS = Axis(
             "model",
         ),
     ),
-    separable="repair",
     page="holdfast.axes.symmetry.page",
     findings="holdfast.axes.symmetry.findings",
     figures="holdfast.axes.symmetry.figures",
