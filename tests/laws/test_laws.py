@@ -19,7 +19,7 @@ from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability.perturbations import PERTURBATIONS
 from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
-from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL
+from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
 
 
@@ -62,6 +62,10 @@ def test_every_explainer_perturbation_and_evaluation_is_under_law():
     assert set(SMALL) | set(OTHER_KINDS) | stored == set(EXPLAINERS)
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
+
+
+def test_every_measure_is_declared_with_direction_and_role(reference):
+    assert undeclared(reference) == set()
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
