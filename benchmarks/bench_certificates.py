@@ -20,7 +20,7 @@ from holdfast import Batch, Model, open_data
 from holdfast.axes.certificate.certify import certify
 from holdfast.axes.certificate.sequential import decide_rule, estimate_rule, expected_draws
 from holdfast.features import Patches, Pixels
-from holdfast.maps.selection import select
+from holdfast.maps.masks import select
 from holdfast.statistics.bounds import sample_size
 
 EPSILON = DELTA = 0.1

@@ -61,7 +61,7 @@ from holdfast.axes.stability.perturbations import condition, level
 from holdfast.explainers import RandomMap
 from holdfast.explainers.cam_layer import find_layer
 from holdfast.features import count, keep
-from holdfast.maps.selection import select
+from holdfast.maps.masks import select
 from holdfast.maps.similarity import cosine, jaccard, undefined
 from holdfast.runs.plan import Plan
 from holdfast.runs.run import execute

@@ -31,7 +31,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 
-from holdfast.removal import noisy_linear
+from holdfast.removal import NoisyLinear
 
 SIGMA, TOGETHER = 0.1, 4
 CASES = [(kind, removed) for kind in ("random", "blobs") for removed in (0.5, 0.9)]
@@ -115,7 +115,7 @@ def on_the_cpu(rounds: int) -> None:
         for kind, removed in CASES:
             x = torch.stack([picture(size, i) for i in range(TOGETHER)])
             keep = torch.stack([mask(kind, removed, size, i) for i in range(TOGETHER)])
-            sides: dict[str, Callable[[], object]] = {"holdfast": partial(noisy_linear, x, keep, sigma=SIGMA)}
+            sides: dict[str, Callable[[], object]] = {"holdfast": partial(NoisyLinear(sigma=SIGMA), x, keep)}
             sides |= {name: partial(one_by_one, impute, x, keep) for name, impute in others.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             for turn in range(rounds + 1):
@@ -125,7 +125,7 @@ def on_the_cpu(rounds: int) -> None:
                     if turn:  # the first round warms caches and imports
                         times[name].append((time.process_time() - begun) / TOGETHER)
             middle = {name: statistics.median(seconds) for name, seconds in times.items()}
-            gap = (noisy_linear(x, keep, sigma=0.0)[0] - with_spsolve(x[0], keep[0], 0.0)).abs().max()
+            gap = (NoisyLinear(sigma=0.0)(x, keep)[0] - with_spsolve(x[0], keep[0], 0.0)).abs().max()
             print(f"{size:4} px {removed:6.0%} {kind:7}{middle['holdfast'] * 1e3:11.2f} ms", end="")
             for name in others:
                 print(f"{middle[name] * 1e3:12.1f} ms {middle[name] / middle['holdfast']:6.1f}×", end="  ")
@@ -142,7 +142,7 @@ def on_a_gpu(device: str, rounds: int) -> None:
             for _ in range(rounds + 2):
                 torch.cuda.synchronize(device)
                 begun = time.perf_counter()
-                filled = noisy_linear(x, keep, sigma=0.0)
+                filled = NoisyLinear(sigma=0.0)(x, keep)
                 torch.cuda.synchronize(device)
                 seconds.append(time.perf_counter() - begun)
             gap = (filled[0].cpu() - with_spsolve(x[0].cpu(), keep[0].cpu(), 0.0)).abs().max()

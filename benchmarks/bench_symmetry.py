@@ -25,7 +25,7 @@ from holdfast.axes.symmetry.orbit import orbit
 from holdfast.axes.symmetry.scores import equivariance
 from holdfast.explainers import GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.maps.similarity import cosine
-from holdfast.models.reference import CircularCNN2d, seeded
+from holdfast.models.nets import CircularCNN2d, seeded
 
 PICTURES, SIZE, ELEMENTS, ROWS = 8, 16, 16, 64
 EXPLAINERS = {

@@ -27,7 +27,7 @@ from torch import nn
 
 from holdfast import Model, rand
 from holdfast.data import Data
-from holdfast.models.reference import Augment, accuracy, fit, rates, seeded
+from holdfast.models.nets import Augment, accuracy, fit, rates, seeded
 from holdfast.statistics import wilson
 from holdfast.types import Batch
 

@@ -7,7 +7,7 @@ from common import arguments, restored, save_concept, save_sets, train_network, 
 
 from holdfast import Model
 from holdfast.data import open_data
-from holdfast.models.reference import CircularCNN1d
+from holdfast.models.nets import CircularCNN1d
 from holdfast.types import Batch
 
 

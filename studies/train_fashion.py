@@ -12,7 +12,7 @@ from common import arguments, restored, save_concept, save_sets, split, train_ne
 
 from holdfast import Model
 from holdfast.data import open_data
-from holdfast.models.reference import CircularCNN2d, StandardCNN
+from holdfast.models.nets import CircularCNN2d, StandardCNN
 from holdfast.types import Batch
 
 CLASSES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "boot")

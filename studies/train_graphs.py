@@ -13,7 +13,7 @@ from common import arguments, restored, save_concept, save_sets, split, train_ne
 
 from holdfast import Model
 from holdfast.data import open_data
-from holdfast.models.reference import GNN
+from holdfast.models.nets import GNN
 from holdfast.types import Batch
 
 ATOMS = 60

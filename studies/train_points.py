@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast import Model
 from holdfast.data import open_data
-from holdfast.models.reference import DeepSet
+from holdfast.models.nets import DeepSet
 from holdfast.types import Batch
 
 CLASSES = ("sphere", "cube", "cylinder", "cone", "torus")

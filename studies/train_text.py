@@ -11,7 +11,7 @@ from common import arguments, place, restored, save_concept, save_sets, split, t
 from holdfast import Model
 from holdfast.data import Vocabulary, open_data
 from holdfast.data.sequences import read_texts
-from holdfast.models.reference import BagOfWords
+from holdfast.models.nets import BagOfWords
 from holdfast.types import Batch
 
 CLASSES = ("negative", "positive")

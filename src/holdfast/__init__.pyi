@@ -12,6 +12,7 @@ from holdfast.axes import Faithfulness as Faithfulness
 from holdfast.axes import Smoothing as Smoothing
 from holdfast.axes import Stability as Stability
 from holdfast.axes import Symmetry as Symmetry
+from holdfast.axes import symmetry as symmetry
 from holdfast.axes.certificate import boolean as boolean
 from holdfast.axes.certificate.certify import certify as certify
 from holdfast.axes.faithfulness.retraining import information as information
@@ -52,8 +53,10 @@ from holdfast.explainers import adapters as adapters
 from holdfast.explainers.concepts.concepts import Concept as Concept
 from holdfast.explainers.examples.training_set import Examples as Examples
 from holdfast.explainers.examples.training_set import open_examples as open_examples
+from holdfast.maps import masks as masks
 from holdfast.maps import similarity as similarity
 from holdfast.models import Model as Model
+from holdfast.models import nets as nets
 from holdfast.models.loaders import load_model as load_model
 from holdfast.models.loaders.sklearn import from_sklearn as from_sklearn
 from holdfast.models.smoothed import Smoothed as Smoothed
@@ -62,6 +65,7 @@ from holdfast.report import figures as figures
 from holdfast.report.comparison import Comparison as Comparison
 from holdfast.report.comparison import compare as compare
 from holdfast.report.comparison import leaderboard as leaderboard
+from holdfast.runs.quantus import quantus_metric as quantus_metric
 from holdfast.runs.retrain import retrain as retrain
 from holdfast.runs.run import Run as Run
 from holdfast.runs.run import evaluate as evaluate

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 OK, FLIPPED, UNDEFINED = 0, 1, 2
 STATUS = ("ok", "flipped", "undefined")
 Kind = Literal["image", "series", "table"]
+ExplanationKind = Literal["feature", "example", "concept"]
 KIND_BY_DIMENSIONS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
 """What samples with so many dimensions are, unless something beside them says more."""
 REDRAW = "redraw"
@@ -80,20 +82,92 @@ class Batch:
         return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label)
 
 
+@runtime_checkable
 class Explainer(Protocol):
     """An attribution method with its parameters bound as fields of one frozen object.
 
     Calling it gives one map per sample, in the shape of `model.inputs(batch)`, for the class `target` (B,) int64.
-    `stochastic` says whether the seed matters. An optional method `check(model, shape)` may raise `UserError` for a
-    model or a sample shape that the method is not defined on, and `check_ids(ids, source)` for samples; they run before
-    any model pass. An explainer that says `clean_only = True` has maps of the data as they are and of nothing else.
+    `stochastic` says whether the seed matters, `control` that the method does not look at the model and is there for
+    comparison. A callable of one's own may lack all but the call; `adopted` gives it the usual for the rest.
     """
 
-    kind: ClassVar[Literal["feature", "example", "concept"]]
-    stochastic: ClassVar[bool]
-    control: ClassVar[bool]
+    @property
+    def kind(self) -> ExplanationKind:
+        """What a map has values of: features of the input, examples of the training set, or concepts."""
+
+    @property
+    def stochastic(self) -> bool: ...
+
+    @property
+    def control(self) -> bool: ...
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor: ...
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` for a model or a sample shape that the method is not defined on, before any model pass."""
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """An explainer that has maps of given samples as they are, and of no other input."""
+
+    def check_ids(self, ids: Iterable[str], source: str) -> None:
+        """Raise `UserError` for samples that it has no maps of."""
+
+
+@runtime_checkable
+class Categorical(Protocol):
+    """An explainer that may give categories, which are compared and counted but not averaged."""
+
+    @property
+    def categorical(self) -> bool: ...
+
+
+def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
+    """The `check` of an explainer that is defined on every model and shape."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """An explainer made of a callable `(model, batch, target, seed) -> maps`, with the usual for the rest.
+
+    >>> Function(lambda model, batch, target, seed: batch.x).kind
+    'feature'
+    """
+
+    call: Callable[[Model, Batch, Tensor, int], Tensor]
+    kind: ExplanationKind = "feature"
+    stochastic: bool = True
+    control: bool = False
+    categorical: bool = False
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The callable itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.call
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """What the callable gives."""
+        return self.call(model, batch, target, seed)
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """What the callable refuses, if it has a `check`."""
+        getattr(self.call, "check", lambda *_: None)(model, shape)
+
+
+def adopted(explainer: Any) -> Explainer:
+    """An explainer of one's own with all that evaluations ask for; what it says itself counts.
+
+    >>> def mine(model, batch, target, seed):
+    ...     return batch.x
+    >>> mine.stochastic = False
+    >>> adopted(mine).stochastic, name_of(adopted(mine))
+    (False, 'mine')
+    """
+    if isinstance(explainer, Explainer):
+        return explainer
+    said = {f.name: getattr(explainer, f.name) for f in fields(Function)[1:] if hasattr(explainer, f.name)}
+    return Function(explainer, **said)
 
 
 @dataclass(frozen=True)
@@ -133,7 +207,7 @@ class Scores:
         missing: str | Sequence[str] = "nothing to compare",
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Scores:
-        """A full column from the values (R,) of some `rows` of the B samples, or of all of them.
+        """A full column from the values (R,), and `bounds` of them, of some `rows` of the B samples, or of all.
 
         A sample with a `reason` is undefined, or what `status` says. One of `rows` whose value is not finite is
         undefined too, for the reason `missing`, which may be given row by row.
@@ -145,17 +219,19 @@ class Scores:
         if status is None:
             status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = torch.arange(len(status)) if rows is None else rows.cpu()
-        filled = torch.full((len(status),), torch.nan, dtype=torch.float64)
-        filled[rows] = value.detach().double().cpu()
+        full = torch.full((3, len(status)), torch.nan, dtype=torch.float64)
+        for line, some in zip(full, (value, *bounds), strict=True):
+            if some is not None:
+                line[rows] = some.detach().double().cpu()
         why = list(reason)
-        lost = ((status[rows] == OK) & ~torch.isfinite(filled[rows])).nonzero().flatten()
+        lost = ((status[rows] == OK) & ~torch.isfinite(full[0, rows])).nonzero().flatten()
         if len(lost):
             status = status.index_fill(0, rows[lost], UNDEFINED)
             for at in lost.tolist():
                 why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
-        blank = status != OK
-        low, high = (None if end is None else end.double().cpu().masked_fill(blank, torch.nan) for end in bounds)
-        return cls(explainer, measure, *where, filled.masked_fill(blank, torch.nan), status, tuple(why), low, high)
+        filled, *ends = full.masked_fill(status != OK, torch.nan)
+        low, high = (None if bound is None else end for bound, end in zip(bounds, ends, strict=True))
+        return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
 
 
 @dataclass(frozen=True)
@@ -264,7 +340,7 @@ def parameters(item: Any) -> dict[str, Any]:
     """
 
     def plain(value: Any) -> Any:
-        if hasattr(value, "__dataclass_fields__"):
+        if is_dataclass(value):
             return {"name": name_of(value), **parameters(value)}
         if isinstance(value, Mapping):
             return {str(k): plain(v) for k, v in value.items()}
@@ -273,7 +349,7 @@ def parameters(item: Any) -> dict[str, Any]:
         return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
 
     item = inspect.unwrap(item)
-    if not hasattr(item, "__dataclass_fields__"):
+    if not is_dataclass(item):
         return {"object": name_of(item)}
     return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
 
@@ -309,13 +385,27 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     >>> label_of(IntegratedGradients()), label_of(IntegratedGradients(steps=20))
     ('integrated_gradients', 'integrated_gradients(steps=20)')
     """
-    if not hasattr(item, "__dataclass_fields__"):
+    item = inspect.unwrap(item)
+    if not is_dataclass(item):
         return name_of(item)
     parts = []
     for f in fields(item):
         value = getattr(item, f.name)
         if hide(f.name) or value == f.default or (callable(f.default_factory) and value == f.default_factory()):
             continue
-        text = label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
+        text = label_of(value) if is_dataclass(value) else str(value)
         parts.append(f"{f.name}={text}")
     return name_of(item) + (f"({', '.join(parts)})" if parts else "")
+
+
+def matches(pattern: str, label: str) -> bool:
+    """Whether a label is meant by a pattern: itself, its part before the parameters, a glob, or any of several by |.
+
+    >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
+    (True, True, False)
+    """
+    bare = label.split("(", maxsplit=1)[0]
+    return any(
+        option in (label, bare) or fnmatchcase(label, option) or fnmatchcase(bare, option)
+        for option in map(str.strip, pattern.split("|"))
+    )

@@ -21,8 +21,8 @@ from PIL import Image
 import holdfast
 from holdfast.data import Vocabulary, open_data
 from holdfast.data.huggingface import hub_files
+from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError
-from holdfast.models.loaders import check_data_name
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
 EXPECTED = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255

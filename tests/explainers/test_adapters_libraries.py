@@ -13,6 +13,7 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
+from holdfast.explainers.adapters import QuantusMetric
 from holdfast.explainers.adapters.isolation import seeded
 from holdfast.runs.study.file import read_study
 from support.paths import ROOT
@@ -260,7 +261,7 @@ class TestQuantus:
         def metric():
             return quantus.FaithfulnessCorrelation(nr_runs=5, subset_size=50, disable_warnings=True)
 
-        evaluation = adapters.QuantusMetric(metric())
+        evaluation = QuantusMetric(metric())
         assert not evaluation.reexplains
         run = holdfast.evaluate(model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run")
         rows = run.table().set_index(["explainer", "sample"]).sort_index()
@@ -276,7 +277,7 @@ class TestQuantus:
     def test_a_metric_that_explains_again(self, model, batch):
         quantus = imported("quantus")
         metric = quantus.MaxSensitivity(nr_samples=2, lower_bound=0.05, disable_warnings=True)
-        evaluation = adapters.QuantusMetric(metric)
+        evaluation = QuantusMetric(metric)
         assert evaluation.reexplains
         tables = [holdfast.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table() for size in (1, 3)]
         assert np.allclose(tables[0].value, tables[1].value, rtol=1e-3)
@@ -286,11 +287,8 @@ class TestQuantus:
         quantus = imported("quantus")
         curve = quantus.PixelFlipping(features_in_step=512, disable_warnings=True)
         with pytest.raises(UserError, match="gave 6 numbers for one sample; ask the metric for one"):
-            holdfast.evaluate(model, batch, ["saliency"], adapters.QuantusMetric(curve))
-        assert (
-            len(holdfast.evaluate(model, batch, ["saliency"], adapters.QuantusMetric(curve, reduce="mean")).table())
-            == 3
-        )
+            holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
+        assert len(holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")).table()) == 3
 
     def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
         quantus = imported("quantus")

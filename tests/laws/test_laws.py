@@ -19,6 +19,7 @@ from holdfast.axes import EVALUATIONS
 from holdfast.axes.stability.perturbations import PERTURBATIONS
 from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
+from holdfast.types import Explainer
 from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
 
@@ -60,6 +61,7 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     stored = {"precomputed"}  # it has maps of given samples only; see explainers/test_adapters.py
     assert set(SMALL) | set(OTHER_KINDS) | stored == set(EXPLAINERS)
+    assert all(isinstance(explainer, Explainer) for explainer in ALL.values())
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
 

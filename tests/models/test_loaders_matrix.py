@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Concept, Examples, Model, UserError, load_model
 from holdfast.axes.symmetry.groups import dihedral
-from holdfast.explainers import EXPLAINERS
 from holdfast.explainers.cam_layer import find_layer
 from holdfast.explainers.gradient import Saliency
 from holdfast.features import Patches, Pixels
 from holdfast.features.tokens import Tokens
 from holdfast.models.loaders import LOADERS
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
+from holdfast.runs.study.registry import EXPLAINERS
 from support.model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures
@@ -156,7 +156,10 @@ def test_onnx_gives_the_scores_of_the_same_network(tmp_path: Path, output: str, 
         return  # logarithms of probabilities are class scores up to a number per sample
     other = nn.Sequential(nn.Flatten(), nn.Linear(192, 4, bias=False))
     other[1].weight.data = weights
-    for maps in (EXPLAINERS["lime"](samples=8, features=Patches(size=4)), EXPLAINERS["occlusion"](window=4, stride=4)):
+    for maps in (
+        EXPLAINERS["lime"](samples=8, features=Patches(size=4)),
+        EXPLAINERS["occlusion"](window=4, stride=4),
+    ):
         same = [maps(m, Batch(("a", "b"), x[:2]), torch.tensor([0, 1]), 0) for m in (model, Model(other))]
         torch.testing.assert_close(same[0], same[1], atol=1e-4, rtol=1e-4)
 

@@ -137,8 +137,8 @@ def test_banded_cholesky_agrees_with_a_sparse_direct_solve(kind, channels, heigh
 def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_millionth(kind, removed, size):
     x, keep = pictures(1, 3, size, size), mask(kind, size, size, removed)[None]
     reference = direct(x[0], keep[0])
-    assert (removal.noisy_linear(x, keep, sigma=0.0)[0] - reference).abs().max() < 1e-3
-    strict = removal.noisy_linear(x, keep, sigma=0.0, tolerance=1e-9)
+    assert (removal.NoisyLinear(sigma=0.0)(x, keep)[0] - reference).abs().max() < 1e-3
+    strict = removal.NoisyLinear(sigma=0.0, tolerance=1e-9)(x, keep)
     assert strict.dtype == torch.float32
     assert (strict[0] - reference).abs().max() < 1e-6
 
@@ -160,7 +160,7 @@ def test_transfers_are_adjoint_and_reproduce_constants():
 
 def test_a_series_is_a_straight_line_between_kept_points():
     x, keep = pictures(3, 2, 1, 300)[:, :, 0], torch.stack([mask("random", 1, 300, 0.8, s)[0] for s in range(3)])
-    filled = removal.noisy_linear(x, keep, sigma=0.0)
+    filled = removal.NoisyLinear(sigma=0.0)(x, keep)
     for i, c in itertools.product(range(3), range(2)):
         there = keep[i].nonzero()[:, 0].numpy()
         line = np.interp(np.arange(300), there, x[i, c].numpy()[there])
@@ -169,7 +169,7 @@ def test_a_series_is_a_straight_line_between_kept_points():
 
 def test_a_constant_image_stays_constant():
     keep = mask("blob", 100, 100, 0.9)[None]
-    filled = removal.noisy_linear(torch.full((1, 3, 100, 100), 0.3), keep, sigma=0.0)
+    filled = removal.NoisyLinear(sigma=0.0)(torch.full((1, 3, 100, 100), 0.3), keep)
     assert (filled - 0.3).abs().max() < 1e-6
 
 
@@ -225,7 +225,7 @@ def test_nested_masks_share_their_draws(name):
     x, ids = pictures(1, 3, 30, 30), ("cat",)
     small, large = mask("random", 30, 30, 0.3)[None], mask("random", 30, 30, 0.7)[None]
     assert not (large & ~small).any()
-    quiet = {"noise": lambda keep: 0, "noisy_linear": lambda keep: removal.noisy_linear(x, keep, sigma=0.0)}[name]
+    quiet = {"noise": lambda keep: 0, "noisy_linear": lambda keep: removal.NoisyLinear(sigma=0.0)(x, keep)}[name]
     drawn = [EVERY[name](x, keep, ids, 2) - quiet(keep) for keep in (small, large)]
     gone = (~small)[:, None].expand_as(x)
     assert torch.allclose(drawn[0][gone], drawn[1][gone], atol=1e-6)
@@ -237,7 +237,7 @@ def test_nested_masks_share_their_draws(name):
 
 def test_the_noise_has_the_size_asked_for_and_is_not_clamped():
     x, keep = torch.full((1, 3, 64, 64), 1.0), mask("random", 64, 64, 0.5)[None]
-    filled = removal.noisy_linear(x, keep, sigma=0.2, ids=("a",), seed=4)
+    filled = removal.NoisyLinear(sigma=0.2)(x, keep, ids=("a",), seed=4)
     noise = (filled - 1)[(~keep)[:, None].expand_as(x)]
     assert abs(float(noise.mean())) < 0.02 and abs(float(noise.std()) - 0.2) < 0.01
     assert filled.max() > 1.3
@@ -249,32 +249,32 @@ def test_blur_is_a_gaussian_filter():
     x, keep = pictures(1, 2, 20, 31), mask("random", 20, 31, 0.5)[None]
     smooth = ndimage.gaussian_filter(x[0].double().numpy(), (0, 2.5, 2.5), mode="nearest", truncate=4.0)
     reference = torch.where(keep[:, None], x, torch.from_numpy(smooth)[None].float())
-    assert torch.allclose(removal.blur(x, keep, sigma=2.5), reference, atol=1e-5)
+    assert torch.allclose(removal.Blur(sigma=2.5)(x, keep), reference, atol=1e-5)
 
 
 def test_fixed_fills():
     x, keep = pictures(2, 3, 5, 5), mask("random", 5, 5, 0.5).expand(2, -1, -1)
     gone = ~keep[0]
-    assert (removal.zero(x, keep)[:, :, gone] == 0).all()
-    assert (removal.value(x, keep, 0.7)[:, :, gone] == torch.tensor(0.7)).all()
-    assert (removal.dataset_mean(x, keep, (0.1, 0.2, 0.3))[:, 2][:, gone] == torch.tensor(0.3)).all()
-    means = removal.image_mean(x, keep)[:, :, gone]
+    assert (removal.Zero()(x, keep)[:, :, gone] == 0).all()
+    assert (removal.Value(value=0.7)(x, keep)[:, :, gone] == torch.tensor(0.7)).all()
+    assert (removal.DatasetMean(mean=(0.1, 0.2, 0.3))(x, keep)[:, 2][:, gone] == torch.tensor(0.3)).all()
+    means = removal.ImageMean()(x, keep)[:, :, gone]
     assert torch.allclose(means, x.mean((2, 3))[..., None].expand_as(means))
-    drawn = removal.noise(x, keep)[:, :, gone]
+    drawn = removal.UniformNoise()(x, keep)[:, :, gone]
     assert ((drawn > 0) & (drawn < 1)).all() and drawn.std() > 0.15
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_come_back_as_they_came(dtype):
     x, keep = pictures(1, 1, 70, 70).to(dtype), mask("blob", 70, 70, 0.8)[None]
-    filled = removal.noisy_linear(x, keep, sigma=0.0, tolerance=1e-4 if dtype != torch.float64 else 1e-10)
+    filled = removal.NoisyLinear(sigma=0.0, tolerance=1e-4 if dtype != torch.float64 else 1e-10)(x, keep)
     assert filled.dtype == dtype
     assert (filled[0].double() - direct(x[0], keep[0])).abs().max() < {2: 1e-2, 8: 1e-6}[dtype.itemsize]
 
 
 def test_an_input_that_wants_gradients_is_filled_like_any_other():
     x, keep = pictures(1, 1, 70, 70), mask("blob", 70, 70, 0.8)[None]
-    assert torch.equal(removal.noisy_linear(x.clone().requires_grad_(), keep), removal.noisy_linear(x, keep))
+    assert torch.equal(removal.NoisyLinear()(x.clone().requires_grad_(), keep), removal.NoisyLinear()(x, keep))
 
 
 def test_an_empty_batch_is_an_empty_batch():
@@ -291,28 +291,28 @@ def test_the_registry_is_complete_and_takes_plain_parameters():
 def test_mistakes_are_named():
     x, keep = pictures(2, 3, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
     cases = {
-        "keep must be boolean.*float32": lambda: removal.zero(x, keep.float()),
-        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.blur(x, keep.transpose(1, 2)),
-        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.noise(x, keep[:, None].expand_as(x)),
-        "ids has 1 names but x holds 2": lambda: removal.noisy_linear(x, keep, ids=("a",)),
-        r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.image_mean(x.long(), keep),
-        r"images \(B, C, H, W\) or series.*\(2, 3\)": lambda: removal.zero(x[..., 0, 0], keep[:, 0, 0]),
-        "2 numbers but x has 3 channels": lambda: removal.dataset_mean(x, keep, (0.1, 0.2)),
+        "keep must be boolean.*float32": lambda: removal.Zero()(x, keep.float()),
+        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(x, keep.transpose(1, 2)),
+        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(x, keep[:, None].expand_as(x)),
+        "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
+        r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
+        r"images \(B, C, H, W\) or series.*\(2, 3\)": lambda: removal.Zero()(x[..., 0, 0], keep[:, 0, 0]),
+        "2 numbers but x has 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
     }
     for message, call in cases.items():
         with pytest.raises(UserError, match=message):
             call()
     for wrong in ({"sigma": -1.0}, {"tolerance": 0.0}, {"sigma": float("nan")}, {"tolerance": 2.0}):
         with pytest.raises(BadParameter, match=f"noisy_linear.{next(iter(wrong))}"):
-            removal.noisy_linear(x, keep, **wrong)
+            make(removal.NoisyLinear, "noisy_linear", wrong)
 
 
 def test_nothing_kept_is_an_error_that_names_the_sample():
     x, keep = pictures(3, 3, 8, 8), torch.ones(3, 8, 8, dtype=torch.bool)
     keep[1] = False
     with pytest.raises(UserError, match="nothing is kept of sample 'dog'"):
-        removal.noisy_linear(x, keep, ids=("cat", "dog", "eel"))
-    assert (removal.zero(x, keep)[1] == 0).all()
+        removal.NoisyLinear()(x, keep, ids=("cat", "dog", "eel"))
+    assert (removal.Zero()(x, keep)[1] == 0).all()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

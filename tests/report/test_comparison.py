@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import perturbations
-from holdfast.axes.faithfulness.frames import METRICS
-from holdfast.axes.measures import HEADLINES, LOWER_IS_BETTER, direction
+from holdfast.axes import AXES as RECORDS
+from holdfast.axes import BY_NAME
 from holdfast.cli.compare import compare as compare_command
 from holdfast.cli.compare import leaderboard as leaderboard_command
 from holdfast.errors import UserError
 from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from holdfast.report.comparison.joining import paired_differences
-from holdfast.report.comparison.matching import Common, Evaluated, Side
+from holdfast.report.comparison.common import Common, Evaluated, Side
+from holdfast.report.comparison.pairs import paired_differences
 from holdfast.types import name_of, parameters
 from support import small
 
@@ -155,9 +155,9 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
         compare(runs["base"], edited(runs["moved"], tmp_path / "several", several))
     assert "explainers.saliency.absolute: true in A, false in B" in str(refused.value)
     assert "stability.k: 100 in A, 7 in B" in str(refused.value)
-    newer = edited(runs["base"], tmp_path / "newer", lambda manifest: manifest.update(format=2))
-    with pytest.raises(UserError, match="format: 1 in A, 2 in B"):
-        compare(runs["base"], newer, only_shared=True)
+    older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
+    with pytest.raises(UserError, match="was written in format 1 .* reads format 2"):
+        compare(runs["base"], older, only_shared=True)
     with pytest.raises(UserError, match="given twice"):
         compare(runs["base"], runs["base"])
     with pytest.raises(UserError, match="unknown evaluation 'stabilty'; did you mean 'stability'"):
@@ -214,7 +214,7 @@ def test_every_sample_that_falls_out_is_counted_once():
     nan = float("nan")
     a = {f"s{i}": (0.1 * i, "ok") for i in range(5)} | {"f": (nan, "flipped"), "u": (0.5, "ok"), "gone": (0.5, "ok")}
     b = {f"s{i}": (0.1 * i + 0.2, "ok") for i in range(5)} | {"f": (0.5, "ok"), "u": (nan, "undefined")}
-    found = Common([("d", "d")], [("m", "m")], [("e", "e")], [Evaluated(("stability",) * 2, "stability")])
+    found = Common([("d", "d")], [("m", "m")], [("e", "e")], [Evaluated(("stability",) * 2, BY_NAME["stability"])])
     rows = paired_differences([side("A", a, ("broken",)), side("B", b, ("broken", "worse"))], found)
     assert len(rows) == 1  # one condition is the overall one
     row = rows.iloc[0]
@@ -235,10 +235,13 @@ def test_pages_and_text_hold_the_verdict(runs, tmp_path):
 
 
 def test_measures_have_a_direction():
-    for metric in METRICS:
-        assert direction("faithfulness", metric.measure) == metric.sign, metric.measure
-    assert not LOWER_IS_BETTER & {m for groups in HEADLINES.values() for group in groups for m in group} - {
-        "deletion_auc"
+    leading = {m.name: m.sign for axis in RECORDS for m in axis.measures if m.role == "headline"}
+    assert all(leading.values())
+    assert {name for name, sign in leading.items() if sign < 0} == {
+        "deletion_auc",
+        "pixel_flipping",
+        "infidelity",
+        "infidelity_scaled",
     }
 
 
@@ -253,7 +256,7 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     )
     assert all(run["command"] for run in held["runs"])
     board = next(board for board in held["boards"] if len(board["rows"]) == 9)
-    own = holdfast.read(runs["moved"]).ranking().set_index("explainer")
+    own = holdfast.read(runs["moved"]).ranking("stability").set_index("explainer")
     for row in board["rows"]:
         if row["run"] == "C":
             assert row["score"] == pytest.approx(own["score"][row["explainer"]], abs=1e-6)

@@ -18,16 +18,19 @@ import torch
 from PIL import Image
 
 from holdfast import Stability, evaluate
-from holdfast.axes.stability.extremes import note, pair_scores
+from holdfast.axes.stability.extremes import pair_scores
 from holdfast.axes.stability.gallery import gallery
 from holdfast.axes.stability.gallery_choice import choose
-from holdfast.axes.stability.page import charts
-from holdfast.axes.stability.words import cautions, findings, number, verdict
+from holdfast.axes.stability.page import parts
+from holdfast.axes.stability.words import verdict
 from holdfast.drawing.pictures import draw_map, photo
+from holdfast.drawing.prose import number
 from holdfast.drawing.tidy import figure_table, to_csv
 from holdfast.report import build_report, text_summary
-from holdfast.runs.table import Shown, read_exhibits
+from holdfast.report.findings import findings
+from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics.cubes import arrange
+from holdfast.types import Shown
 from support import synthetic
 from support.pages import NASTY, Page
 
@@ -46,13 +49,12 @@ def page(html: str) -> Page:
     return Page(html)
 
 
-def findings_of(quality: dict[str, float], **options: Any) -> Any:
-    (found,) = findings(synthetic.table(quality, **options))
-    return found
+def frames_of(quality: dict[str, float], **options: Any) -> Any:
+    return synthetic.frames_of(synthetic.table(quality, **options))
 
 
 def test_every_section_is_there_in_order(page: Page) -> None:
-    wanted = ["Does the explanation hold?", "Verdict", "What not to conclude", "Stability", "Ranking"]
+    wanted = ["Does the explanation hold?", "Verdict", "What to mind and what to do", "Stability", "Ranking"]
     wanted += [
         "Explainer × perturbation",
         "Components",
@@ -62,7 +64,7 @@ def test_every_section_is_there_in_order(page: Page) -> None:
         "Noise floor",
         "Gallery",
     ]
-    wanted += ["The first images as the model sees them", "All numbers", "How this was made"]
+    wanted += ["All numbers", "The first images as the model sees them", "How this was made"]
     place = -1
     for title in wanted:
         place = page.words.index(title, place + 1)  # raises where a title is missing or out of order
@@ -76,7 +78,13 @@ def test_every_section_is_there_in_order(page: Page) -> None:
 def test_every_chart_has_a_place_and_its_data(page: Page) -> None:
     places = {a["id"]: a for _, a in page.tags if a.get("class") == "chart"}
     assert places.keys() == page.payload["charts"].keys()
-    assert {key.split("-", 1)[1] for key in places} == {"ranking", "heatmap", "components", "retention", "severity-0"}
+    assert {key.removeprefix("s0-a0-") for key in places} == {
+        "ranking",
+        "heatmap",
+        "components",
+        "retention",
+        "severity-0",
+    }
     assert all(a["aria-label"] for a in places.values())
     for views in page.payload["charts"].values():
         assert all(view["data"] for view in views)
@@ -136,8 +144,8 @@ def test_size_of_a_full_gallery() -> None:
         )
         for i, item in enumerate(synthetic.exhibits(8, tuple(explainers)))
     ]
-    shown = gallery(exhibits, synthetic.table({"method_0": 0.1}, SHORT, samples=8), synthetic.samples(8))
-    assert shown.left_out == 0 and len(shown.cards) == 8 and len(shown.strip) == 8
+    shown = gallery(synthetic.judged_of(synthetic.table({"method_0": 0.1}, SHORT, samples=8), exhibits))
+    assert shown.left_out == 0 and len(shown.cards) == 8
     assert sum(map(len, shown.pictures.values())) < 5e6
 
 
@@ -145,15 +153,15 @@ def test_a_gallery_too_large_shows_fewer_samples_and_says_so() -> None:
     explainers = tuple(f"m{i}" for i in range(50))
     many = tuple((f"c{i}", 1.0) for i in range(30))
     exhibits = synthetic.exhibits(4, explainers, many, side=8, flipped=False)
-    shown = gallery(exhibits, synthetic.table({"m0": 0.1}, SWEEP), synthetic.samples(4))
-    assert shown.left_out == 4 and not shown.cards and len(shown.strip) == 4
+    shown = gallery(synthetic.judged_of(synthetic.table({"m0": 0.1}, SWEEP), exhibits))
+    assert shown.left_out == 4 and not shown.cards
 
 
 def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
     table = synthetic.table(flip=0.0, undefined=0.0)
     lost = (table["sample"] == "img/0001.jpg") & (table["condition"] == "rotation")
     table.loc[lost, ["value", "status", "reason"]] = [np.nan, "flipped", "top class is now teapot"]
-    shown = gallery(synthetic.exhibits(), table, synthetic.samples())
+    shown = gallery(synthetic.judged_of(table, synthetic.exhibits()))
     card = shown.cards["grad_cam"][1]
     assert (card.sample, card.prediction) == ("img/0001.jpg", "airliner (89 %)")
     assert [t.title for t in card.tiles][:2] == ["clean", "rotation 15°"]
@@ -161,7 +169,7 @@ def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
     keys = (table["sample"] == "img/0001.jpg") & (table["condition"] == "jpeg") & (table["explainer"] == "grad_cam")
     value = table[keys & (table["measure"] == "fass")]["value"].iloc[0]
     assert card.tiles[-1].scores[0].startswith(f"FASS {value:.2f}, chance 0.")
-    assert [label for *_, label in shown.strip] == ["no label", "label agrees", "label agrees"]
+    assert [word for word in page.words if "label" in word][:3] == ["no label", "label agrees", "label agrees"]
 
 
 def test_the_gallery_shows_the_worst_median_and_best_of_what_was_seen() -> None:
@@ -177,8 +185,8 @@ def test_the_gallery_shows_the_worst_median_and_best_of_what_was_seen() -> None:
         place = ("photos", "mobilenet", "a")
         exhibits.append(Shown(*place, "clean", 0.0, cube.samples[s], image, values, "stability"))
         here = (*cube.conditions[c], cube.samples[s])
-        exhibits.append(Shown(*place, *here, image, -values, "stability", note(role, len(order))))
-    shown = gallery(exhibits[::-1], table, synthetic.samples(30), cube)
+        exhibits.append(Shown(*place, *here, image, -values, "stability", "", role, len(order)))
+    shown = gallery(synthetic.judged_of(table, exhibits[::-1]))
     assert [p.role for p in shown.pairs["a"]] == ["worst", "median", "best"]
     assert [p.sample for p in shown.pairs["a"]] == [cube.samples[s] for _, s in noted.values()]
     assert shown.pairs["a"][0].score == number(float(scores[tuple(order[0])]))
@@ -198,8 +206,8 @@ def test_a_run_keeps_its_extreme_pairs_whatever_the_batches(tmp_path: Path) -> N
         axis = Stability(perturbations=["identity", "jpeg", {"brightness": {"factor": [0.8, 1.2]}}])
         out = tmp_path / str(batch_size)
         run = evaluate(network, images, ["saliency"], axis, out, batch_size=batch_size, shard_size=4)
-        shown = [s for s in read_exhibits(run.path) if s.note]
-        kept.append([(s.sample, s.condition, s.level, s.note) for s in shown])
+        shown = [s for s in read_exhibits(run.path) if s.role]
+        kept.append([(s.sample, s.condition, s.level, s.role, s.pairs) for s in shown])
     assert kept[0] == kept[1] and len(kept[0]) == 6, "three of each of two shards"
     (cube,) = arrange(run.table())
     found = choose(read_exhibits(run.path), cube)["saliency"]
@@ -216,7 +224,7 @@ def test_csv_holds_what_the_figures_show(page: Page) -> None:
     frames = {name: pd.read_csv(io.StringIO(text)) for name, text in tables.values()}
     cells = frames["mobilenet-photos-stability-explainer-perturbation.csv"]
     assert len(cells) == len(synthetic.QUALITY) * len(SWEEP)
-    drawn = page.payload["charts"]["s0-heatmap"][2]["data"][0]
+    drawn = page.payload["charts"]["s0-a0-heatmap"][2]["data"][0]
     first = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "jpeg")].iloc[0]
     assert drawn["z"][drawn["y"].index("grad_cam")][-1] == pytest.approx(first["raw"], abs=1e-5)
     swept = frames["mobilenet-photos-stability-severity-rotation.csv"]
@@ -257,7 +265,7 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:
-    found = findings_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
+    found = frames_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
     row = found.ranking.iloc[0]
     said = verdict(found)
     assert said[0] == f"grad_cam holds best: calibrated score {row.score:.2f} [{row.low:.2f}, {row.high:.2f}]."
@@ -266,17 +274,17 @@ def test_verdict_names_the_winner_with_its_interval() -> None:
 
 
 def test_verdict_does_not_separate_twins() -> None:
-    said = verdict(findings_of({"a": 0.4, "b": 0.4, "c": 0.1}))
+    said = verdict(frames_of({"a": 0.4, "b": 0.4, "c": 0.1}))
     assert said[0].startswith(("a and b cannot be separated at the top", "b and a cannot be separated at the top"))
     assert "holds best" not in " ".join(said)
 
 
 def test_verdict_is_silent_on_five_samples() -> None:
-    assert "cannot be separated" in verdict(findings_of({"a": 0.6, "b": 0.1}, samples=5, flip=0.0, undefined=0.0))[0]
+    assert "cannot be separated" in verdict(frames_of({"a": 0.6, "b": 0.1}, samples=5, flip=0.0, undefined=0.0))[0]
 
 
 def test_verdict_tells_chance_and_controls() -> None:
-    said = " ".join(verdict(findings_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4)))
+    said = " ".join(verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4)))
     assert "noise_like is not separated from the control random." in said
     assert re.search(
         r"The control sobel, which never sees the model, scores 0\.7\d \[.*\]: no method is shown to do better\.", said
@@ -307,7 +315,7 @@ def test_an_empty_table_says_so() -> None:
     page = Page(build_report(table, samples, [], synthetic.manifest()))
     text = " ".join(page.words)
     assert "Nothing can be concluded: no pair was attempted." in text and "img/0001.jpg" in text
-    assert "no stability scores" in " ".join(Page(build_report(table, samples.iloc[:0], [], {})).words)
+    assert "the table has no scores" in " ".join(Page(build_report(table, samples.iloc[:0], [], {})).words)
 
 
 def test_each_model_has_its_own_section() -> None:
@@ -323,54 +331,45 @@ def test_each_model_has_its_own_section() -> None:
 
 def test_other_evaluations_get_their_numbers() -> None:
     rows = synthetic.table({"a": 0.5}, SWEEP)
-    rows = rows[rows["measure"] == "ssim"].assign(measure="certified_rate", evaluation="certificate")
+    rows = rows[rows["measure"] == "ssim"].assign(measure="sharp_edges", evaluation="sharpness")
     text = " ".join(Page(build_report(rows, synthetic.samples(), [], {})).words)
-    assert "Certificates" in text and "certified_rate" in text
+    assert "Sharpness" in text and "sharp edges" in text
+    assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(rows, synthetic.samples(), {})
 
 
-def test_cautions_speak_when_and_only_when_there_is_cause() -> None:
-    good = findings_of({"a": 0.5, "b": 0.3}, samples=80, flip=0.0, undefined=0.0, stochastic=())
-    titles = [c.title for c in cautions(good, synthetic.samples(80, unreadable=0), synthetic.manifest())]
-    assert titles == ["Stability is not faithfulness"]
-    manifest = synthetic.manifest(models={"mobilenet": {"untrained_head": "classifier.1 has initial weights"}})
+def listed(table: pd.DataFrame, samples: int, unreadable: int = 0, **study: Any) -> dict[str, Any]:
+    known = synthetic.samples(samples, unreadable=unreadable)
+    return {f.title: f for f in findings(table, known, synthetic.manifest(**study), most=99)}
+
+
+def test_limits_are_told_when_and_only_when_there_is_cause() -> None:
+    good = synthetic.table({"a": 0.5, "b": 0.3}, samples=80, flip=0.0, undefined=0.0, stochastic=())
+    assert not [f for f in listed(good, 80).values() if f.severity != "note"]
     table = synthetic.table({"a": 0.0, "b": 0.3, "lime": 0.2}, samples=20)
     table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [np.nan, "undefined"]
-    (bad,) = findings(table)
-    listed = {c.title: c for c in cautions(bad, synthetic.samples(20), manifest)}
-    assert list(listed) == [
-        "The head looks untrained",
-        "Few samples",
-        "Low retention",
-        "Scores at chance",
-        "Undefined maps",
-        "Missing conditions",
-        "Noise floor",
-        "Unreadable files",
-        "Stability is not faithfulness",
-    ]
-    assert listed["Missing conditions"].items == ["b: 4 of 5 conditions"]
-    assert all(item.startswith("a, ") for item in listed["Scores at chance"].items)
-    assert listed["Unreadable files"].items == ["img/0020.jpg: cannot identify image file"]
-    assert [item for item in listed["Noise floor"].items if item.startswith("lime: 0.")]
+    models = {"mobilenet": {"untrained_head": "classifier.1 has initial weights"}}
+    told = listed(table, 20, unreadable=1, models=models)
+    assert {"The model looks untrained", "Few samples", "Unreadable files"} <= set(told)
+    assert told["Unreadable files"].items == ("img/0020.jpg: cannot identify image file",)
+    text = " ".join(f"{f.title} {f.seen} {' '.join(f.items)}" for f in told.values())
+    assert "b: 4 of 5 conditions" in text
 
 
-@pytest.mark.parametrize(("samples", "study", "said"), [(200, {}, 8), (200, {"references": 12}, 12)])
-def test_many_samples_and_few_references_are_told_apart_from_many_of_both(samples, study, said) -> None:
-    def spoken(n: int, **study: Any) -> list[str]:
-        found = findings_of({"a": 0.5, "b": 0.3}, samples=n)
-        given = cautions(found, synthetic.samples(n, unreadable=0), synthetic.manifest(**study))
-        return [caution.text for caution in given if caution.title == "Chance from few samples"]
+@pytest.mark.parametrize("references", [8, 12])
+def test_many_samples_and_few_references_are_told_apart_from_many_of_both(references: int) -> None:
+    def said(n: int, references: int) -> list[str]:
+        datasets = {"photos": {"references": [f"r{i}" for i in range(references)]}}
+        table = synthetic.table({"a": 0.5, "b": 0.3}, samples=n)
+        return [f.seen for f in listed(table, n, datasets=datasets).values() if f.title == "Chance from few samples"]
 
-    (text,) = spoken(samples, **study)
-    assert text.startswith(
-        f"Chance is taken from the maps of {said} other samples. The intervals over {samples} samples"
-    )
-    assert not spoken(samples, references=64) and not spoken(100, **study)
+    (text,) = said(200, references)
+    assert f"{references} other samples" in text and "200" in text
+    assert not said(200, 64) and not said(100, references)
 
 
 def test_charts_show_the_numbers_of_the_ranking() -> None:
-    found = findings_of(synthetic.QUALITY)
-    drawn = {chart.key: chart for chart in charts(found)}
+    found = frames_of(synthetic.QUALITY)
+    drawn: dict[str, Any] = {part.key: part for part in parts(found.judged)}
     traces = drawn["ranking"].views[0][1].data
     assert {t.name: len(t.x) for t in traces} == {"method": 3, "control": 2}
     assert traces[0].x[-1] == pytest.approx(found.ranking[~found.ranking["control"]]["score"].iloc[0], abs=1e-5)

@@ -24,6 +24,7 @@ from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import describe, make_plan
 from holdfast.runs.run import execute
 from holdfast.runs.study.file import read_study
+from holdfast.types import adopted
 from support.paths import SMALL
 from support.small import pictures
 from support.treachery import Treacherous
@@ -47,7 +48,7 @@ def linear() -> Model:
 
 
 def plan_with(*explainers, shard_size: int = 2):
-    methods = {f"method {i}": item for i, item in enumerate(explainers)}
+    methods = {f"method {i}": adopted(item) for i, item in enumerate(explainers)}
     data = {"shapes": holdfast.open_data(pictures(8)[0])}
     evaluation = {"stability": Stability(perturbations="brightness", k=50)}
     return make_plan({"linear": linear()}, data, methods, evaluation, shard_size=shard_size)

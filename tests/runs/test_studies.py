@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Vocabulary, open_data
-from holdfast.models.reference import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
+from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
 from holdfast.runs.run import Run, execute
 from holdfast.runs.study.file import Study, read_study
 from holdfast.types import Batch

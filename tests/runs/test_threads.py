@@ -24,6 +24,7 @@ from holdfast.runs import engine
 from holdfast.runs.plan import make_plan
 from holdfast.runs.run import execute
 from holdfast.runs.table import part_path
+from holdfast.types import adopted
 from support.small import model, pictures
 
 JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
@@ -48,7 +49,7 @@ def nothing(ids: tuple[str, ...]) -> None:
 
 
 def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> holdfast.Run:
-    explainers = {name: Noted(call) for name, call in (before or {"e": nothing}).items()}
+    explainers = {name: adopted(Noted(call)) for name, call in (before or {"e": nothing}).items()}
     plan = make_plan({"shapes": model()}, {"noise": data}, explainers, JPEG, shard_size=shard_size)
     return execute(plan, out, "test", show_progress=False)
 

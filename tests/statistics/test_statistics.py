@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from holdfast import statistics as st
+from holdfast.maps.similarity import COMPONENTS
 from holdfast.statistics import bootstrap as resampling
 from holdfast.types import STATUS
 from support import synthetic
@@ -81,7 +82,7 @@ def test_row_order_decides_nothing(table: pd.DataFrame, shuffled: pd.DataFrame) 
     keys = ["explainer", "condition", "level", "measure"]
     found, again = (st.summary(t, resamples=50).sort_values(keys, ignore_index=True) for t in (table, shuffled))
     pd.testing.assert_frame_equal(found, again)
-    found, again = (st.ranking(t, resamples=50) for t in (table, shuffled))
+    found, again = (st.ranking(t, "fass", resamples=50) for t in (table, shuffled))
     pd.testing.assert_frame_equal(found, again)
 
 
@@ -115,18 +116,18 @@ def test_intervals_cover_the_truth() -> None:
 def test_one_sample_has_no_interval(samples: int) -> None:
     one = synthetic.table(samples=samples, flip=0.0, undefined=0.0)
     assert st.summary(one)["low"].isna().all() == (samples == 1)
-    assert st.ranking(one)["low"].isna().all() == (samples == 1)
-    assert st.paired_tests(one)["low"].isna().all() == (samples == 1)
+    assert st.ranking(one, "fass")["low"].isna().all() == (samples == 1)
+    assert st.paired_tests(one, "fass")["low"].isna().all() == (samples == 1)
 
 
 def test_nothing_retained_is_nan_and_flagged() -> None:
     none = synthetic.table(flip=1.1)
     found = st.summary(none)
     assert found["mean"].isna().all() and (found["retained"] == 0).all() and found["flag"].str.len().min() > 0
-    ranks = st.ranking(none)
+    ranks = st.ranking(none, "fass")
     assert ranks[["score", "rank", "rank_low", "p_best"]].isna().all(axis=None)
-    assert st.paired_tests(none)["p"].isna().all() and not st.paired_tests(none)["significant"].any()
-    assert st.component_disagreement(none)["compared"].tolist() == [0]
+    assert st.paired_tests(none, "fass")["p"].isna().all() and not st.paired_tests(none, "fass")["significant"].any()
+    assert st.disagreement(none, COMPONENTS)["compared"].tolist() == [0]
 
 
 def test_measures_without_chance_still_summarise() -> None:
@@ -136,14 +137,14 @@ def test_measures_without_chance_still_summarise() -> None:
     assert row["measure"] == "certified_rate" and np.isfinite(row[["mean", "low", "high"]].astype(float)).all()
     assert row[["chance", "calibrated", "calibrated_low", "aligned", "noise_floor"]].isna().all()
     assert row["retained"] > 0
-    assert st.ranking(rows, measure="certified_rate")["score"].tolist() == pytest.approx([row["mean"]])
+    assert st.ranking(rows, "certified_rate")["score"].tolist() == pytest.approx([row["mean"]])
 
 
 def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
-    found = st.ranking(table)
+    found = st.ranking(table, "fass")
     assert found["explainer"].tolist() == sorted(synthetic.QUALITY, key=lambda e: -synthetic.QUALITY[e])
     assert found["rank"].tolist() == [1, 2, 3, 4, 5]
-    assert found.set_index("explainer")["control"].to_dict() == {e: e in st.CONTROLS for e in synthetic.QUALITY}
+    assert found.set_index("explainer")["control"].to_dict() == {e: e in synthetic.CONTROLS for e in synthetic.QUALITY}
     assert found["p_best"].tolist()[:2] == [1.0, 0.0]
     assert (found["low"] <= found["score"]).all() and (found["score"] <= found["high"]).all()
     by = st.summary(table).query("measure == 'fass' and explainer == 'grad_cam'")
@@ -160,12 +161,12 @@ def test_a_sweep_counts_as_one_condition() -> None:
         .set_index(["condition", "level"])["calibrated"]
     )
     wanted = ((by["jpeg", 10.0] + by["jpeg", 40.0]) / 2 + by["noise", 0.1]) / 2
-    assert st.ranking(sweep).set_index("explainer").loc["a", "score"] == pytest.approx(wanted)
+    assert st.ranking(sweep, "fass").set_index("explainer").loc["a", "score"] == pytest.approx(wanted)
 
 
 def test_equal_methods_share_the_ranks() -> None:
     twins = synthetic.table({"a": 0.4, "b": 0.4, "c": 0.1}, flip=0.1)
-    found = st.ranking(twins).set_index("explainer")
+    found = st.ranking(twins, "fass").set_index("explainer")
     assert found.loc[["a", "b"], "rank_low"].tolist() == [1, 1]
     assert found.loc[["a", "b"], "rank_high"].tolist() == [2, 2]
     assert found.loc["c", ["rank_low", "rank_high"]].tolist() == [3, 3]
@@ -176,7 +177,7 @@ def test_paired_tests_use_what_both_retain() -> None:
     pair = synthetic.table({"a": 0.5, "b": 0.4}, flip=0.3, undefined=0.3, seed=3)
     wide = pair.pivot(index=["sample", "condition"], columns=["explainer", "measure"], values="value")
     per_sample = (wide["a"]["fass"] - wide["b"]["fass"]).dropna().groupby("sample").mean()
-    row = st.paired_tests(pair, form="raw").iloc[0]
+    row = st.paired_tests(pair, "fass", form="raw").iloc[0]
     assert row["n"] == len(per_sample)
     assert row["difference"] == pytest.approx(per_sample.mean())
     assert row["p"] == pytest.approx(stats.wilcoxon(per_sample).pvalue)
@@ -185,7 +186,7 @@ def test_paired_tests_use_what_both_retain() -> None:
 
 def test_identical_methods_are_never_separated(table: pd.DataFrame) -> None:
     one = table[table["explainer"] == "lime"]
-    row = st.paired_tests(pd.concat([one, one.assign(explainer="copy")])).iloc[0]
+    row = st.paired_tests(pd.concat([one, one.assign(explainer="copy")]), "fass").iloc[0]
     assert (row["p"], row["difference"], bool(row["significant"])) == (1.0, 0.0, False)
 
 
@@ -203,7 +204,7 @@ def test_holm_by_its_definition() -> None:
 
 def test_family_of_tests_is_one_dataset_and_model(table: pd.DataFrame) -> None:
     both = pd.concat([table, table.assign(model="other")])
-    alone, together = st.paired_tests(table), st.paired_tests(both)
+    alone, together = st.paired_tests(table, "fass"), st.paired_tests(both, "fass")
     assert together[together["model"] == "mobilenet"]["p_holm"].tolist() == alone["p_holm"].tolist()
     assert len(together) == 2 * len(alone)
 
@@ -211,13 +212,13 @@ def test_family_of_tests_is_one_dataset_and_model(table: pd.DataFrame) -> None:
 @pytest.mark.parametrize("form", ["raw", "best"])
 def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.Form) -> None:
     tight = synthetic.table({"a": 0.3, "b": 0.3, "c": 0.31, "d": 0.5}, flip=0.1, seed=9)
-    found = st.component_disagreement(tight, form).iloc[0]
+    found = st.disagreement(tight, COMPONENTS, form).iloc[0]
     by = st.summary(tight, resamples=2)
     by["score"] = by["mean"] if form == "raw" else by["aligned_calibrated"].fillna(by["calibrated"])
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
     for a, b in itertools.combinations("abcd", 2):
-        orders += [tuple(np.sign(row[m][a] - row[m][b]) for m in st.COMPONENTS) for _, row in wide.iterrows()]
+        orders += [tuple(np.sign(row[m][a] - row[m][b]) for m in COMPONENTS) for _, row in wide.iterrows()]
     assert found["compared"] == len(orders) == 30
     assert found["count"] == sum(len(set(signs)) > 1 for signs in orders) > 0
     assert found["share"] == found["count"] / 30
@@ -234,7 +235,7 @@ def test_categorical_columns_and_cubes_give_the_same(table: pd.DataFrame) -> Non
 
 def test_results_do_not_touch_the_global_generator(table: pd.DataFrame) -> None:
     before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
-    first, second = st.ranking(table), st.ranking(table)
+    first, second = st.ranking(table, "fass"), st.ranking(table, "fass")
     pd.testing.assert_frame_equal(first, second)
     assert (np.random.get_state()[1] == before).all()  # type: ignore[index]  # noqa: NPY002
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
 from holdfast.report.axes import related_rows
 from holdfast.report.parts import Axis
+
 from holdfast.statistics.cubes import arrange
 from support.synthetic import Entry, rows_of
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.runs.table import Shown
+from holdfast.axes import Judged, judge
+from holdfast.axes.stability.frames import Frames, frames
+from holdfast.types import Shown
 
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")
+CONTROLS = ("sobel", "random")
 QUALITY = {"grad_cam": 0.55, "integrated_gradients(steps=16)": 0.3, "lime": 0.02, "sobel": 0.7, "random": 0.0}
 CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}
 Entry = tuple[str, str, str, float, Any]
@@ -64,6 +67,7 @@ def table(
     frame["sample"] = [f"img/{i:04d}.jpg" for i in range(samples)] * len(blocks)
     frame["dataset"], frame["model"], frame["evaluation"] = dataset, model, "stability"
     frame["low"] = frame["high"] = np.nan
+    frame["role"] = np.where(frame["explainer"].isin(CONTROLS), "control", "method")
     frame["reason"] = frame["status"].map({"ok": "", "flipped": "prediction changed", "undefined": "constant map"})
     return frame
 
@@ -75,10 +79,12 @@ def rows_of(entries: Iterable[Entry], evaluation: str = "faithfulness", model: s
         frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
         frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
         frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
+        frame["share"] = float(condition.removeprefix("λ=")) if condition.startswith("λ=") else np.nan
         frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
         frame["reason"] = np.where(frame.value.isna(), "constant map", "")
         blocks.append(frame)
     rows = pd.concat(blocks, ignore_index=True)
+    rows["role"] = np.where(rows["explainer"].isin(CONTROLS), "control", "method")
     return rows.assign(dataset="photos", model=model, evaluation=evaluation, low=np.nan, high=np.nan)
 
 
@@ -148,3 +154,20 @@ def manifest(**study: Any) -> dict[str, Any]:
         "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6"},
         "durations": {"predict": 1.25, "explain": 61.0},
     }
+
+
+def judged_of(rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: dict[str, Any] | None = None) -> Judged:
+    """The one evaluation of the one dataset and model that a table has."""
+    seen = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
+    known = samples(
+        rows["sample"].nunique(), unreadable=0, dataset=seen["dataset"].iloc[0], model=seen["model"].iloc[0]
+    )
+    (judged,) = judge(rows, known, list(exhibits), about or {})
+    return judged
+
+
+def frames_of(rows: pd.DataFrame) -> Frames:
+    """The stability frames of a table."""
+    made = frames(judged_of(rows))
+    assert made is not None
+    return made

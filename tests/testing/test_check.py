@@ -18,7 +18,7 @@ import holdfast
 from holdfast import statistics
 from holdfast.cli.check import check as check_command
 from holdfast.errors import UserError
-from holdfast.runs.table import SCORES, part_path, write_manifest, write_part
+from holdfast.runs.table import FORMAT, SCORES, part_path, write_manifest, write_part
 from holdfast.statistics.bootstrap import bootstrap_counts, percentiles, resampled_means
 from holdfast.statistics.bounds_of_means import bound_mean, samples_needed
 from holdfast.testing.check import Limits, check
@@ -39,8 +39,9 @@ def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
         }
         for name, own in table.groupby("evaluation")
     }
-    write_manifest(root, {"holdfast": "0", "shard_size": 10_000, "study": study})
-    for (dataset, model, evaluation, explainer), rows in table.groupby(
+    write_manifest(root, {"format": FORMAT, "holdfast": "0", "shard_size": 10_000, "study": study})
+    whole = pd.DataFrame({"imputer": "", "order": "", "share": np.nan, "repeat": 0}, table.index).assign(**table)
+    for (dataset, model, evaluation, explainer), rows in whole.groupby(
         ["dataset", "model", "evaluation", "explainer"], sort=False
     ):
         part = pa.Table.from_pandas(rows, schema=SCORES, preserve_index=False)
@@ -53,11 +54,15 @@ def run(tmp_path_factory):
     rate = [
         ("grad_cam", "rate", "radius", 5.0, np.linspace(0.8, 1, 20)),
         ("grad_cam", "rate", "radius", 9.0, np.linspace(0, 0.4, 20)),
-        ("grad_cam", "accuracy", "zero morf", 0.5, [1.0] * 6 + [0.0] * 14),
-        ("grad_cam", "accuracy", "zero lerf", 0.5, [1.0] * 20),
         ("hollow(k=1, l=2)", "rate", "radius", 5.0, [np.nan] * 20),
     ]
-    table = pd.concat([synthetic.table(), synthetic.rows_of(rate, "certificate", "mobilenet")])
+    accuracy = [
+        ("grad_cam", "accuracy", "zero morf", 0.5, [1.0] * 6 + [0.0] * 14),
+        ("grad_cam", "accuracy", "zero lerf", 0.5, [1.0] * 20),
+    ]
+    made_up = [synthetic.rows_of(rate, "certificate", "mobilenet"), synthetic.rows_of(accuracy, model="mobilenet")]
+    table = pd.concat([synthetic.table(), *made_up], ignore_index=True)
+    table["order"] = table["condition"].map({"zero morf": "morf", "zero lerf": "lerf"}).fillna("")
     return run_of(tmp_path_factory.mktemp("gate") / "run", table.assign(dataset="photos"))
 
 
@@ -80,7 +85,7 @@ def test_the_bound_decides_and_not_the_mean(run):
 
 
 def test_the_numbers_are_those_of_the_report(run):
-    ranking = run.ranking().set_index("explainer")
+    ranking = run.ranking("stability").set_index("explainer")
     for explainer in ("grad_cam", "lime"):
         for text, column in (("fass.calibrated", "score"), ("fass", "raw")):
             seen = one(run, f"stability.{text}{{explainer={explainer}}} >= 0 @ 0.975").seen
@@ -156,7 +161,7 @@ def test_each_must_pass_but_controls(run):
     assert len(found) == 10 and {o.condition for o in found} >= {"rotation 15°", "jpeg quality 40"}
     assert one(run, "certificate.rate{radius=9, explainer=grad_cam} > 0").seen.mean == pytest.approx(0.2)
     assert one(run, "certificate.rate{explainer=grad_cam} > 0").seen.mean == pytest.approx(0.55)
-    morf = one(run, "certificate.accuracy{condition=zero morf} <= 0.5 @ 0.9")
+    morf = one(run, "faithfulness.accuracy{condition=zero morf} <= 0.5 @ 0.9")
     assert morf.seen.mean == pytest.approx(0.3) and morf.passed
 
 
@@ -185,7 +190,7 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
         ("stability.fass{rotation=16} > 0", "there are 15"),
         ("stability.fass{model=resnet} > 0", "Allowed: mobilenet"),
         ("certificate.rate.calibrated > 0", "no calibrated value"),
-        ("certificate.accuracy > 0", "opposite orders"),
+        ("faithfulness.accuracy > 0", "opposite orders"),
         ("stability.fass 0.6", "stability.fass >= 0.6 @ 0.95"),
         ("stability.fass > high", "must be a number"),
         ("stability.fass > 0.6 @ 95", "from 0.5 to 0.999"),

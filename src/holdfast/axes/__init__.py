@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast import statistics
-from holdfast.axes import certificate, faithfulness, stability, symmetry
 from holdfast.axes.certificate.evaluation import Certificate
 from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.contract import Adopted, Axis, Finding, Judged, Measure, own_axis
@@ -19,15 +19,9 @@ from holdfast.types import IDENTITY, Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-AXES: tuple[Axis, ...] = (
-    stability.AXIS,
-    certificate.CERTIFICATE,
-    certificate.SMOOTHING,
-    symmetry.AXIS,
-    faithfulness.AXIS,
-    faithfulness.RETRAINING,
-    faithfulness.LEAKAGE,
-)
+ROOMS = ("stability", "certificate", "symmetry", "faithfulness")
+"""The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""
+AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
 BY_NAME = {axis.name: axis for axis in AXES}
 EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is not None}
 """The evaluations by the name that a study file uses."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
+from holdfast import statistics
 from holdfast.statistics.cubes import SUFFIXES, Cube
 from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pandas as pd
 
     from holdfast.drawing.charts import Chart, Panel
     from holdfast.drawing.pieces import Item
@@ -73,11 +75,12 @@ class Axis:
     """One axis of the bench.
 
     `question` is what it asks, `verb` how a sentence compares two methods ("holds better than"). `evaluation` makes its
-    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries are independent
-    conditions. `page`, `findings` and `figures` are modules that are imported only when they are needed: `page` has
-    `PAGE`, a `Page`; `findings` a function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only
-    this axis can make. Conditions `aside` take no part in overall scores. `within` names the axis that shows the rows
-    of this one where both were run. `condition` says a condition with its level in words.
+    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries give conditions
+    that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
+    `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
+    function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
+    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run.
+    `condition` says a condition with its level in words.
     """
 
     name: str
@@ -103,7 +106,9 @@ class Axis:
         base = known.get(name.removesuffix(RANDOM))
         if base is None or (name.endswith(RANDOM) and base.chance != "random"):
             return None
-        return base if base.name == name else replace(base, name=name, better="neither", role="component")
+        if base.name == name:
+            return base
+        return replace(base, name=name, title=f"{base.title}, random order", better="neither", role="component")
 
     def headlines(self, cube: Cube) -> list[str]:
         """The measures that speak for the axis: for every explainer the first headline that it was measured by."""
@@ -150,6 +155,29 @@ class Judged:
         """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
         tasks = (self.manifest.get("study") or {}).get("tasks") or {}
         return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`statistics.summary` of the axis."""
+        return statistics.summary([self.cube])
+
+    @cached_property
+    def headlines(self) -> tuple[Measure, ...]:
+        """The measures that speak for the axis here; empty where none was measured."""
+        known = (self.axis.measure(name) for name in self.axis.headlines(self.cube))
+        return tuple(measure for measure in known if measure is not None)
+
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """`statistics.ranking` by each of the headlines."""
+        ranked = [statistics.ranking([self.cube], m.name, better=m.better) for m in self.headlines]
+        return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """`statistics.paired_tests` by each of the headlines."""
+        tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
+        return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""

@@ -36,12 +36,14 @@ def check(
     Exit status: 0 all passed, 1 one fell short, 2 a mistake, such as a requirement about nothing in the run.
     """
     from holdfast.runs.atomic import write_atomically
+    from holdfast.runs.run import read
     from holdfast.testing import output as wording
-    from holdfast.testing.check import Limits, check_directory
+    from holdfast.testing.check import Limits
+    from holdfast.testing.check import check as check_run
     from holdfast.testing.requirement import read_requirements
 
     texts = [*(require or []), *(text for path in file or [] for text in read_requirements(path))]
-    outcomes = check_directory(directory, texts, Limits(min_samples, min_retention, max_undefined))
+    outcomes = check_run(read(directory), texts, Limits(min_samples, min_retention, max_undefined))
     if junit is not None:
         write_atomically(junit, wording.junit(outcomes, str(directory)))
     if format is Form.json:

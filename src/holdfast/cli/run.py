@@ -129,7 +129,7 @@ def _carry_out(
     share: tuple[int, int] = (1, 1),
     audit: dict[str, Any] | None = None,
 ) -> None:
-    from holdfast.models.allocation import keep_freed_memory
+    from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
     from holdfast.runs.run import execute
     from holdfast.runs.storage import place

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from holdfast.data import images
+from holdfast.data import images, sources
 from holdfast.data.arrays import open_arrays, open_dataset
 from holdfast.data.choices import NO_LABEL, Choice, only_choices
-from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
-from holdfast.data.files import existing, open_pictures
+from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures, whole_labels
+from holdfast.data.files import existing, open_files
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
 from holdfast.data.huggingface import check_hub_name
 from holdfast.data.images import Resize
-from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
 from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
 from holdfast.errors import UserError
@@ -77,8 +75,6 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
-    from holdfast.data import sources  # which opens data too, so it cannot be loaded first
-
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
     images.check_size(None if size == "auto" else size, resize)
@@ -95,24 +91,6 @@ def open_data(
     if name is not None:
         data = replace(data, name=name)
     return data if limit is None else data.limit(limit)
-
-
-def open_files(
-    name: str,
-    paths: Sequence[Path],
-    *,
-    ids: Sequence[str],
-    size: Size = "auto",
-    resize: Resize = "squash",
-    labels: Sequence[int] | None = None,
-) -> Data:
-    """Pictures in the files at `paths`, with ids and labels of the caller's choice; `size` as in `open_data`.
-
-    >>> open_files("two", [Path("a.jpg"), Path("b.jpg")], ids=["a", "b"]).shape
-    (3, 224, 224)
-    """
-    images.check_size(None if size == "auto" else size, resize)
-    return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
 def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:

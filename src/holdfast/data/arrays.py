@@ -1,9 +1,9 @@
-"""Data that is in memory already: tensors, arrays, and the items of a map-style Dataset."""
+"""Data that is in memory already: tensors, arrays, items that samples are made from, and those of a Dataset."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import images
-from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered
-from holdfast.data.labels import whole_label, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered, whole_label, whole_labels
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
@@ -130,6 +129,54 @@ def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> It
         for start in range(0, n, 256):
             rows = tensor[start : min(start + 256, n)].contiguous()
             yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def open_items(
+    name: str,
+    items: Sequence[Any],
+    make: Callable[[Any], Sample],
+    *,
+    prepared: str,
+    shape: tuple[int, ...],
+    ids: Sequence[str] | None = None,
+    labels: Iterable[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Tuples of tensors that are made into samples when asked for; an item that is an exception is its error.
+
+    `prepared` says what `make` does, for the fingerprint.
+    """
+    return Data(
+        name=name,
+        ids=numbered(len(items)) if ids is None else tuple(ids),
+        readers=partial(_makers, items, make),
+        content=partial(_parts, items, prepared),
+        kind="array",
+        shape=shape,
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+    )
+
+
+def _makers(items: Sequence[Any], make: Callable[[Any], Sample], positions: Sequence[int]) -> list[Reader]:
+    return [partial(_made, items[i], make) for i in positions]
+
+
+def _made(item: Any, make: Callable[[Any], Sample]) -> Sample:
+    if isinstance(item, Exception):
+        raise item
+    return make(item)
+
+
+def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
+    yield prepared.encode()
+    for item in items[:n]:
+        for part in (str(item),) if isinstance(item, Exception) else item:
+            if isinstance(part, Tensor):
+                yield f"{part.dtype}|{tuple(part.shape)}".encode()
+                yield part.contiguous().numpy().tobytes()
+            else:
+                yield repr(part).encode()
 
 
 def open_dataset(dataset: Any, how: How) -> Data:

@@ -1,4 +1,4 @@
-"""What `holdfast demo` runs on: a trained ImageNet classifier and photographs, both delivered by the package registry.
+"""Model and data of `holdfast demo`: an ImageNet classifier and photographs, both delivered by the package registry.
 
 Files are found without importing the packages that carry them; nothing is downloaded.
 """
@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from holdfast.data import Data, Size, open_files
+from holdfast.data.dataset import Data, Size
+from holdfast.data.files import open_files
 from holdfast.data.images import Resize
 from holdfast.errors import UserError
 

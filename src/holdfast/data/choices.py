@@ -1,4 +1,4 @@
-"""Which part of a data set is meant: one of its splits, one of its labels, and the files that belong together."""
+"""Parts of a data set: one of its splits, one of its labels, and the files that belong together."""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.data import existing
+from holdfast.data.files import beside, existing
 from holdfast.errors import UserError, nearest
-from holdfast.models.loaders.parts import beside
 from holdfast.types import name_of
 
 

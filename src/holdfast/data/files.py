@@ -17,9 +17,9 @@ from torch import Tensor
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, numbered
+from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, ranked, whole_labels
 from holdfast.data.imagenet import imagenet_classes
-from holdfast.data.labels import ranked, whole_labels
+from holdfast.data.images import Resize
 from holdfast.errors import UserError, nearest, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
@@ -46,6 +46,15 @@ def existing(path: Path) -> Path:
     close = nearest(missing.name, (p.name for p in missing.parent.iterdir()), n=3)
     hint = f"did you mean {', '.join(close)}?" if close else "nothing there has a similar name"
     raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
+
+
+def beside(path: str, folder: str | Path | None) -> Path:
+    """A path of a study file: relative to its folder, `~` understood.
+
+    >>> beside("weights/a.pt", "/studies").as_posix()
+    '/studies/weights/a.pt'
+    """
+    return Path(folder or Path.cwd()) / Path(path).expanduser()
 
 
 def open_folder(root: Path, how: How, split: str | None = None) -> Data:
@@ -113,6 +122,24 @@ def open_pictures(
 ) -> Data:
     """Pictures in files; the fingerprint looks at the size and both ends of each."""
     return encoded(name, ids, partial(_pick, paths), partial(_file_content, paths, how), how, labels, class_names)
+
+
+def open_files(
+    name: str,
+    paths: Sequence[Path],
+    *,
+    ids: Sequence[str],
+    size: Size = "auto",
+    resize: Resize = "squash",
+    labels: Sequence[int] | None = None,
+) -> Data:
+    """Pictures in the files at `paths`, with ids and labels of the caller's choice; `size` as in `open_data`.
+
+    >>> open_files("two", [Path("a.jpg"), Path("b.jpg")], ids=["a", "b"]).shape
+    (3, 224, 224)
+    """
+    images.check_size(None if size == "auto" else size, resize)
+    return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
 def encoded(

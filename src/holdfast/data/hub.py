@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.data import existing
+from holdfast.data.files import beside, existing
 from holdfast.errors import UserError
-from holdfast.models.loaders.parts import beside
 
 PREFIX = "hf:"
 LONGEST = 1_000_000

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, Sample, as_text, unpacked
-from holdfast.data.items import open_items
-from holdfast.data.labels import ranked
+from holdfast.data.dataset import Data, Sample, as_text, ranked, unpacked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")

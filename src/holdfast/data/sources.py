@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.data import Data, Size, bundled, check_hub_name, existing
+from holdfast.data import bundled
 from holdfast.data.code import absolute, check_allowed, made_by
+from holdfast.data.dataset import Data, Size
+from holdfast.data.files import beside, existing
 from holdfast.data.hub import PREFIX, tokeniser
-from holdfast.data.huggingface import local_copy
+from holdfast.data.huggingface import check_hub_name, local_copy
 from holdfast.data.images import Resize
 from holdfast.errors import unknown
-from holdfast.models.loaders.parts import beside
 
 BUNDLED_DATA: dict[str, Callable[..., Data]] = {"photographs": bundled.photographs}
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, How, numbered
+from holdfast.data.dataset import Data, How, numbered, ranked
 from holdfast.data.files import encoded, ends
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 PARQUET = (".parquet", ".pq")

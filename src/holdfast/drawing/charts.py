@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -31,7 +31,7 @@ class Chart:
     """A figure with one or more views to switch between, a caption and a sentence for those who cannot see it.
 
     A figure with many `columns` scrolls inside its frame on a narrow screen instead of being squeezed. `data` is what
-    a reader gets as CSV; without it that is what the traces draw.
+    a reader gets as CSV; without it that is what the traces draw. `more` is HTML to show under the figure.
     """
 
     key: str
@@ -42,6 +42,7 @@ class Chart:
     height: int
     columns: int = 0
     data: pd.DataFrame | None = None
+    more: Markup = field(default_factory=Markup)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -51,12 +52,16 @@ class Chart:
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of the page that is not a chart: pictures or a drawing, as HTML that is safe to embed."""
+    """A part of the page that is not a chart: a table, pictures or a drawing, as HTML that is safe to embed.
+
+    Pictures that its HTML names with `data-picture` are kept in `pictures`, as URIs by key.
+    """
 
     key: str
     title: str
     caption: str
     html: Markup
+    pictures: Mapping[str, str] = field(default_factory=dict)
 
 
 def label(text: str, width: int = WRAP) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 from plotly import colors
@@ -88,3 +90,39 @@ def is_signed(values: NDArray[Any]) -> bool:
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float32))
     low, high = float(numbers.min()), float(numbers.max())
     return low < -0.01 * max(high, 1e-30)
+
+
+class Album:
+    """Pictures by key, each stored once; a key is made from what the picture shows, so it is the same on any page."""
+
+    def __init__(self) -> None:
+        self.pictures: dict[str, str] = {}
+
+    def add(self, uri: str) -> str:
+        """The key of a picture, which is stored if it is new."""
+        key = f"p{hashlib.blake2b(uri.encode(), digest_size=6).hexdigest()}"
+        self.pictures[key] = uri
+        return key
+
+
+def prediction(known: pd.DataFrame, sample: str) -> str:
+    """The predicted class of a sample in words, with its probability; empty when unknown."""
+    if sample not in known.index:
+        return ""
+    row: dict[str, Any] = {str(k): v for k, v in known.loc[sample].items()}
+    name = str(row.get("predicted_name") or "")
+    if not name and pd.notna(row.get("predicted")):
+        name = f"class {int(row['predicted'])}"
+    chance = row.get("probability")
+    return f"{name} ({100 * chance:.0f} %)" if name and chance is not None and pd.notna(chance) else name
+
+
+def label_words(known: pd.DataFrame, sample: str) -> str:
+    """Whether the label agrees with the prediction; the name of a label's class is not always known."""
+    if sample not in known.index:
+        return ""
+    label, predicted = known.loc[sample].get("label"), known.loc[sample].get("predicted")
+    if label is None or pd.isna(label) or label < 0:
+        return "no label"
+    right = pd.notna(predicted) and int(label) == int(predicted)
+    return "label agrees" if right else f"label is class {int(label)}"

@@ -70,6 +70,7 @@ def subjects(cubes: Sequence[Cube]) -> list[str]:
 def about(cube: Cube) -> str:
     """The model and the data in words.
 
+    >>> import numpy as np, pandas as pd
     >>> about(Cube("photos", "net", "s", [], [], ["a"], {}, np.zeros((0, 0, 1), np.int8), {}, pd.DataFrame(), {}))
     'net on photos (1 sample)'
     """

@@ -14,9 +14,9 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.examples.training_set import Examples, examples
-from holdfast.explainers.masking import Readout, beside_channels, changeable, labels, readouts, spread_out
-from holdfast.features import GroupingField, Pixels, count, spatial, spread
-from holdfast.features.absence import Fill, ground
+from holdfast.explainers.masking import Readout, beside_channels, readouts, spread_out
+from holdfast.features import Grouping, GroupingField, Hiding, Pixels, count, spatial, spread
+from holdfast.features.fill import Fill, changeable, ground, labels
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class FeatureAblation:
     name: ClassVar[str] = "feature_ablation"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     features: GroupingField = Pixels()
     fill: Fill = "zero"
@@ -67,17 +68,14 @@ class FeatureAblation:
         """Maps for the classes `target` (B,); the seed plays no part."""
         self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
-        features: Any = self.features
-        hides, inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
+        features = self.features
+        inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
         every = torch.arange(int(count(segments).max()), device=inputs.device)
 
         def without(owner: Tensor, feature: Tensor, _: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-            if hides:
+            if isinstance(features, Hiding):
                 aux = {name: value[owner] for name, value in batch.aux.items()}
-                hidden: tuple[Tensor, Mapping[str, Tensor]] = features.hide(
-                    inputs[owner], aux, every != feature[:, None]
-                )
-                return hidden
+                return features.hide(inputs[owner], aux, every != feature[:, None])
             inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
             return torch.where(beside_channels(inside, inputs, batch), fill[owner], inputs[owner])
 
@@ -113,6 +111,7 @@ class FeaturePermutation:
     name: ClassVar[str] = "feature_permutation"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
 
     features: GroupingField = Pixels()
     draws: Annotated[int, Field(ge=1)] = 1
@@ -149,7 +148,7 @@ class FeaturePermutation:
 
 
 def _shifts(
-    features: Any, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
+    features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
 ) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
     """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
     rows = batch.x.ndim == 3 and segments.ndim == 3  # features are rows of (B, N, F): elements of sets, nodes of graphs

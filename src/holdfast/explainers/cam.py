@@ -38,6 +38,7 @@ class GradCAM:
     name: ClassVar[str] = "grad_cam"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     layer: str | None = None
     relu: bool = True

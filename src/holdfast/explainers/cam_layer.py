@@ -1,4 +1,4 @@
-"""Where a network has the feature maps that Grad-CAM reads: found by one pass with a probe, and remembered."""
+"""The layer whose feature maps Grad-CAM reads: found by one pass with a probe, and remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two controls of a benchmark: maps that know nothing, and maps that know the image but not the model."""
+"""Controls of a benchmark: random maps, and edges of the image; neither knows the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, defined_everywhere
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -33,6 +33,7 @@ class RandomMap:
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
+    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, defined_everywhere
 
 Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
@@ -123,6 +123,8 @@ class Saliency:
     name: ClassVar[str] = "saliency"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     absolute: bool = True
 
@@ -146,6 +148,8 @@ class InputXGradient:
     name: ClassVar[str] = "input_x_gradient"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -172,6 +176,8 @@ class IntegratedGradients:
     name: ClassVar[str] = "integrated_gradients"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -210,6 +216,8 @@ class GradientShap:
     name: ClassVar[str] = "gradient_shap"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

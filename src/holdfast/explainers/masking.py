@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.features import Pixels, spatial
+from holdfast.features import spatial
+from holdfast.features.fill import is_set
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Occlusion:
     name: ClassVar[str] = "occlusion"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
     window: Annotated[int, Field(ge=1)] = 16
     stride: Annotated[int, Field(ge=1)] = 8
     fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -117,6 +119,7 @@ class Rise:
     name: ClassVar[str] = "rise"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -243,16 +246,6 @@ def spread_out(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
     return beside_channels(values.to(inputs.dtype), inputs, batch).expand_as(inputs).contiguous()
 
 
-def is_set(batch: Batch) -> bool:
-    """Whether samples are sets or graphs (B, N, F), which their auxiliary tensors tell of, and not series (B, C, T).
-
-    >>> is_set(Batch(("a",), torch.zeros(1, 4, 3), {"mask": torch.ones(1, 4)}))
-    True
-    """
-    marked = "mask" in batch.aux and batch.aux["mask"].shape == batch.x.shape[:2]
-    return batch.x.ndim == 3 and batch.x.is_floating_point() and (marked or "adjacency" in batch.aux)
-
-
 def require_order(name: str, batch: Batch) -> None:
     """Raise `UserError` for sets and graphs, whose elements have no neighbours in a row."""
     if is_set(batch):
@@ -260,41 +253,6 @@ def require_order(name: str, batch: Batch) -> None:
             f"{name} covers neighbouring positions, and the elements of sets and graphs have no order; "
             "use feature_ablation with features=elements"
         )
-
-
-def labels(features: Any, batch: Batch, inputs: Tensor) -> Tensor:
-    """Which feature each position belongs to, with the vectors of tokens labelled like their tokens.
-
-    >>> from holdfast.features import Tokens
-    >>> labels(Tokens(), Batch(("a",), torch.tensor([[5, 6]])), torch.zeros(1, 2, 3)).tolist()
-    [[[0, 0, 0], [1, 1, 1]]]
-    """
-    if isinstance(features, Pixels) and is_set(batch):
-        raise UserError(
-            "pixels of sets and graphs (B, N, F) would be the columns of all elements at once; use features=elements"
-        )
-    segments: Tensor = features.segments(batch).to(inputs.device)
-    if inputs.ndim > batch.x.ndim:
-        segments = segments[..., None].expand(inputs.shape)
-    return segments
-
-
-def changeable(features: Any, batch: Batch, n: int) -> Tensor:
-    """Which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
-
-    >>> from holdfast.features import Elements
-    >>> batch = Batch(("a",), torch.ones(1, 3, 2), {"mask": torch.tensor([[True, True, False]])})
-    >>> changeable(Elements(), batch, 3).tolist()
-    [[True, True, False]]
-    """
-    if hasattr(features, "fixed"):
-        fixed: Tensor = features.fixed(batch)
-        if fixed.shape[1] == n:
-            return ~fixed.to(batch.x.device)
-    attended = batch.aux.get("attention_mask")
-    if attended is not None and not batch.x.is_floating_point() and attended.shape == (len(batch), n):
-        return attended.bool()
-    return torch.ones(len(batch), n, dtype=torch.bool, device=batch.x.device)
 
 
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import normalised, per_row, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, defined_everywhere
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -38,6 +38,8 @@ class Mfaba:
     name: ClassVar[str] = "mfaba"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.001

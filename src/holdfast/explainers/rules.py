@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import input_gradient, normalised, quadrature, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, defined_everywhere
 
 _KINKED: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
@@ -138,6 +138,8 @@ class DeepLift:
     name: ClassVar[str] = "deep_lift"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
@@ -282,6 +284,8 @@ class GuidedBackprop:
     name: ClassVar[str] = "guided_backprop"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.masking import Readout, changeable, readouts, spread_out
-from holdfast.features import GroupingField, Patches, Superpixels, count, keep, spread
-from holdfast.features.absence import Fill, ground
-from holdfast.features.fill import kept_only
+from holdfast.explainers.masking import Readout, readouts, spread_out
+from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
+from holdfast.features.fill import Fill, changeable, ground, kept_only
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ class Lime:
     name: ClassVar[str] = "lime"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
     fill: Fill = "zero"
@@ -97,6 +97,7 @@ class KernelShap:
     name: ClassVar[str] = "kernel_shap"
     kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
     fill: Fill = "zero"
@@ -233,8 +234,8 @@ def _fit(
     Samples are taken in groups whose masks fit into memory together.
     """
     batch = batch.to(model.device)
-    features: Any = explainer.features
-    _, inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
+    features = explainer.features
+    inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     total = int(count(segments).max())
     free = _exists(count(segments), total) & changeable(features, batch, total)  # only these play; the rest stay
@@ -254,7 +255,7 @@ def _fit(
 
 
 def _version(
-    features: Any,
+    features: Grouping,
     batch: Batch,
     inputs: Tensor,
     fill: Tensor,
@@ -270,7 +271,7 @@ def _version(
     def present(i: Tensor | int, j: Tensor) -> Tensor:
         return kept[i, j].gather(1, player[i].expand(len(j), -1)) | ~free[i]
 
-    if hasattr(features, "hide") or inputs.device.type != "cpu":
+    if isinstance(features, Hiding) or inputs.device.type != "cpu":
         aux = {name: value[owner] for name, value in batch.aux.items()}
         return kept_only(features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner])
     # On a CPU one sample after another stays in its cache; a GPU would wait for each.

@@ -1,4 +1,4 @@
-"""SmoothGrad and its kin: moments of another explainer's maps under Gaussian noise on the input."""
+"""SmoothGrad, its square and VarGrad: moments of another explainer's maps under Gaussian noise on the input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import Saliency, draws, per_row, rows_of
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, Explainer
+from holdfast.types import STRICT, Batch, Explainer, adopted, name_of
 
 _GRADIENT = Saliency(absolute=False)
 
@@ -60,19 +60,37 @@ def noisy_moments(
     return first + shift, (squares / samples - shift.square()).clamp_min_(0)
 
 
-def _check(of: Any, model: Model, shape: Sequence[int]) -> None:
-    inner = getattr(of, "check", None)
-    if inner is not None:
-        inner(model, shape)
+@dataclass(frozen=True, config=STRICT)
+class _NoisyCopies:
+    """The parameters that SmoothGrad and its kin share."""
 
+    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
+    stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = False
 
-def _require_feature_explainer(name: str, of: Any) -> None:
-    if not callable(of) or isinstance(of, type) or getattr(of, "kind", None) != "feature":
-        raise UserError(f"{name} needs a feature explainer in `of`, such as Saliency(absolute=False), got {of!r}")
+    of: Any = _GRADIENT
+    samples: Annotated[int, Field(ge=1)] = 20
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
+    relative: bool = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
+            raise UserError(
+                f"{name_of(self)} needs a feature explainer in `of`, such as Saliency(absolute=False), got {self.of!r}"
+            )
+        object.__setattr__(self, "of", adopted(self.of))
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise what the inner explainer raises for this model or sample shape."""
+        self.of.check(model, shape)
+
+    def moments(self, model: Model, batch: Batch, target: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Mean and population variance of the maps, (B, …) each; see `noisy_moments`."""
+        return noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
 
 
 @dataclass(frozen=True, config=STRICT)
-class SmoothGrad:
+class SmoothGrad(_NoisyCopies):
     """The mean of another explainer's maps over noisy copies of the input; (B, …).
 
     Noise has standard deviation `sigma` · (max − min) of the sample in the data's own units, or `sigma` with
@@ -84,29 +102,14 @@ class SmoothGrad:
     """
 
     name: ClassVar[str] = "smoothgrad"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = True
-
-    of: Any = _GRADIENT
-    samples: Annotated[int, Field(ge=1)] = 20
-    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
-    relative: bool = True
-
-    def __post_init__(self) -> None:
-        _require_feature_explainer(self.name, self.of)
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise what the inner explainer raises for this model or sample shape."""
-        _check(self.of, model, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        mean, _ = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
-        return mean
+        return self.moments(model, batch, target, seed)[0]
 
 
 @dataclass(frozen=True, config=STRICT)
-class SmoothGradSquared:
+class SmoothGradSquared(_NoisyCopies):
     """The mean of another explainer's squared maps over noisy copies of the input; (B, …). Noise as in SmoothGrad.
 
     >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -115,29 +118,15 @@ class SmoothGradSquared:
     """
 
     name: ClassVar[str] = "smoothgrad_squared"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = True
-
-    of: Any = _GRADIENT
-    samples: Annotated[int, Field(ge=1)] = 20
-    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
-    relative: bool = True
-
-    def __post_init__(self) -> None:
-        _require_feature_explainer(self.name, self.of)
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise what the inner explainer raises for this model or sample shape."""
-        _check(self.of, model, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        mean, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        mean, variance = self.moments(model, batch, target, seed)
         return variance + mean.square()
 
 
 @dataclass(frozen=True, config=STRICT)
-class VarGrad:
+class VarGrad(_NoisyCopies):
     """The population variance of another explainer's maps over noisy copies of the input; (B, …).
 
     E[m²] − E[m]² over the draws; noise as in SmoothGrad. A linear model's gradient does not vary:
@@ -148,22 +137,8 @@ class VarGrad:
     """
 
     name: ClassVar[str] = "vargrad"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = True
-
-    of: Any = _GRADIENT
     samples: Annotated[int, Field(ge=2)] = 20
-    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
-    relative: bool = True
-
-    def __post_init__(self) -> None:
-        _require_feature_explainer(self.name, self.of)
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise what the inner explainer raises for this model or sample shape."""
-        _check(self.of, model, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        _, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
-        return variance
+        return self.moments(model, batch, target, seed)[1]

@@ -3,25 +3,26 @@
 from holdfast.features.groupings import (
     GROUPINGS,
     Elements,
+    Grouping,
     GroupingField,
+    Hiding,
     Patches,
     Pixels,
     Slic,
     Superpixels,
     Windows,
-    count,
-    keep,
-    pool,
-    segment_means,
-    spatial,
-    spread,
+    fixed,
+    grouping,
 )
+from holdfast.features.segments import count, keep, pool, segment_means, spatial, spread
 from holdfast.features.tokens import Tokens
 
 __all__ = [
     "GROUPINGS",
     "Elements",
+    "Grouping",
     "GroupingField",
+    "Hiding",
     "Patches",
     "Pixels",
     "Slic",
@@ -29,6 +30,8 @@ __all__ = [
     "Tokens",
     "Windows",
     "count",
+    "fixed",
+    "grouping",
     "keep",
     "pool",
     "segment_means",

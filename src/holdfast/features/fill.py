@@ -1,23 +1,52 @@
-"""What takes the place of features that are left out, and inputs with only some features kept."""
+"""Inputs with only some features kept: labels of the features, which of them may go, and the values put in for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.errors import UserError, unknown
-from holdfast.features import segment_means, spatial
-from holdfast.types import Batch
+from holdfast.features import Grouping, Hiding, Pixels, fixed, segment_means, spatial
+from holdfast.types import Batch, name_of
 
 if TYPE_CHECKING:
     from holdfast.models import Model
 
-Fill = Literal["zero", "mean", "blur"] | float
+Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Ground(NamedTuple):
+    """Inputs to leave features out of, the features' labels, and the values in their place, inputs where they hide."""
+
+    inputs: Tensor
+    segments: Tensor
+    fill: Tensor
+
+
+def ground(name: str, features: Grouping, fill: Fill, model: Model, batch: Batch) -> Ground:
+    """What an explainer `name` starts from. Features that hide work on raw samples, all others on the model's inputs.
+
+    >>> from holdfast.features import Pixels
+    >>> from holdfast.models import Model
+    >>> found = ground("lime", Pixels(), "zero", Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.ones(1, 3)))
+    >>> found.segments.tolist(), found.fill.tolist()
+    ([[0, 1, 2]], [[0.0, 0.0, 0.0]])
+    """
+    hides = isinstance(features, Hiding)
+    inputs = batch.x if hides else model.inputs(batch)
+    if not hides and not inputs.is_floating_point():
+        raise UserError(
+            f"{name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
+            "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
+        )
+    segments = labels(features, batch, inputs)
+    return Ground(inputs, segments, inputs if hides else filled(fill, model, batch, inputs, segments))
 
 
 def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
@@ -68,7 +97,7 @@ def blurred(x: Tensor) -> Tensor:
 
 
 def kept_only(
-    features: Any, inputs: Tensor, fill: Tensor, aux: Mapping[str, Tensor], kept: Tensor, segments: Tensor
+    features: Grouping | None, inputs: Tensor, fill: Tensor, aux: Mapping[str, Tensor], kept: Tensor, segments: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Inputs with only the features `kept` (R, n) and `fill` elsewhere, row by row; with the matching `aux`.
 
@@ -79,9 +108,52 @@ def kept_only(
     >>> kept_only(None, x, 0 * x, {}, torch.tensor([[True, False]]), labels)[0].tolist()
     [[1.0, 1.0, 0.0]]
     """
-    if hasattr(features, "hide"):
-        hidden: tuple[Tensor, dict[str, Tensor]] = features.hide(inputs, aux, kept)
-        return hidden
+    if isinstance(features, Hiding):
+        return features.hide(inputs, aux, kept)
     share = kept.to(inputs.dtype).gather(1, segments.flatten(1))
     share = share.reshape(len(kept), *[1] * (inputs.ndim - segments.ndim), *segments.shape[1:])
     return torch.lerp(fill, inputs, share), dict(aux)  # exact at 0 and 1
+
+
+def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
+    """Which feature each position belongs to, with the vectors of tokens labelled like their tokens.
+
+    >>> from holdfast.features import Tokens
+    >>> labels(Tokens(), Batch(("a",), torch.tensor([[5, 6]])), torch.zeros(1, 2, 3)).tolist()
+    [[[0, 0, 0], [1, 1, 1]]]
+    """
+    if isinstance(features, Pixels) and is_set(batch):
+        raise UserError(
+            "pixels of sets and graphs (B, N, F) would be the columns of all elements at once; use features=elements"
+        )
+    segments = features.segments(batch).to(inputs.device)
+    if inputs.ndim > batch.x.ndim:
+        segments = segments[..., None].expand(inputs.shape)
+    return segments
+
+
+def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
+    """Which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
+
+    >>> from holdfast.features import Elements
+    >>> batch = Batch(("a",), torch.ones(1, 3, 2), {"mask": torch.tensor([[True, True, False]])})
+    >>> changeable(Elements(), batch, 3).tolist()
+    [[True, True, False]]
+    """
+    always = fixed(features, batch)
+    if always is not None and always.shape[1] == n:
+        return ~always
+    attended = batch.aux.get("attention_mask")
+    if attended is not None and not batch.x.is_floating_point() and attended.shape == (len(batch), n):
+        return attended.bool()
+    return torch.ones(len(batch), n, dtype=torch.bool, device=batch.x.device)
+
+
+def is_set(batch: Batch) -> bool:
+    """Whether samples are sets or graphs (B, N, F), which their auxiliary tensors tell of, and not series (B, C, T).
+
+    >>> is_set(Batch(("a",), torch.zeros(1, 4, 3), {"mask": torch.ones(1, 4)}))
+    True
+    """
+    marked = "mask" in batch.aux and batch.aux["mask"].shape == batch.x.shape[:2]
+    return batch.x.ndim == 3 and batch.x.is_floating_point() and (marked or "adjacency" in batch.aux)

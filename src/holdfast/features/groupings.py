@@ -17,8 +17,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError, resolve
+from holdfast.features.segments import spatial
 from holdfast.features.superpixels import missing_skimage, quickshift, slic
-from holdfast.features.tokens import Tokens as Tokens  # noqa: PLC0414 (a grouping like the others, for callers)
+from holdfast.features.tokens import Tokens
 from holdfast.types import STRICT, Batch
 
 
@@ -227,6 +228,32 @@ class Grouping(Protocol):
         """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
 
 
+@runtime_checkable
+class WithFixed(Protocol):
+    """A grouping some of whose features always stay, such as the special tokens of a text."""
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which features are never hidden, (B, n) boolean."""
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """A grouping that hides features in a way of its own, where others have a value put in their place."""
+
+    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Samples (R, …) and auxiliary tensors with only the features `kept` (R, n)."""
+
+
+def fixed(features: Grouping, batch: Batch) -> Tensor | None:
+    """Which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
+
+    >>> batch = Batch(("a",), torch.ones(1, 2, 2), {"mask": torch.tensor([[True, False]])})
+    >>> fixed(Elements(), batch).tolist(), fixed(Pixels(), batch)
+    ([[False, True]], None)
+    """
+    return features.fixed(batch).to(batch.x.device) if isinstance(features, WithFixed) else None
+
+
 def grouping(value: Any) -> Any:
     """A grouping from its name, from `{name: {parameters}}` or from `{"name": …, parameters}`; an object stays itself.
 
@@ -240,71 +267,6 @@ def grouping(value: Any) -> Any:
 
 GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
 """The type of a field that holds a grouping and is also given by name in a study file."""
-
-
-def spatial(shape: Sequence[int]) -> tuple[int, ...]:
-    """The positions of a sample: (H, W) of (B, C, H, W), (T,) of (B, C, T), (F,) of (B, F).
-
-    >>> spatial((8, 3, 32, 48)), spatial((8, 12))
-    ((32, 48), (12,))
-    """
-    if len(shape) < 2:
-        raise UserError(f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)")
-    return tuple(shape[1:] if len(shape) == 2 else shape[2:])
-
-
-def count(segments: Tensor) -> Tensor:
-    """The number of features of each sample, (B,) int64.
-
-    >>> count(torch.tensor([[0, 0, 1], [0, 1, 2]])).tolist()
-    [2, 3]
-    """
-    return segments.flatten(1).amax(1) + 1
-
-
-def spread(values: Tensor, segments: Tensor) -> Tensor:
-    """The value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
-
-    >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
-    [[0.5, 0.5, 2.0]]
-    """
-    return values.gather(1, segments.flatten(1)).reshape(segments.shape)
-
-
-def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
-    """The sum of a map over each feature: (B, C, *spatial) or (B, *spatial) give (B, n); absent features have 0.
-
-    >>> pool(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
-    [[3.0, 4.0, 0.0]]
-    """
-    flat = maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
-    return flat.new_zeros(len(flat), n).scatter_add_(1, segments.flatten(1), flat).to(maps.dtype)
-
-
-def segment_means(x: Tensor, segments: Tensor) -> Tensor:
-    """Each position replaced by the mean of its feature, channel by channel; the shape of x stays.
-
-    >>> segment_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]])).tolist()
-    [[2.0, 2.0, 4.0]]
-    """
-    n = int(count(segments).max())
-    area = pool(torch.ones_like(segments, dtype=x.dtype), segments, n).clamp_(min=1)
-    channels = x.reshape(len(x), -1, *segments.shape[1:]).unbind(1)
-    means = [spread(pool(channel, segments, n) / area, segments) for channel in channels]
-    return torch.stack(means, 1).reshape(x.shape)
-
-
-def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
-    """Versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
-
-    x and fill are (C, *spatial) or (*spatial), kept (R, n) is boolean and segments (*spatial) the sample's labels.
-
-    >>> keep(torch.ones(3), torch.zeros(3), torch.tensor([[True, False]]), torch.tensor([0, 0, 1])).tolist()
-    [[1.0, 1.0, 0.0]]
-    """
-    share = kept.to(x.dtype).index_select(1, segments.flatten())
-    share = share.reshape(len(kept), *[1] * (x.ndim - segments.ndim), *segments.shape)
-    return torch.lerp(fill, x, share)  # exact at 0 and 1, and several times faster than torch.where on a CPU
 
 
 def _image(what: str, shape: Sequence[int]) -> tuple[int, int]:

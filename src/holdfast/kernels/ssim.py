@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.kernels import AVAILABLE, OPTIONS
 
 if TYPE_CHECKING:
-    from holdfast.maps.ssim import Windows
+    from holdfast.maps.ssim import SsimWindows
 
 WINDOW = 11
 _PLACES_AT_ONCE = 1024
@@ -84,7 +84,7 @@ if AVAILABLE:
         tl.store(scores + row * tl.num_programs(0) + tl.program_id(0), total)
 
 
-def ssim_of_pairs(a: Windows, b: Windows, c1: float, c2: float, at_once: int, every: bool = False) -> Tensor:
+def ssim_of_pairs(a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False) -> Tensor:
     """(B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
 
     `c1` and `c2` are half the constants of SSIM, `at_once` is how many pairs exist in memory at a time.

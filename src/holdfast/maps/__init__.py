@@ -1,1 +1,1 @@
-"""What is done with maps: compare them, rank their values, move them with the input, choose their top features."""
+"""Attribution maps: their similarity, their top values, their movement with the input, the features they select."""

@@ -1,4 +1,4 @@
-"""How alike two attribution maps are: SSIM, Spearman, top-k Jaccard and cosine, each two (B, …) tensors to (B,).
+"""Similarity of two attribution maps: SSIM, Spearman, top-k Jaccard and cosine, each two (B, …) tensors to (B,).
 
 A map that is constant or not finite has no similarity to anything: the score is NaN.
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.maps.ranks import Ties, Top, centred_ranks, overlap, overlaps, ranking, top
-from holdfast.maps.ssim import WINDOW, Windows, mean_ssim, ssim_of_all, windows_of
+from holdfast.maps.ssim import WINDOW, SsimWindows, mean_ssim, ssim_of_all, windows_of
 
 COMPONENTS = ("ssim", "spearman", "jaccard")
 
@@ -27,7 +27,7 @@ COMPONENTS = ("ssim", "spearman", "jaccard")
 class Profile:
     """What the three measures need to know of B maps of n values each; without windows there is no SSIM."""
 
-    windows: Windows | None
+    windows: SsimWindows | None
     rank: Tensor  # (B, n) centred on the valid places, zero elsewhere
     norm: Tensor  # (B,) Σ rank² in float64
     top: Top
@@ -218,7 +218,7 @@ class _Known:
     def defined(self) -> Tensor:
         return torch.isfinite(self.low) & torch.isfinite(self.high) & (self.low < self.high)
 
-    def windows(self, window: int, padding: str = "zero", dims: int | None = None) -> Windows:
+    def windows(self, window: int, padding: str = "zero", dims: int | None = None) -> SsimWindows:
         """Statistics of their windows."""
         return windows_of(self.maps, self.low, self.high, self.valid, window, padding, dims)
 

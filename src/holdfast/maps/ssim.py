@@ -19,7 +19,7 @@ IN_CACHE, IN_MEMORY = 1 << 18, 1 << 25
 
 
 @dataclass(frozen=True)
-class Windows:
+class SsimWindows:
     """Statistics of the windows of B maps, each laid out as one row with zeros between the rows of its planes.
 
     So windows are sums over shifted rows, and a window that reaches over an edge finds zeros there.
@@ -32,9 +32,9 @@ class Windows:
     count: Tensor  # (B,) places that count
     steps: tuple[int, ...]  # from a place to its neighbour along each dimension of the window
 
-    def __getitem__(self, index: Any) -> Windows:
+    def __getitem__(self, index: Any) -> SsimWindows:
         """The maps at some positions."""
-        return Windows(
+        return SsimWindows(
             self.unit[index], self.mean[index], self.luminance[index], self.contrast[index], self.count[index],
             self.steps,
         )  # fmt: skip
@@ -48,7 +48,7 @@ def windows_of(
     window: int,
     padding: str = "zero",
     dims: int | None = None,
-) -> Windows:
+) -> SsimWindows:
     """The windows of finite maps (B, …) whose least and greatest valid values are `low` and `high` (B,).
 
     Windows reach over the last two dimensions, or the last where `dims` is 1; unless told, so do those of (B, T) maps.
@@ -81,7 +81,7 @@ def windows_of(
         counted = counted & inside
     outside = ~F.pad(counted, (0, margin) if linear else (0, margin, 0, margin)).flatten(1)
     count = counted.flatten(1).sum(1).expand(len(maps))
-    return Windows(laid_out, mean, luminance, contrast.masked_fill_(outside, torch.inf), count, steps)
+    return SsimWindows(laid_out, mean, luminance, contrast.masked_fill_(outside, torch.inf), count, steps)
 
 
 def _window_sums(rows: Tensor, window: int, steps: tuple[int, ...]) -> Tensor:
@@ -108,7 +108,7 @@ def _chunk(maps: Tensor) -> int:
     return max(1, (IN_CACHE if maps.device.type == "cpu" else IN_MEMORY) // max(maps[:1].numel(), 1))
 
 
-def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
+def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     """(B,) of pairs; one of the two may hold a single map."""
     if 1 in (len(a.count), len(b.count)):
         return ssim_of_all(a, b, window).flatten()
@@ -119,7 +119,7 @@ def mean_ssim(a: Windows, b: Windows, window: int) -> Tensor:
     return torch.cat(parts) if parts else a.count.double()
 
 
-def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
+def ssim_of_all(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     """(A, B) of every map of a with every map of b."""
     if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
         return _by_kernel(a, b, every=True)
@@ -132,13 +132,13 @@ def ssim_of_all(a: Windows, b: Windows, window: int) -> Tensor:
     return score
 
 
-def _by_kernel(a: Windows, b: Windows, every: bool = False) -> Tensor:
+def _by_kernel(a: SsimWindows, b: SsimWindows, every: bool = False) -> Tensor:
     from holdfast.kernels.ssim import ssim_of_pairs  # Triton takes its time to load
 
     return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _chunk(a.mean), every)
 
 
-def _ssim(a: Windows, b: Windows, window: int) -> Tensor:
+def _ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     covariance = _window_sums(a.unit * b.unit, window, a.steps) * (1 / window ** len(a.steps))
     score = a.mean * b.mean
     covariance.sub_(score).add_(_C2 / 2)

@@ -1,9 +1,14 @@
-"""The memory guard: a model at work on batches that are halved when memory runs out."""
+"""A model at work: batches that are halved when memory runs out, work beside the device, memory that is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +20,9 @@ from holdfast.types import Batch, Explainer
 
 DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 """What is no user's mistake; releases of torch before 2.8 do not tell it apart."""
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_MEBIBYTE = 1 << 20
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -74,7 +82,7 @@ class Workbench:
         Samples whose gradients outgrow float16 are explained again with gradients scaled down.
         """
 
-        of_features = getattr(explainer, "kind", "feature") == "feature"
+        of_features = explainer.kind == "feature"
 
         def once(part: Batch, classes: Tensor) -> Tensor:
             found = explainer(self.model, part, classes, seed)
@@ -126,3 +134,37 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+
+
+@contextmanager
+def beside(device: torch.device, calls: Sequence[Callable[[], Result]]) -> Iterator[Sequence[Callable[[], Result]]]:
+    """The calls, made one after another in a thread of their own where the device is not the CPU itself.
+
+    >>> with beside(torch.device("cpu"), [lambda: 2, lambda: 3]) as results:
+    ...     [result() for result in results]
+    [2, 3]
+    """
+    if device.type == "cpu":
+        yield calls
+        return
+    with ThreadPoolExecutor(1, "holdfast-beside") as thread:
+        yield [thread.submit(call).result for call in calls]
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep what is freed for the next tensor; says whether it agreed.
+
+    Otherwise every activation above a few megabytes is given back and faulted in again, page by page, which took a
+    third of the processor time of passes on a CPU. It holds for the whole process, so only commands and workers, whose
+    process is their own, ask for it.
+
+    >>> keep_freed_memory() == sys.platform.startswith("linux")  # with glibc
+    True
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # another C library
+        return False
+    wanted = ((_MMAP_THRESHOLD, 32 * _MEBIBYTE), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * _MEBIBYTE))
+    return all([mallopt(option, value) == 1 for option, value in wanted])

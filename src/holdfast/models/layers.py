@@ -1,4 +1,4 @@
-"""What a named layer of a network puts out."""
+"""Activations of a named layer of a network."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from holdfast.models import Model
@@ -14,16 +16,37 @@ from holdfast.types import KIND_BY_DIMENSIONS, Batch, name_of
 Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
 MODALITIES: tuple[str, ...] = get_args(Modality)
 
-UNITS: dict[Modality, str] = {
-    "image": "pixel",
-    "series": "time step",
-    "table": "column",
-    "set": "element",
-    "graph": "node",
-    "text": "token",
-    "token ids": "token",
+
+@dataclass(frozen=True)
+class Words:
+    """How a kind of data is spoken of: one sample and many, one of its features and many."""
+
+    sample: str
+    samples: str
+    part: str
+    parts: str
+
+
+_TEXT = Words("text", "texts", "token", "tokens")
+WORDS: dict[str, Words] = {
+    "image": Words("picture", "pictures", "pixel", "pixels"),
+    "series": Words("series", "series", "time step", "time steps"),
+    "table": Words("row", "rows", "column", "columns"),
+    "set": Words("set", "sets", "element", "elements"),
+    "graph": Words("graph", "graphs", "node", "nodes"),
+    "text": _TEXT,
+    "token ids": _TEXT,
 }
-"""What a feature of each kind of data is."""
+
+
+def words_of(task: Mapping[str, Any]) -> Words:
+    """The words for the data of a task as the manifest has it; those for images where it does not say.
+
+    >>> words_of({"modality": "series"}).parts, words_of({}).parts
+    ('time steps', 'pixels')
+    """
+    return WORDS[task.get("modality", "image")]
+
 
 _NO_GRID = "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
 _NO_ORDER = "it covers neighbouring positions, and elements have no order; use feature_ablation with features: elements"

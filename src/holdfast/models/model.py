@@ -1,4 +1,4 @@
-"""One wrapper around any classifier: preprocessing, outputs of any form, device, and a fingerprint of the weights."""
+"""`Model`, a wrapper around any classifier: preprocessing, outputs of any form, device, fingerprint of the weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError, nearest
 from holdfast.models.convolutions import quickly_differentiated
-from holdfast.models.network import embed_unless_vectors, frozen_copy, in_one_size, scores_in
+from holdfast.models.network import Channels, embed_unless_vectors, frozen_copy, in_one_size, scores_in
 from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from holdfast.types import Batch
 
@@ -43,8 +43,8 @@ class Model:
     def __init__(
         self,
         module: nn.Module,
-        mean: Sequence[float] | float | None = None,
-        std: Sequence[float] | float | None = None,
+        mean: Channels = None,
+        std: Channels = None,
         classes: Sequence[str] | None = None,
         *,
         name: str | None = None,
@@ -299,7 +299,7 @@ class Model:
         return f"Model({self.name}, {self.fingerprint[:12]})"
 
 
-def _channel_values(what: str, values: Sequence[float] | float | None) -> Tensor | None:
+def _channel_values(what: str, values: Channels) -> Tensor | None:
     if values is None:
         return None
     try:

@@ -1,15 +1,31 @@
-"""What `Model` does to the network that it wraps: a frozen copy, batches of one size, and the scores in any output."""
+"""Networks: what a loader knows of one; the frozen copy, batches of one size and class scores that `Model` needs."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
+
+Channels = Sequence[float] | float | None
+
+
+class Parts(NamedTuple):
+    """What a loader found: a network, its normalisation, the names of its outputs and its best memory format.
+
+    `embedding` is the path of the layer that turns token ids into vectors, where the network reads text.
+    """
+
+    module: nn.Module
+    mean: Channels = None
+    std: Channels = None
+    classes: Sequence[str] | None = None
+    channels_last: bool = False
+    embedding: str | None = None
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Faster arithmetic: which kinds there are, what they do to a network, and gradients that do not vanish in them."""
+"""Precisions that compute faster, what they do to a network, and gradients that do not vanish in them."""
 
 from __future__ import annotations
 

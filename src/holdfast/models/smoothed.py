@@ -6,14 +6,14 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from holdfast import rand
 from holdfast.errors import UserError, unknown
-from holdfast.features import Patches
+from holdfast.features import Grouping, Hiding, Patches, fixed
 from holdfast.features.fill import filled, kept_only
 from holdfast.models import Model
 from holdfast.models.precision import Precision
@@ -49,7 +49,7 @@ class Smoothed(Model):
         model: Model,
         keep: float,
         samples: int = 64,
-        features: Any = Patches(),  # noqa: B008 (frozen)
+        features: Grouping = Patches(),  # noqa: B008 (frozen)
         masks: Masks = "bernoulli",
         *,
         votes: bool = False,
@@ -75,7 +75,7 @@ class Smoothed(Model):
         self.name = name or f"{model.name} smoothed ×{keep:g}"
         self.classes, self.channels_last, self.module = model.classes, model.channels_last, model.module
         self._mean, self._std, self.precision = model._mean, model._std, model.precision
-        self.embedding = None if hasattr(features, "hide") else model.embedding  # tokens are hidden among the ids
+        self.embedding = None if isinstance(features, Hiding) else model.embedding  # tokens are hidden among the ids
         self._banks: dict[int, Tensor] = {}
 
     @property
@@ -149,9 +149,8 @@ class Smoothed(Model):
             )
         segments = self.features.segments(samples)
         bank = self.bank(n).to(inputs.device)
-        always = self.features.fixed(samples) if hasattr(self.features, "fixed") else None
-        hidden = hasattr(self.features, "hide")
-        fill = inputs if hidden else filled(self.fill, self.base, samples, inputs, segments)
+        always = fixed(self.features, samples)
+        fill = self._fill(samples, inputs, segments)
         each = len(inputs) * self.samples
         parts = []
         for rows in torch.split(torch.arange(each, device=inputs.device), max(1, self.base.rows)):
@@ -166,6 +165,10 @@ class Smoothed(Model):
             return votes.clamp(min=torch.finfo(votes.dtype).tiny).log()
         mean: Tensor = logs.logsumexp(1) - math.log(self.samples)
         return mean
+
+    def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
+        """Values for features that are left out; the inputs themselves, unread, where the grouping hides features."""
+        return inputs if isinstance(self.features, Hiding) else filled(self.fill, self.base, batch, inputs, segments)
 
     def radius(
         self, batch: Batch, mask: Tensor | None = None, rule: RadiusRule = "lipschitz", delta: float = 0.1
@@ -201,11 +204,9 @@ class Smoothed(Model):
             segments = self.features.segments(batch)
             n = int(segments.max()) + 1
             if mask is not None:
-                fixed = self.features.fixed(batch) if hasattr(self.features, "fixed") else None
-                hidden = hasattr(self.features, "hide")
-                fill = inputs if hidden else filled(self.fill, self.base, batch, inputs, segments)
-                mask = mask.to(self.device) if fixed is None else mask.to(self.device) | fixed
-                inputs, aux = kept_only(self.features, inputs, fill, aux, mask.to(self.device), segments)
+                mask, always = mask.to(self.device), fixed(self.features, batch)
+                mask = mask if always is None else mask | always
+                inputs, aux = kept_only(self.features, inputs, self._fill(batch, inputs, segments), aux, mask, segments)
             parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
             logits = torch.cat([self.logits(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts])
         first, second = logits.double().softmax(1).topk(2, dim=1).values.cpu().unbind(1)
@@ -236,7 +237,7 @@ def accuracy_curve(
     data: Batch | Iterable[Batch],
     keeps: Sequence[float] = (0.125, 0.25, 0.5, 0.75, 1.0),
     samples: int = 64,
-    features: Any = Patches(),  # noqa: B008 (frozen)
+    features: Grouping = Patches(),  # noqa: B008 (frozen)
     masks: Masks = "bernoulli",
     seed: int = 0,
 ) -> Tensor:

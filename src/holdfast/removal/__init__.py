@@ -1,8 +1,8 @@
-"""Taking features away: what replaces removed pixels.
+"""Imputers: values for removed pixels, time steps, columns and tokens.
 
-`noisy_linear` is the imputation of ROAD, solved in batch on the device of its input; the others are the usual fills.
+`NoisyLinear` is the imputation of ROAD, solved in batch on the device of its input; the others are the usual fills.
 `IMPUTERS` holds the parameter object of each by name; every one is called as `imputer(x, keep, ids, seed)`. Those in
-`CONTEXTUAL` need more than the sample; `holdfast.axes.faithfulness.kinds` says what removal means on each kind of data.
+`CONTEXTUAL` need more than the sample, and are bound to it first.
 
 >>> sorted(IMPUTERS)
 ['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from holdfast.removal.contextual import CONTEXTUAL, Hidden, ReferenceMean
-from holdfast.removal.functional import blur, dataset_mean, image_mean, noise, noisy_linear, value, zero
 from holdfast.removal.imputers import IMPUTERS, Blur, DatasetMean, ImageMean, NoisyLinear, UniformNoise, Value, Zero
 
 __all__ = [
@@ -26,11 +25,4 @@ __all__ = [
     "UniformNoise",
     "Value",
     "Zero",
-    "blur",
-    "dataset_mean",
-    "image_mean",
-    "noise",
-    "noisy_linear",
-    "value",
-    "zero",
 ]

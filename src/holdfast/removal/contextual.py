@@ -1,4 +1,4 @@
-"""What takes the place of removed features where that needs more than the sample: other samples, or a tokeniser.
+"""Imputers that need more than the sample: other samples, or what hides a token.
 
 An imputer with a method `bound(reference, features)` is not called itself: an evaluation binds it to the study's
 reference samples and to the grouping in use, and calls what it gets.

@@ -1,4 +1,4 @@
-"""What takes the place of removed pixels: parameter objects; `holdfast.removal.functional` has a function for each.
+"""Imputers: parameter objects that put other values in the place of removed pixels.
 
 An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
 stays, a series x (B, C, T) with `keep` (B, T), or rows of a table x (B, F) with `keep` (B, F). It works on the data's

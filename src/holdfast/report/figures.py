@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
-from holdfast.axes.certificate import figures as certificates
-from holdfast.axes.faithfulness import figures as faithfulness
-from holdfast.axes.stability import figures as stability
-from holdfast.axes.stability import heat_maps as heat
-from holdfast.axes.symmetry import figures as symmetry
+from holdfast.axes import AXES, judge
+from holdfast.axes.contract import figures_of
+from holdfast.axes.material import Material
 from holdfast.drawing import style
 from holdfast.drawing.latex import escape, render
-from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, file_part
+from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, file_part
 from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.run import Run, read
 from holdfast.runs.table import as_json
 
 INDEX = "index.json"
-Maker = Callable[[Material, float], Iterator[Piece]]
 
 
-@dataclass(frozen=True)
-class Item:
-    """One kind of figure or table: its name, what in which paper it follows, and what makes it."""
-
-    name: str
-    paper: str
-    kind: Literal["figure", "table"]
-    make: Maker
-
-
-ITEMS = (
-    Item("stability-scores", "FASS, appendix tables", "table", stability.score_table),
-    Item("stability-components", "FASS, Table 4", "table", stability.component_table),
-    Item("stability-kinds", "FASS, Table 5", "table", stability.family_table),
-    Item("stability-retention", "FASS, Tables 2 and 3", "table", stability.retention_tables),
-    Item("stability-bars", "FASS, Figure 2", "figure", heat.component_bars),
-    Item("stability-map", "FASS, heat maps", "figure", heat.method_maps),
-    Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat.architecture_maps),
-    Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat.retention_maps),
-    Item("certificate-guarantees", "soft stability, Figure 5", "figure", certificates.guarantee_curves),
-    Item("certificate-rates", "soft stability, Figure 6", "figure", certificates.rate_curves),
-    Item("certificate-smoothing", "soft stability, Figure 7", "figure", certificates.smoothing_curves),
-    Item("certificate-accuracy", "soft stability, Figure 8", "figure", certificates.accuracy_curves),
-    Item("certificate-scores", "soft stability, Figure 6 as a table", "table", certificates.rate_table),
-    Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", symmetry.boxes),
-    Item("symmetry-symmetrised", "explanation invariance, Figure 4", "figure", symmetry.symmetrised_curves),
-    Item("symmetry-relaxed", "explanation invariance, Figure 5", "figure", symmetry.relaxed),
-    Item("symmetry-scores", "explanation invariance, Tables 14 and 15", "table", symmetry.score_table),
-    Item("removal-retrained", "ROAD, Figure 7", "figure", faithfulness.retrained_curves),
-    Item("removal-curves", "ROAD, Figure 8", "figure", faithfulness.removal_curves),
-    Item("removal-orders", "ROAD, Table 2", "table", faithfulness.order_table),
-    Item("removal-retraining", "ROAD, Table 3", "table", faithfulness.retraining_table),
-    Item("removal-scores", "ROAD score and others", "table", faithfulness.score_table),
-)
-"""Everything that can be written, in the order of the papers."""
+@lru_cache(maxsize=1)
+def items() -> tuple[Item, ...]:
+    """Everything that can be written, axis by axis, in the order of the papers."""
+    return tuple(item for axis in AXES for item in figures_of(axis))
 
 
 @dataclass(frozen=True)
@@ -92,7 +58,7 @@ def write(
     """Write the papers' figures and tables for a run, and return the paths, the index last.
 
     Figures are written in `formats` (pdf, png, svg), tables as LaTeX that needs booktabs. `only` names items of
-    `holdfast.figures.ITEMS`; `width` is "column" (3.25 inches), "text" (6.75 inches) or inches. Without `out` they go
+    `holdfast.figures.items()`; `width` is "column" (3.25 inches), "text" (6.75 inches) or inches. Without `out` they go
     to the folder `figures` of the run. What the run has no rows for is left out; `index.json` says why.
 
     >>> write("no-such-run", only=["stability-map"])
@@ -111,11 +77,11 @@ def write_all(
     width: float | str = "text",
 ) -> Written:
     """`write`, with what was left out and why."""
-    items, inches = choose(only), style.as_width(width)
+    chosen, inches = choose(only), style.as_width(width)
     for name in formats:
         if name not in style.FORMATS:
             raise unknown("format", name, style.FORMATS)
-    if any(item.kind == "figure" for item in items):
+    if any(item.kind == "figure" for item in chosen):
         if not formats:
             raise UserError(f"no format is given; name at least one of {', '.join(style.FORMATS)}")
         style.need_matplotlib()
@@ -125,8 +91,8 @@ def write_all(
     folder = Path(str(run.path)) / "figures" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
-    material = Material(run.in_study_order(), run.samples(), run.manifest)
-    return write_items(material, items, folder, list(dict.fromkeys(formats)), inches)
+    judged = judge(run.in_study_order(), run.samples(), (), run.manifest)
+    return write_items(Material(judged, run.manifest), chosen, folder, list(dict.fromkeys(formats)), inches)
 
 
 def choose(only: Sequence[str] | None) -> list[Item]:
@@ -136,24 +102,24 @@ def choose(only: Sequence[str] | None) -> list[Item]:
     ['stability-map', 'removal-curves']
     """
     if only is None:
-        return list(ITEMS)
+        return list(items())
     if isinstance(only, str) or not only:
-        raise UserError(f"only takes a list of names, such as {ITEMS[0].name}; got {only!r}")
-    names = {item.name: item for item in ITEMS}
+        raise UserError(f"only takes a list of names, such as {items()[0].name}; got {only!r}")
+    names = {item.name: item for item in items()}
     for name in only:
         if name not in names:
             raise unknown("figure", name, names)
-    return [item for item in ITEMS if item.name in only]
+    return [item for item in items() if item.name in only]
 
 
 def write_items(
-    material: Material, items: Sequence[Item], folder: Path, formats: Sequence[str], width: float
+    material: Material, chosen: Sequence[Item], folder: Path, formats: Sequence[str], width: float
 ) -> Written:
     """Make and write items one by one, so that a run of many methods does not hold all its figures in memory."""
     files: list[File] = []
     skipped: list[tuple[str, str, str]] = []
     taken: set[str] = set()
-    for item in items:
+    for item in chosen:
         with style.look() if item.kind == "figure" else nullcontext():
             for piece in item.make(material, width):
                 if isinstance(piece, Skipped):
@@ -171,7 +137,7 @@ def _write_piece(piece: Piece, stem: Path, formats: Sequence[str], material: Mat
     if isinstance(piece, Drawing):
         for kind in formats:
             path = stem.with_name(f"{stem.name}.{kind}")
-            style.save(piece.figure, path, piece.caption)
+            write_atomically(path, style.encoded(piece.figure, kind, piece.caption))
             yield path
     elif not isinstance(piece, Skipped):
         path = stem.with_name(f"{stem.name}.tex")

@@ -1,130 +1,244 @@
-"""Advice: rules over the table that say what was seen, what it means and what to do.
+"""Findings of a run: what its axes found, what concerns the run as a whole, and how they are put in order.
 
-Every rule speaks only where an interval, a bound or a corrected test supports it. `advice` is a pure function of the
-table, the samples and the manifest; `place_advice` is the same for one dataset and model whose parts are at hand.
+Every rule speaks only where an interval, a bound or a corrected test supports it.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from holdfast.axes.certificate.findings import certificate_advice, smoothing_advice
-from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness.findings import faithfulness_advice
-from holdfast.axes.stability.findings import stability_advice
-from holdfast.axes.stability.findings_pairs import pair_advice
-from holdfast.axes.stability.words import Findings, findings
-from holdfast.axes.symmetry.findings import symmetry_advice
-from holdfast.drawing.prose import listing
-from holdfast.report.advice_contract import AXES, Advice, Severity
-from holdfast.report.axes import axis_sections, base_model
-from holdfast.report.findings_whole import run_advice
-from holdfast.statistics.cubes import arrange
-
-__all__ = ["Advice", "Severity", "advice", "advice_lines", "place_advice"]
+from holdfast.axes import AXES, Finding, Judged, judge
+from holdfast.axes.contract import Severity, findings_of
+from holdfast.drawing.prose import above, difference, listing, records, with_interval
+from holdfast.report.frontier import frontier_findings
+from holdfast.statistics import FEW_SAMPLES
+from holdfast.types import REDRAW
 
 MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
 SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
 WIDTH = 110
+PILOT = 100
+"""The samples from which on the intervals of means are usually narrow enough to rank a handful of methods."""
+FAR = 50
+"""So many times as many samples are not worth naming."""
+
+UNTRAINED = Finding(
+    "",
+    "act",
+    "The model looks untrained",
+    "",
+    "The last layer answers at random, so every explanation explains noise.",
+    "Load the trained weights, or train the head, and run again into a new directory.",
+)
+UNFINISHED = Finding(
+    "",
+    "act",
+    "Unfinished run",
+    "",
+    "Means are over what is there, and methods may be compared on different samples.",
+    "Run the same command again; it computes what is missing.",
+)
+FEW = Finding(
+    "",
+    "mind",
+    "Few samples",
+    "",
+    "Intervals from so few samples are rough and may be too narrow, and methods that look equal may not be.",
+    f"Take this run as a trial. Test at least {PILOT} samples before you choose a method: a larger limit, or a "
+    "folder with more data; four times as many halve the intervals.",
+)
+TIED = Finding(
+    "",
+    "note",
+    "The best methods are not separated",
+    "",
+    "With these data the first places could be exchanged.",
+    "Choose among them by cost or by another axis, or test more samples.",
+)
+UNREADABLE = Finding(
+    "",
+    "mind",
+    "Unreadable files",
+    "",
+    "They took no part, so the numbers are of the others.",
+    "Mend or remove them and run again into a new directory.",
+)
+UNDEFINED = Finding(
+    "",
+    "mind",
+    "Undefined explanations",
+    "",
+    "A map that is constant or not finite has no order, so there is nothing to score; the numbers are of the others.",
+    "Look at the reasons: a constant map often means a saturated output, or a layer that does not see the input.",
+)
 
 
-def advice(table: pd.DataFrame, samples: pd.DataFrame, manifest: Mapping[str, Any], most: int = MOST) -> list[Advice]:
-    """What to do after a run, for every dataset and model: the most urgent first, about `most` and a count of the rest.
+def findings(
+    table: pd.DataFrame, samples: pd.DataFrame, manifest: Mapping[str, Any], most: int = MOST
+) -> list[Finding]:
+    """What a run shows, for every dataset and model: the most urgent first, about `most` and a count of the rest.
 
     >>> columns = ["dataset", "model", "sample", "error", "evaluation"]
-    >>> advice(pd.DataFrame(columns=columns), pd.DataFrame(columns=columns), {})
+    >>> findings(pd.DataFrame(columns=columns), pd.DataFrame(columns=columns), {})
     []
     """
-    cubes = arrange(table)
-    held = findings(cubes)
-    others = [cube for cube in cubes if "fass" not in cube.values]
-    places = dict.fromkeys([*((f.dataset, f.model) for f in held), *((c.dataset, base_model(c)) for c in others)])
-    given = []
-    for place in places:
-        own = [f for f in held if (f.dataset, f.model) == place]
-        sections = axis_sections("", place, others, table, samples, (), manifest, draw=False)
-        given += place_advice(*place, own, [section.axis for section in sections], manifest, most)
-    return given
+    by_place: dict[tuple[str, str], list[Judged]] = {}
+    for judged in judge(table, samples, (), manifest):
+        by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
+    listed = []
+    for (dataset, model), here in by_place.items():
+        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
+        listed += findings_here(dataset, model, here, own, manifest, most)
+    return listed
 
 
-def place_advice(
+def findings_here(
     dataset: str,
     model: str,
-    held: Sequence[Findings],
-    axes: Sequence[Judged],
+    here: Sequence[Judged],
+    samples: pd.DataFrame,
     manifest: Mapping[str, Any],
     most: int = MOST,
-) -> list[Advice]:
-    """The same for one dataset and model from its stability findings and its other axes, which are computed anyway."""
-    cubes = [*(f.cube for f in held), *(axis.cube for axis in axes)]
-    given = list(run_advice(model, max((len(c.samples) for c in cubes), default=0), held, manifest)) if cubes else []
-    for found in held:
-        given += _named(
-            found.cube.evaluation, "stability", [*stability_advice(found, manifest), *pair_advice(found, manifest)]
+) -> list[Finding]:
+    """The same for one dataset and model, from what its axes judged and its own samples."""
+    listed = list(_run_findings(model, here, samples, manifest))
+    for judged in here:
+        listed += _named(judged, [*findings_of(judged), *_undefined(judged)])
+    for first, second in ((a, b) for i, a in enumerate(here) for b in here[i + 1 :]):
+        listed += frontier_findings(first, second)
+    order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
+    listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
+    return [replace(finding, dataset=dataset, model=model) for finding in _at_most(listed, most)]
+
+
+def unreadable(samples: pd.DataFrame) -> pd.DataFrame:
+    """The samples that could not be read."""
+    return samples[samples["error"].fillna("").astype(str).ne("")]
+
+
+def untrained_head(model: str, manifest: Mapping[str, Any]) -> str:
+    """Why the last layer of a model looks as if it was never trained, as the manifest has it; empty where it does not.
+
+    >>> untrained_head("net", {"study": {"models": {"net": {"untrained_head": "its bias is zero"}}}})
+    'its bias is zero'
+    """
+    models = (manifest.get("study") or {}).get("models") or {}
+    return str((models.get(model) or {}).get("untrained_head") or "")
+
+
+def _run_findings(
+    model: str, here: Sequence[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any]
+) -> Iterator[Finding]:
+    gaps = tuple(str(gap) for gap in manifest.get("missing") or ())
+    if gaps:
+        seen = f"{len(gaps)} part{'s' if len(gaps) != 1 else ''} of the study are not computed yet."
+        yield replace(UNFINISHED, seen=seen, items=gaps)
+    head = untrained_head(model, manifest)
+    if head:
+        yield replace(UNTRAINED, seen=f"{head[0].upper()}{head[1:]}.")
+    unread = unreadable(samples)
+    if len(unread):
+        items = tuple(f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True))
+        yield replace(
+            UNREADABLE, seen=f"{len(items)} file{'s' if len(items) != 1 else ''} could not be read.", items=items
         )
-    for axis in axes:
-        kind = str(axis.settings.get("name") or axis.cube.evaluation)
-        given += _named(axis.cube.evaluation, kind, _axis_advice(kind, axis, held))
-    ordered = sorted(given, key=lambda a: (SEVERITIES.index(a.severity), AXES.index(a.axis), -len(a.explainers)))
-    return [replace(a, dataset=dataset, model=model) for a in _at_most(ordered, most)]
+    n = max((len(judged.cube.samples) for judged in here), default=0)
+    ties = [text for judged in here[:1] if (text := _tie(judged))]
+    if here and n < FEW_SAMPLES:
+        tested = f"{n} sample{'s were' if n != 1 else ' was'} tested."
+        yield replace(FEW, seen=" ".join([tested, *ties]))
+    else:
+        for text in ties:
+            yield replace(TIED, seen=text)
 
 
-def _axis_advice(kind: str, axis: Judged, held: Sequence[Findings]) -> Iterable[Advice]:
-    if kind == "certificate":
-        return certificate_advice(axis)
-    if kind == "smoothing":
-        return smoothing_advice(axis)
-    if kind == "symmetry":
-        drawn = frozenset(e for f in held for e in f.cube.explainers if "fass" in f.cube.floor)
-        return symmetry_advice(axis, drawn)
-    return faithfulness_advice(axis, held[0] if held else None) if kind == "faithfulness" else ()
+def _tie(judged: Judged) -> str:
+    """That the two best methods are not told apart, and how many samples it might take; empty where they are."""
+    if not judged.headlines or judged.headlines[0].better != "higher":
+        return ""
+    name = judged.headlines[0].name
+    ranking, tests = (frame[frame["measure"] == name] for frame in (judged.ranking, judged.tests))
+    best = list(ranking[ranking["score"].notna() & ~ranking["control"].astype(bool)]["explainer"][:2])
+    gap = difference(tests, *best) if len(best) == 2 else None
+    if gap is None or above(tests, *best) or not math.isfinite(gap["low"]):
+        return ""
+    apart = with_interval(gap["difference"], gap["low"], gap["high"])
+    said = f"{listing(best)}, first by {judged.headlines[0].title}, differ by {apart}"
+    half = (gap["high"] - gap["low"]) / 2
+    times = (half / gap["difference"]) ** 2 if gap["difference"] > 0 else math.inf
+    n = math.ceil(times * gap["n"] / 10) * 10 if times < FAR else 0
+    if n <= PILOT:
+        return f"{said}."
+    return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
 
 
-def _named(label: str, kind: str, given: Iterable[Advice]) -> list[Advice]:
-    """Advice that says which evaluation it is about where a study gave it a name of its own."""
-    return [a if label == kind else replace(a, title=f"{a.title} ({label})") for a in given]
+def _undefined(judged: Judged) -> Iterator[Finding]:
+    """Explanations that have no score at all on an axis, each counted once."""
+    scored = judged.axis.of_role("headline", "component")
+    rows = judged.rows[judged.rows["measure"].isin(scored) & (judged.rows["condition"] != REDRAW)]
+    keys = pd.MultiIndex.from_frame(rows[["explainer", "sample"]])
+    lost = rows[(rows["status"] == "undefined") & ~keys.isin(keys[rows["status"] == "ok"])]
+    lost = lost.drop_duplicates(["explainer", "sample"])
+    if len(lost):
+        reasons = lost.assign(reason=lost["reason"].fillna("").astype(str).replace("", "no reason given"))
+        sizes = reasons.groupby(["explainer", "reason"], sort=False, observed=True).size().rename("times").reset_index()
+        said = "explanations have" if len(lost) != 1 else "explanation has"
+        yield replace(
+            UNDEFINED,
+            axis=judged.axis.name,
+            seen=f"{len(lost)} {said} no score at all.",
+            items=tuple(f"{r.explainer}: {r.times} × {r.reason}" for r in records(sizes)),
+            explainers=tuple(dict.fromkeys(map(str, lost["explainer"]))),
+        )
 
 
-def _at_most(ordered: list[Advice], most: int) -> list[Advice]:
+def _named(judged: Judged, found: Iterable[Finding]) -> list[Finding]:
+    """Findings that say which evaluation they are about where a study gave it a name of its own."""
+    plain = judged.label == judged.axis.name
+    return [f if plain else replace(f, title=f"{f.title} ({judged.label})") for f in found]
+
+
+def _at_most(ordered: list[Finding], most: int) -> list[Finding]:
     """What has to be acted on and the first findings of every axis, in the same order, and one card for the others."""
     if len(ordered) <= most + 1:
         return ordered
     turn = [sum(a.axis == b.axis for b in ordered[:i]) for i, a in enumerate(ordered)]
     chosen = sorted(range(len(ordered)), key=lambda i: (ordered[i].severity != "act", turn[i], i))[:most]
-    rest = [a for i, a in enumerate(ordered) if i not in chosen]
-    titles = listing(dict.fromkeys(f"“{a.title}” ({a.axis})" for a in rest))
-    more = Advice(
-        "run",
+    rest = [finding for i, finding in enumerate(ordered) if i not in chosen]
+    more = Finding(
+        "",
         "note",
         f"{len(rest)} more findings",
-        f"Also seen: {titles}.",
-        "Each rests on its own interval as those above do; there are more of them than fit here.",
-        "Deal with the findings above first. holdfast.report.findings.advice(..., most=99) gives all of them in full.",
+        "There are more of them than fit here.",
+        "Each rests on its own interval as those above do.",
+        "Deal with the findings above first; holdfast.report.findings.findings(..., most=99) gives all in full.",
+        items=tuple(dict.fromkeys(f"{finding.title}: {finding.seen}" for finding in rest)),
     )
     return [*(ordered[i] for i in sorted(chosen)), more]
 
 
-def advice_lines(given: Iterable[Advice]) -> list[str]:
-    """The advice as lines for a terminal.
+def finding_lines(listed: Iterable[Finding]) -> list[str]:
+    """Findings as lines for a terminal.
 
-    >>> card = Advice("run", "mind", "Few samples", "9 samples were tested.", "Rough.", "Test more.", model="net")
-    >>> print("\\n".join(advice_lines([card])))
-    mind  Few samples (run)
+    >>> card = Finding("", "mind", "Few samples", "9 samples were tested.", "Rough.", "Test more.", model="net")
+    >>> print("\\n".join(finding_lines([card])))
+    mind  Few samples
           seen   9 samples were tested.
           means  Rough.
           do     Test more.
     """
     lines: list[str] = []
-    for card in given:
+    for card in listed:
         if lines:
             lines.append("")
-        lines.append(f"{card.severity:<4}  {card.title} ({card.axis})")
+        lines.append(f"{card.severity:<4}  {card.title}" + (f" ({card.axis})" if card.axis else ""))
         for word, text in (("seen", card.seen), ("means", card.means), ("do", card.do)):
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"      {word:<5}  ", subsequent_indent=" " * 13, break_long_words=False

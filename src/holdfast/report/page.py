@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,57 +12,44 @@ import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from holdfast import statistics
-from holdfast.axes.stability import words
-from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.tables import NUMBER_COLUMNS, Row, number_rows
 from holdfast.drawing.charts import Chart
+from holdfast.drawing.pages import page, template
+from holdfast.drawing.tables import Row
 from holdfast.drawing.tidy import to_csv
-from holdfast.report.axes import across_models
-from holdfast.report.pages import page, template
 from holdfast.report.provenance import audit_text, made
-from holdfast.report.sections import Material, Section, sections_of
-from holdfast.runs.table import KEY
-from holdfast.statistics.cubes import Cube, arrange
+from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, across, sections_of
 from holdfast.types import Shown
 
-PACKAGE = "holdfast.report"
 FINGERPRINT = 12
 MOST_INLINE = 400  # rows of numbers that are part of the page itself; more are written when they are asked for
 
 
 def build_report(
-    table: pd.DataFrame | Sequence[Cube],
-    samples: pd.DataFrame,
-    exhibits: Iterable[Shown],
-    manifest: Mapping[str, Any],
+    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Iterable[Shown], manifest: Mapping[str, Any]
 ) -> str:
-    """One HTML page that needs no network: verdict, limits, charts, gallery, numbers and how they were made.
+    """One HTML page that needs no network: verdict, findings, charts, galleries, numbers and how they were made.
 
     `table` has one row per attempted pair and measure, `samples` one per dataset, model and sample, `exhibits` the
     pictures of some samples, and `manifest` the study with versions and fingerprints; see `runs.table`. Whatever
-    the manifest lacks is left out. The cubes of `statistics.arrange` will do for a table where stability is all
-    that was tested.
+    the manifest lacks is left out.
 
     >>> none = pd.DataFrame(columns=["dataset", "model", "sample", "error", "explainer", "evaluation", "measure"])
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
     True
     """
     about = dict(manifest)
-    cubes = arrange(table)
-    rows = table if isinstance(table, pd.DataFrame) else pd.DataFrame(columns=[*KEY, "value", "status", "reason"])
-    found = words.findings(cubes)
-    sections = sections_of(found, Material(cubes, rows, samples, list(exhibits), about))
-    across = across_models(axis for section in sections for axis in section.axes)
-    drawn = _drawn(sections, across)
-    numbers = _numbers(sections)
+    sections = sections_of(table, samples, list(exhibits), about)
+    over_models = across(sections)
+    drawn = {chart.key: chart for chart in over_models}
+    drawn |= {f"{axis.key}-{c.key}": c for section in sections for axis in section.axes for c in axis.charts}
+    numbers = {f"{axis.key}-numbers": axis.numbers for section in sections for axis in section.axes}
     inline = sum(map(len, numbers.values())) <= MOST_INLINE
     study = about.get("study") or {}
-    pictures = {f"{s.key}-{key}": uri for s in sections for key, uri in s.gallery.pictures.items()}
+    panels = [panel for section in sections for panel in section.panels]
     payload = {
         "charts": {key: [json.loads(figure.to_json()) for _, figure in chart.views] for key, chart in drawn.items()},
         "tables": {key: [_file_name(key, chart, sections), to_csv(chart.table)] for key, chart in drawn.items()},
-        "pictures": pictures,
+        "pictures": {key: uri for panel in panels for key, uri in panel.pictures.items()},
         "number_columns": NUMBER_COLUMNS,
         "numbers": {} if inline else {key: _compact(lines) for key, lines in numbers.items()},
     }
@@ -71,13 +58,13 @@ def build_report(
         "made": made(about),
         "audit": audit_text(about),
         "study": study,
-        "facts": _facts(sections, found, about),
+        "facts": _facts(sections, about),
         "sections": sections,
         "numbers": numbers,
         "inline": inline,
         "number_columns": NUMBER_COLUMNS,
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
-        "across": across,
+        "across": over_models,
         "payload": embed(payload),
         "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if drawn else "",
         "style": Markup(template(PACKAGE, "style.css")),
@@ -108,9 +95,7 @@ def _date(text: Any) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 
 
-def _facts(
-    sections: list[Section], found: list[words.Findings], manifest: Mapping[str, Any]
-) -> list[tuple[str, list[str]]]:
+def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     study = manifest.get("study") or {}
     version = manifest.get("holdfast")
     created = ", ".join(filter(None, (_date(manifest.get("created")), f"holdfast {version}" if version else "")))
@@ -124,36 +109,22 @@ def _facts(
     for s in sections:
         unread = f", {s.unreadable} unreadable" if s.unreadable else ""
         data[s.dataset] = f"{mark('datasets', s.dataset)}: {s.samples} samples{unread}"
-    explainers = dict.fromkeys(e for f in found for e in f.cube.explainers)
-    conditions = list(dict.fromkeys(title(*c) for f in found for c in f.cube.conditions))
-    attempted = sum(int((f.cube.status >= 0).sum()) for f in found)
+    judged = [axis.judged for section in sections for axis in section.axes]
+    explainers = dict.fromkeys(e for j in judged for e in j.cube.explainers)
+    attempted = sum(int((j.cube.status >= 0).sum()) for j in judged)
     facts = [("Model" if len(models) == 1 else "Models", [mark("models", m) for m in models])]
     facts += [("Data", list(data.values())), ("Run", [created] if created else [])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
     facts += [("Explainers", [_some(list(explainers))] if explainers else [])]
-    facts += [("Perturbations", [_some(conditions)] if conditions else [])]
+    for j in {j.title: j for j in judged if j.axis.separable}.values():
+        conditions = list(dict.fromkeys(j.axis.condition(*c) for c in j.cube.conditions))
+        facts.append((j.title, [_some(conditions, 7)]))
     return [(name, values) for name, values in facts if values]
 
 
 def _some(names: list[str], most: int = 14) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def _drawn(sections: list[Section], across: list[Chart]) -> dict[str, Chart]:
-    """The charts of the page by the id of their element."""
-    drawn = {chart.key: chart for chart in across}
-    for section in sections:
-        drawn |= {f"{section.key}-{chart.key}": chart for chart in section.charts}
-        drawn |= {f"{axis.key}-{chart.key}": chart for axis in section.axes for chart in axis.charts}
-    return drawn
-
-
-def _numbers(sections: list[Section]) -> dict[str, list[Row]]:
-    """The tables of all numbers by the id of their element."""
-    found = {f"{s.key}-numbers-{i}": rows for s in sections for i, (_, rows) in enumerate(s.numbers)}
-    axes = [axis for section in sections for axis in section.axes]
-    return found | {f"{axis.key}-numbers": number_rows(statistics.summary([axis.cube])) for axis in axes}
 
 
 def _compact(rows: list[Row]) -> list[list[Any]]:
@@ -163,6 +134,6 @@ def _compact(rows: list[Row]) -> list[list[Any]]:
 def _file_name(key: str, chart: Chart, sections: list[Section]) -> str:
     """A name for the numbers of a chart: dataset, model, axis and title, in plain characters."""
     place = next((s for s in sections if key.startswith(f"{s.key}-")), None)
-    axis = next((a.title for s in sections for a in s.axes if key.startswith(f"{a.key}-")), "stability")
+    axis = next((a.title for s in sections for a in s.axes if key.startswith(f"{a.key}-")), "")
     parts = [place.model, place.dataset, axis, chart.title] if place else [chart.title]
     return re.sub(r"[^a-z0-9.=_]+", "-", " ".join(parts).lower()).strip("-.")[:120] + ".csv"

@@ -1,39 +1,59 @@
-"""What the page says of each dataset and model: stability first, then the other axes."""
+"""Sections of the page: every dataset and model with its axes, what they found, and its first inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
-from holdfast.axes.stability import words
-from holdfast.axes.stability.gallery import Gallery, gallery
-from holdfast.axes.stability.page import charts
-from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.severity import severity_charts
-from holdfast.axes.stability.tables import Row, disagreement, floor_rows, number_rows, pair_rows, ranking_rows
-from holdfast.drawing.charts import Chart
-from holdfast.report.axes import AxisSection, axis_sections, base_model, related_rows
-from holdfast.report.findings import Advice, place_advice
-from holdfast.statistics.cubes import Cube
+from holdfast.axes import Judged, judge
+from holdfast.axes.contract import Finding, page_of
+from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.pages import page
+from holdfast.drawing.pictures import Album, label_words, photo, prediction
+from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.tables import Row
+from holdfast.report.findings import findings_here, unreadable
+from holdfast.report.frontier import frontier_chart
 from holdfast.types import Shown
 
-UNTESTED = "Stability was not tested."
+PACKAGE = "holdfast.report"
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
-MOST_TESTS = 150
+NOTHING = "Nothing can be concluded: no pair was attempted."
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a report is made from; see `holdfast.report.build_report`."""
+class AxisSection:
+    """One evaluation on the page: its sentences, its charts and panels, and its numbers under them."""
 
-    cubes: list[Cube]
-    table: pd.DataFrame
-    samples: pd.DataFrame
-    exhibits: list[Shown]
-    manifest: Mapping[str, Any]
+    key: str
+    judged: Judged
+    lead: list[str]
+    parts: list[Chart | Panel]
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return self.judged.title
+
+    @property
+    def left_out(self) -> list[str]:
+        """Why some explainers were not judged."""
+        return [str(why) for why in (self.judged.settings.get("left_out") or {}).values()]
+
+    @property
+    def charts(self) -> list[Chart]:
+        """Those parts that Plotly draws."""
+        return [part for part in self.parts if isinstance(part, Chart)]
+
+    @property
+    def numbers(self) -> list[Row]:
+        """The rows of all numbers."""
+        return number_rows(self.judged)
 
 
 @dataclass(frozen=True)
@@ -46,94 +66,120 @@ class Section:
     samples: int
     unreadable: int
     verdict: list[str]
-    cautions: list[words.Caution]
-    advice: list[Advice] = field(default_factory=list)
-    charts: list[Chart] = field(default_factory=list)
-    ranking: list[Row] = field(default_factory=list)
-    tests: list[Row] = field(default_factory=list)
-    tests_left_out: int = 0
-    disagreement: str = ""
-    floor: list[Row] = field(default_factory=list)
-    gallery: Gallery = field(default_factory=lambda: Gallery({}, {}, {}, [], {}, 0))
-    numbers: list[tuple[str, list[Row]]] = field(default_factory=list)
-    axes: list[AxisSection] = field(default_factory=list)
+    findings: list[Finding]
+    axes: list[AxisSection]
+    inputs: Panel | None
+
+    @property
+    def panels(self) -> list[Panel]:
+        """Those parts that bring pictures of their own."""
+        drawn = [part for axis in self.axes for part in axis.parts if isinstance(part, Panel)]
+        return [*drawn, *([self.inputs] if self.inputs else [])]
 
 
-def sections_of(found: Iterable[words.Findings], given: Material) -> list[Section]:
-    """Every dataset and model that was asked for, those with stability scores first."""
-    held = list(found)
-    sections = [_stability_section(f"s{i}", f, given) for i, f in enumerate(held)]
-    others = [cube for cube in given.cubes if "fass" not in cube.values]
-    sections += _other_sections(sections, others, given)
-    return [_with_axes(section, others, given, held) for section in sections]
-
-
-def _stability_section(key: str, found: words.Findings, given: Material) -> Section:
-    place = (found.dataset, found.model)
-    pictures = [
-        item
-        for item in given.exhibits
-        if (item.dataset, item.model) == place and item.evaluation in ("", INPUTS, found.cube.evaluation)
-    ]
-    samples, table = given.samples, given.table
-    own = samples[(samples["dataset"] == found.dataset) & (samples["model"] == found.model)]
-    shown = table["sample"].isin({item.sample for item in pictures})
-    shown &= (table["dataset"] == found.dataset) & (table["model"] == found.model)
-    shown &= table["evaluation"] == found.cube.evaluation
-    tests = pair_rows(found)
-    groups = {key: rows for key, rows in found.summary.groupby(["condition", "level"], sort=False)}
-    return Section(
-        key=key,
-        dataset=found.dataset,
-        model=found.model,
-        samples=len(found.cube.samples),
-        unreadable=len(words.unreadable(samples, *place)),
-        verdict=words.verdict(found),
-        cautions=words.cautions(found, samples, given.manifest, related_rows(table, *place)),
-        charts=charts(found) + severity_charts(found),
-        ranking=ranking_rows(found),
-        tests=tests[:MOST_TESTS],
-        tests_left_out=max(0, len(tests) - MOST_TESTS),
-        disagreement=disagreement(found),
-        floor=floor_rows(found),
-        gallery=gallery(pictures, table[shown], own, found.cube),
-        numbers=[(title(*c), number_rows(groups[c])) for c in found.cube.conditions if c in groups],
-    )
-
-
-def _other_sections(sections: list[Section], others: list[Cube], given: Material) -> list[Section]:
-    """Datasets and models that were asked for but gave no stability score at all."""
-    seen = {(s.dataset, s.model) for s in sections}
-    silent: list[Section] = []
-    samples = given.samples
-    asked = [*zip(samples["dataset"], samples["model"], strict=True), *((c.dataset, base_model(c)) for c in others)]
-    for dataset, model in dict.fromkeys(asked):
-        if (dataset, model) in seen:
-            continue
-        unread = words.unreadable(samples, dataset, model)
+def sections_of(
+    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+) -> list[Section]:
+    """Every dataset and model that was asked for, those with scores first."""
+    by_place: dict[tuple[str, str], list[Judged]] = {}
+    for judged in judge(table, samples, exhibits, manifest):
+        by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
+    asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
+    sections = []
+    for number_, (dataset, model) in enumerate(asked):
+        key, here = f"s{number_}", by_place.get((dataset, model), [])
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        judged = any((cube.dataset, base_model(cube)) == (dataset, model) for cube in others)
-        related = related_rows(given.table, dataset, model)
-        silent.append(
+        unread = unreadable(own)
+        shown = [s for s in exhibits if (s.dataset, s.model, s.evaluation) == (dataset, model, INPUTS)]
+        sections.append(
             Section(
-                key=f"s{len(sections) + len(silent)}",
+                key=key,
                 dataset=str(dataset),
                 model=str(model),
-                samples=len(own) - len(unread),
+                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unread)),
                 unreadable=len(unread),
-                verdict=[UNTESTED if judged else "Nothing can be concluded: no pair was attempted."],
-                cautions=words.other_cautions(dataset, model, samples, given.manifest, related),
+                verdict=verdict(here) or [NOTHING],
+                findings=findings_here(str(dataset), str(model), here, own, manifest),
+                axes=_drawn(key, here),
+                inputs=_inputs(shown, own),
             )
         )
-    return silent
+    return sections
 
 
-def _with_axes(section: Section, cubes: list[Cube], given: Material, held: list[words.Findings]) -> Section:
-    """The section with its other axes, whose first sentences join the verdict at the top, and with what to do."""
-    place = (section.dataset, section.model)
-    axes = axis_sections(section.key, place, cubes, given.table, given.samples, given.exhibits, given.manifest)
-    said = [f"{axis.title}: {axis.lead[0]}" for axis in axes if axis.lead]
-    verdict = [*said, *section.verdict] if said and section.verdict == [UNTESTED] else [*section.verdict, *said]
-    own = [found for found in held if (found.dataset, found.model) == place]
-    todo = place_advice(*place, own, [axis.axis for axis in axes], given.manifest)
-    return replace(section, axes=axes, verdict=verdict, advice=todo)
+def leads(judged: Judged) -> list[str]:
+    """What an axis says of its results; of somebody's own evaluation, the best score."""
+    drawn = page_of(judged.axis)
+    if drawn is not None:
+        return drawn.lead(judged)
+    return [
+        f"{row.measure.replace('_', ' ')} of {row.explainer}: {with_interval(row.score, row.low, row.high)}."
+        for row in records(judged.ranking.head(1))
+    ]
+
+
+def verdict(here: Sequence[Judged]) -> list[str]:
+    """The first sentence of every axis, with its name where it is not the first."""
+    said = [(judged.title, leads(judged)) for judged in here]
+    return [text[0] if i == 0 else f"{title}: {text[0]}" for i, (title, text) in enumerate(said) if text]
+
+
+def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
+    sections = []
+    for number_, judged in enumerate(here):
+        drawn = page_of(judged.axis)
+        parts = drawn.parts(judged) if drawn is not None else []
+        sections.append(AxisSection(f"{key}-a{number_}", judged, leads(judged), parts))
+    if sections:
+        frontiers = [chart for pair in combinations(here, 2) if (chart := frontier_chart(*pair)) is not None]
+        last = sections[-1]
+        sections[-1] = replace(last, parts=[*last.parts, *frontiers])
+    return sections
+
+
+def across(sections: Iterable[Section]) -> list[Chart]:
+    """What only several models show: the charts of every axis over all of its results."""
+    by_axis: dict[str, list[Judged]] = {}
+    for section in sections:
+        for axis in section.axes:
+            by_axis.setdefault(axis.judged.axis.name, []).append(axis.judged)
+    drawn = []
+    for judged in by_axis.values():
+        made = page_of(judged[0].axis)
+        drawn += made.across(judged) if made is not None else []
+    return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
+
+
+def _inputs(shown: Sequence[Shown], samples: pd.DataFrame) -> Panel | None:
+    """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
+    if not shown:
+        return None
+    known, album = samples.drop_duplicates("sample").set_index("sample"), Album()
+    entries = [
+        (item.sample, album.add(photo(item.image)), prediction(known, item.sample), label_words(known, item.sample))
+        for item in shown
+    ]
+    html = Markup(page(PACKAGE, "inputs.html").render(entries=entries))
+    return Panel("inputs", "The first images as the model sees them", "", html, album.pictures)
+
+
+NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Raw", "Chance", "Calibrated", "Aligned", "Aligned + calibrated"]
+NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
+
+
+def number_rows(judged: Judged) -> list[Row]:
+    """The cells under `NUMBER_COLUMNS` of every row of the summary."""
+    rows = []
+    for r in records(judged.summary):
+        moved = with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)
+        calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
+        measure = judged.axis.measure(r.measure)
+        name = measure.title if measure is not None and measure.name == r.measure else r.measure.replace("_", " ")
+        cells = [str(r.explainer), name, judged.axis.condition(r.condition, r.level)]
+        cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
+        cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
+        cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
+        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high, 0)
+        cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
+        rows.append(Row(cells, bool(r.control)))
+    return rows

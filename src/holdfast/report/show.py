@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow.compute as pc
 
-from holdfast.axes.stability.perturbations import title
+from holdfast.axes import AXES, Axis, Measure, axis_of
 from holdfast.drawing.prose import number, records
 from holdfast.errors import unknown
 from holdfast.report.story import folders, rows_of
 from holdfast.report.terminal import Line, shortened
 from holdfast.runs.merge import missing
-from holdfast.statistics import is_control
-from holdfast.statistics.cubes import DECISIVE
-from holdfast.testing.choose import ASIDE, matches
-from holdfast.types import REDRAW
+from holdfast.statistics.cubes import CONTROL
+from holdfast.types import IDENTITY, REDRAW, matches
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
-JUDGED = (*DECISIVE, "stable", "unflipped", "hard_radius", "road")
-"""The measures by which samples are put in order; the first that a run has is used."""
+COUNTED = ("value", "scored", "flipped", "pairs")
 
 
 def overview(run: Run, explainer: str | None = None, worst: int = 10, width: int = 80) -> list[Line]:
@@ -35,7 +32,7 @@ def overview(run: Run, explainer: str | None = None, worst: int = 10, width: int
     facts["data"] = ", ".join(f"{name}, {d['samples']} samples" for name, d in study["datasets"].items())
     facts["explainers"] = ", ".join(study["explainers"])
     for name, settings in study["evaluations"].items():
-        facts[name] = ", ".join(_conditions(settings.get("conditions", [])))
+        facts[name] = ", ".join(_conditions(axis_of(name, run.manifest), settings.get("conditions", [])))
     gaps = missing(run.path)
     facts["state"] = f"{len(gaps)} parts are missing; run the command again" if gaps else "complete"
     unread = int(samples["error"].fillna("").ne("").sum())
@@ -51,43 +48,53 @@ def overview(run: Run, explainer: str | None = None, worst: int = 10, width: int
     return lines + _worst(run, samples, explainer, worst, width)
 
 
-def _conditions(given: list[list[object]]) -> list[str]:
+def _conditions(axis: Axis, listed: list[list[object]]) -> list[str]:
     """Conditions with their levels, those of one name together."""
     levels: dict[str, list[float]] = {}
-    for name, level in given:
+    for name, level in listed:
         levels.setdefault(str(name), []).append(float(str(level)))
-    found = []
-    for name, values in levels.items():
-        more = "".join(f", {value:g}" for value in values[1:])
-        found.append(title(name, values[0]) + more if values != [0.0] else name.replace("_", " "))
-    return found
+    return [
+        axis.condition(name, values[0]) + "".join(f", {value:g}" for value in values[1:])
+        for name, values in levels.items()
+    ]
 
 
 def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, width: int) -> list[Line]:
     keys = ["dataset", "model", "sample"]
-    sums: dict[str, list[pd.DataFrame]] = {}
+    sums: dict[tuple[int, Measure], list[pd.DataFrame]] = {}
+    order = [axis.name for axis in AXES]
     for paths in folders(run.path):
-        wanted = pc.field("measure").isin(list(JUDGED)) & ~pc.field("condition").isin([REDRAW, *ASIDE])
-        rows = rows_of(paths, wanted)
-        name = "" if rows.empty else str(rows.iloc[0]["explainer"])
-        if rows.empty or (is_control(name) if explainer is None else not matches(explainer, name)):
+        rows = rows_of(paths, ~pc.field("condition").isin([REDRAW, IDENTITY]))
+        if rows.empty:
             continue
-        for measure, own in rows.groupby("measure", sort=False):
-            ok = own["status"] == "ok"
-            counted = own.assign(value=own["value"].where(ok, 0.0), scored=ok, flipped=own["status"] == "flipped")
-            counted = counted.assign(pairs=1).groupby(keys, sort=False)[["value", "scored", "flipped", "pairs"]].sum()
-            sums.setdefault(str(measure), []).append(counted.reset_index())
+        name, control = str(rows.iloc[0]["explainer"]), rows.iloc[0]["role"] == CONTROL
+        if control if explainer is None else not matches(explainer, name):
+            continue
+        axis = axis_of(str(rows.iloc[0]["evaluation"]), run.manifest, rows["measure"].unique())
+        rows = rows[~rows["condition"].isin(axis.aside)]
+        place = order.index(axis.name) if axis.name in order else len(order)
+        for measure in axis.measures:
+            own = rows[rows["measure"] == measure.name]
+            if measure.role == "headline" and len(own):
+                ok = own["status"] == "ok"
+                counted = own.assign(value=own["value"].where(ok, 0.0), scored=ok, flipped=own["status"] == "flipped")
+                counted = counted.assign(pairs=1).groupby(keys, sort=False)[[*COUNTED]].sum()
+                sums.setdefault((place, measure), []).append(counted.reset_index())
+                break
     if not sums:
         if explainer is not None:
             raise unknown("explainer", explainer, run.manifest["study"]["explainers"])
         return []
-    measure = next(name for name in JUDGED if name in sums)
-    total = pd.concat(sums[measure]).groupby(keys, as_index=False)[["value", "scored", "flipped", "pairs"]].sum()
+    chosen = min(sums, key=lambda key: key[0])
+    headline, lower = chosen[1].name, chosen[1].better == "lower"
+    total = pd.concat(sums[chosen]).groupby(keys, as_index=False)[[*COUNTED]].sum()
     total["score"] = total["value"] / total["scored"].where(total["scored"] > 0)
-    total = total.merge(samples, on=keys, how="left").sort_values(["score", "sample"], na_position="first")
+    total = total.merge(samples, on=keys, how="left")
+    total = total.sort_values(["score", "sample"], ascending=[not lower, True], na_position="first")
     who = explainer or "all explainers but controls"
-    lines: list[Line] = [("", ""), (f"Samples with the lowest {measure}, mean over {who}", "bold cyan")]
-    table = [("sample", measure, "flipped", "predicted")]
+    title = f"Samples with the {'highest' if lower else 'lowest'} {headline}, mean over {who}"
+    lines: list[Line] = [("", ""), (title, "bold cyan")]
+    table = [("sample", headline, "flipped", "predicted")]
     for r in records(total.head(worst)):
         seen = "" if pd.isna(r.predicted) else f"{r.predicted_name} {number(r.probability)}"
         table.append((str(r.sample), number(r.score), f"{r.flipped} of {r.pairs}" if r.flipped else "", seen))

@@ -13,22 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.axes import Axis, axis_of
 from holdfast.drawing.prose import number, records
 from holdfast.errors import UserError, nearest, unknown
-from holdfast.report.axes import TITLES
 from holdfast.report.terminal import Line, shortened
 from holdfast.runs.storage import Place, contents, files
 from holdfast.runs.table import SCORES
 from holdfast.statistics.cubes import SUFFIXES
-from holdfast.testing.choose import CURVES, condition_title, matches
-from holdfast.types import REDRAW
+from holdfast.types import REDRAW, matches
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
-BEHIND = ("ssim", "spearman", "jaccard", "passes", "model_agreement", "model_invariance", *CURVES)
-"""Measures that stand behind another one of the same pair, or in a curve."""
-CURVE = "probability"
 BLOCKS = "▁▂▃▄▅▆▇█"
 LOW, HIGH = 0.1, 0.9
 """Percentiles beyond which a score is marked."""
@@ -51,14 +47,14 @@ def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) 
         lines += [(chosen, "bold"), *_prediction(facts)]
         own = [(place, rows) for place, rows in told if place[:2] == (facts.dataset, facts.model)]
         for evaluation in sorted({place[2] for place, _ in own}, key=[*evaluations].index):
-            kind = str(evaluations[evaluation].get("name") or evaluation)
             group = [(place[3], rows) for place, rows in own if place[2] == evaluation]
-            measures = {measure for _, rows in group for measure in _leading(rows)["measure"]}
-            heading = TITLES.get(kind, kind.capitalize()) + ("" if kind == evaluation else f": {evaluation}")
+            axis = axis_of(evaluation, run.manifest, dict.fromkeys(m for _, rows in group for m in rows["measure"]))
+            measures = {measure for _, rows in group for measure in _leading(axis, rows)["measure"]}
+            heading = axis.title if evaluation == axis.name else f"{axis.title}: {evaluation}"
             lines += [("", ""), (f"{heading} ({measures.pop()})" if len(measures) == 1 else heading, "bold cyan")]
             for name, rows in group:
                 lines.append((f"  {shortened(name, width - 2)}", "bold"))
-                lines += [*_scores(_leading(rows), len(measures) > 1, width), *_curves(rows)]
+                lines += [*_scores(axis, _leading(axis, rows), len(measures) > 1, width), *_curves(axis, rows)]
     return lines
 
 
@@ -99,11 +95,9 @@ def _identify(sample: str, ids: Sequence[str]) -> str:
 
 def _told(root: Place, sample: str, explainer: str | None) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
     """The sample's rows with `median`, `above` and `n` of all samples, one explainer at a time to bound the memory."""
-    column = pc.field("measure")
-    scored = ~column.isin(list(BEHIND)) & (pc.field("condition") != REDRAW)
-    mine = (pc.field("sample") == sample) & column.isin(list(CURVES))
+    scored = pc.field("condition") != REDRAW
     for paths in folders(root):
-        rows = rows_of(paths, scored | mine)
+        rows = rows_of(paths, scored)
         rows = rows[~rows["measure"].str.endswith(SUFFIXES)]
         own = rows[rows["sample"] == sample]
         if own.empty or (explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))):
@@ -139,15 +133,17 @@ def _prediction(facts: Any) -> list[Line]:
     ]
 
 
-def _leading(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that get a line of their own."""
-    behind = {*CURVES, "certified"} if "rate" in set(rows["measure"]) else {*CURVES}  # the rate's lower bound says it
-    return rows[~rows["measure"].isin(behind)]
+def _leading(axis: Axis, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that get a line of their own: headlines, and components that stand behind none in their condition."""
+    headlines = rows["measure"].isin(axis.of_role("headline"))
+    places = pd.MultiIndex.from_frame(rows[["condition", "level"]])
+    alone = rows["measure"].isin(axis.of_role("component")) & ~places.isin(places[headlines])
+    return rows[headlines | alone]
 
 
-def _scores(rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
+def _scores(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
     """A line for each condition; the measure is named where there are several."""
-    names = [(f"{r.measure}, " if several else "") + condition_title(r.condition, r.level) for r in records(rows)]
+    names = [(f"{r.measure}, " if several else "") + axis.condition(r.condition, r.level) for r in records(rows)]
     room = min(max(map(len, names), default=0), max(16, width - 50))
     for name, row in zip(names, records(rows), strict=True):
         head = f"    {shortened(name, room):<{room}}  "
@@ -163,13 +159,14 @@ def _scores(rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
         yield head + text, style
 
 
-def _curves(rows: pd.DataFrame) -> Iterator[Line]:
-    """The class's probability as more and more is removed, for each order."""
-    curves = rows[rows["measure"] == CURVE]
+def _curves(axis: Axis, rows: pd.DataFrame) -> Iterator[Line]:
+    """The axis' first curve, for each condition."""
+    curve = next(iter(axis.of_role("curve")), "")
+    curves = rows[rows["measure"] == curve]
     if curves.empty:
         return
     levels = sorted(set(curves["level"]))
-    yield f"    probability with {levels[0]:.0%} to {levels[-1]:.0%} removed", ""
+    yield f"    {curve} with {levels[0]:.0%} to {levels[-1]:.0%} removed", ""
     room = max(map(len, curves["condition"]))
     for condition, own in curves.groupby("condition", sort=False):
         values = own.sort_values("level")["value"].tolist()

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.models.modality import UNITS, modality
+from holdfast.models.modality import WORDS, modality
 from holdfast.runs import atomic, storage, table
 from holdfast.runs.differences import differences
 from holdfast.runs.storage import Place
@@ -72,7 +72,7 @@ def task(model: Model, sample: Batch) -> dict[str, str]:
     """
     kind = modality(model, sample)
     words = {"task": "classification", "readout": "the logit of the predicted class"}
-    return {"modality": kind, **words, "unit": UNITS[kind]}
+    return {"modality": kind, **words, "unit": WORDS[kind].part}
 
 
 def references_of(study: Mapping[str, Any], dataset: str | None = None) -> int:

@@ -10,7 +10,8 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from holdfast.errors import UserError
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
 from holdfast.runs.storage import Place, contents, files
+from holdfast.statistics.cubes import SUFFIXES
 from holdfast.types import STATUS, Scores
 
 FORMAT = 2
@@ -41,6 +43,7 @@ SAMPLES = pa.schema(
     + [("probability", pa.float64()), ("error", pa.string())]
 )
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
+PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]
 
 
 def slug(name: str) -> str:
@@ -118,12 +121,56 @@ def write_part(path: Place, table: pa.Table) -> None:
     write_atomically(path, sink.getvalue())
 
 
-def read_scores(root: Place, compact: bool = False) -> pd.DataFrame:
-    """Every row of a run, sorted by its key; a key that occurs twice is an error.
+def read_scores(
+    root: Place,
+    compact: bool = False,
+    measures: Collection[str] | None = None,
+    samples: Collection[str] | None = None,
+) -> pd.DataFrame:
+    """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
-    With `compact` the columns of text are categories, sorted, which hold each text once: a million rows take 42 MB.
+    Each part is filtered before the next is read, and a measure comes with its chance and aligned forms. With `compact`
+    the columns of text are categories, sorted, which hold each text once: a million rows take 42 MB.
     """
-    rows = _read(root / "parts", SCORES)
+    return _scores(root, files(root / "parts", ".parquet"), compact, measures, samples)
+
+
+def read_scores_by_explainer(
+    root: Place, measures: Collection[str] | None = None, samples: Collection[str] | None = None
+) -> Iterator[pd.DataFrame]:
+    """`read_scores` for one dataset, model, evaluation and explainer at a time, so that large runs fit."""
+    for _, paths in groupby(files(root / "parts", ".parquet"), key=lambda path: path.parent):
+        yield _scores(root, list(paths), False, measures, samples)
+
+
+def read_places(root: Place) -> pd.DataFrame:
+    """What a run has scores of: every combination of the columns `PLACE` that occurs, sorted."""
+
+    def once(part: pa.Table) -> pa.Table:
+        return part.unify_dictionaries().group_by(PLACE).aggregate([]).select(PLACE)
+
+    schema = pa.schema([SCORES.field(name) for name in PLACE])
+    rows = _read(files(root / "parts", ".parquet"), schema, once)
+    frame: pd.DataFrame = _spelled_out(once(rows), schema).to_pandas()
+    return frame.sort_values(PLACE, ignore_index=True)
+
+
+def _scores(
+    root: Place,
+    paths: Sequence[Place],
+    compact: bool,
+    measures: Collection[str] | None,
+    samples: Collection[str] | None,
+) -> pd.DataFrame:
+    forms = None if measures is None else {measure + suffix for measure in measures for suffix in ("", *SUFFIXES)}
+
+    def kept(part: pa.Table) -> pa.Table:
+        for column, wanted in (("measure", forms), ("sample", samples)):
+            if wanted is not None:
+                part = part.filter(pc.is_in(part[column], value_set=pa.array(sorted(wanted), pa.string())))
+        return part
+
+    rows = _read(paths, SCORES, kept)
     order, twice = _sorted_by_key(rows)
     rows = rows.take(pa.array(order))
     frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
@@ -135,7 +182,7 @@ def read_scores(root: Place, compact: bool = False) -> pd.DataFrame:
 
 def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
-    rows = _spelled_out(_read(root / "samples", SAMPLES), SAMPLES)
+    rows = _spelled_out(_read(files(root / "samples", ".parquet"), SAMPLES), SAMPLES)
     frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 
@@ -190,12 +237,14 @@ def as_json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def _read(folder: Place, schema: pa.Schema) -> pa.Table:
-    """The rows of all parts, with every column of text as one dictionary and indices into it."""
+def _read(paths: Sequence[Place], schema: pa.Schema, change: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+    """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
     texts = [field.name for field in schema if field.type == pa.string()]
     wanted = _coded(schema)
-    paths = files(folder, ".parquet")
-    tables = [_read_part(path, content, texts, wanted) for path, content in zip(paths, contents(paths), strict=True)]
+    tables = []
+    for path, content in zip(paths, contents(paths), strict=True):
+        part = _read_part(path, content, texts, wanted)
+        tables.append(part if change is None else change(part))
     if not tables:
         return wanted.empty_table()
     rows = pa.concat_tables(tables)

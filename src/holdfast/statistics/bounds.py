@@ -1,8 +1,8 @@
 """Guarantees for an unknown rate or mean from independent draws, and the radii that smoothing certifies.
 
 A rate τ is seen in n independent draws of which s agreed, s ~ Binomial(n, τ); `mean_interval` takes the draws
-themselves. `delta` is the probability of a wrong statement. Numbers of draws and agreements are integers or tensors of
-any shape; bounds are float64 tensors.
+themselves. `delta` is the probability of a wrong statement. Draws and agreements are numbers or tensors of any shape;
+bounds are float64 tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_share(name: str, value: float) -> float:
     return float(value)
 
 
-def clopper_pearson_low(agreed: int | Tensor, draws: int | Tensor, delta: float) -> Tensor:
+def clopper_pearson_low(agreed: float | Tensor, draws: float | Tensor, delta: float) -> Tensor:
     """The exact one-sided lower bound: the τ at which s or more agreements of n have the probability delta.
 
     It is the delta-quantile of Beta(s, n − s + 1), and 0 for s = 0. P(low > τ) ≤ delta for every τ.
@@ -42,20 +42,20 @@ def clopper_pearson_low(agreed: int | Tensor, draws: int | Tensor, delta: float)
     0.9006
     """
     s, n = _counts(agreed, draws, delta)
-    return torch.where(s > 0, _beta_quantile(s.clamp(min=1), n - s + 1, delta), 0.0)
+    return torch.where(s > 0, _beta_quantile(torch.where(s > 0, s, 1.0), n - s + 1, delta), 0.0)
 
 
-def clopper_pearson_high(agreed: int | Tensor, draws: int | Tensor, delta: float) -> Tensor:
+def clopper_pearson_high(agreed: float | Tensor, draws: float | Tensor, delta: float) -> Tensor:
     """The exact one-sided upper bound: the τ at which s or fewer agreements of n have the probability delta.
 
     >>> round(float(clopper_pearson_high(0, 22, 0.1)), 4)
     0.0994
     """
     s, n = _counts(agreed, draws, delta)
-    return torch.where(s < n, _beta_quantile(s + 1, (n - s).clamp(min=1), 1 - delta), 1.0)
+    return torch.where(s < n, _beta_quantile(s + 1, torch.where(s < n, n - s, 1.0), 1 - delta), 1.0)
 
 
-def clopper_pearson(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def clopper_pearson(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """The exact two-sided interval (low, high), with delta / 2 on each side.
 
     >>> [round(float(bound), 4) for bound in clopper_pearson(45, 50, 0.1)]
@@ -64,7 +64,7 @@ def clopper_pearson(agreed: int | Tensor, draws: int | Tensor, delta: float) -> 
     return clopper_pearson_low(agreed, draws, delta / 2), clopper_pearson_high(agreed, draws, delta / 2)
 
 
-def hoeffding(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def hoeffding(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """The two-sided interval s/n ± √(log(2/delta) / 2n) of the paper, cut at 0 and 1.
 
     >>> [round(float(bound), 3) for bound in hoeffding(120, 150, 0.1)]
@@ -75,7 +75,7 @@ def hoeffding(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[
     return (s / n - half).clamp(min=0), (s / n + half).clamp(max=1)
 
 
-def betting(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def betting(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """The interval (low, high) that holds at all numbers of draws at once, so one may stop whenever one likes.
 
     Against each τ a gambler bets on every draw by the Krichevsky-Trofimov rule; the capital after s agreements of n,
@@ -122,7 +122,7 @@ def mean_interval(values: Tensor, lowest: float, highest: float, delta: float) -
     return low.masked_fill(lost, torch.nan), high.masked_fill(lost, torch.nan)
 
 
-def capital(agreed: int | Tensor, draws: int | Tensor, threshold: float, side: Literal["above", "below"]) -> Tensor:
+def capital(agreed: float | Tensor, draws: float | Tensor, threshold: float, side: Literal["above", "below"]) -> Tensor:
     """Capital of a gambler who bets on τ above (or below) the threshold; 1/delta or more proves it, at any time.
 
     The bets mix all rates p above the threshold t: the capital is the mean of p^s (1−p)^(n−s) / t^s (1−t)^(n−s) over p
@@ -219,9 +219,9 @@ def mus_radius(gap: Tensor, keep: float, rule: RadiusRule = "lipschitz") -> Tens
     return ((limit - 1e-9).ceil() - 1).clamp(min=0).long()  # rounding must not turn r < 4 into r < 4.0000001
 
 
-def _counts(agreed: int | Tensor, draws: int | Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def _counts(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
     check_share("delta", delta)
-    s, n = torch.as_tensor(agreed).double(), torch.as_tensor(draws).double()
+    s, n = torch.as_tensor(agreed, dtype=torch.float64), torch.as_tensor(draws, dtype=torch.float64)
     s, n = s + 0 * n, n + 0 * s
     if bool(((s < 0) | (s > n)).any()):
         raise UserError("there must be between 0 and `draws` agreements")

@@ -9,7 +9,9 @@ import numpy as np
 from scipy import special, stats
 
 from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, nested_mean, resampled_means
+from holdfast.statistics.bounds import clopper_pearson_high, clopper_pearson_low
 from holdfast.statistics.cubes import Array
+from holdfast.statistics.means import wilson
 
 RESAMPLES = 2000
 """As in the report; more where the bound lies so far out that fewer than `TAIL` draws would be beyond it."""
@@ -17,6 +19,7 @@ TAIL = 20
 DRAW_ENTRIES = 50_000_000
 """How large the matrix of draws may become on account of `TAIL`."""
 MOST_SAMPLES = 10**7
+EXACT, BOOTSTRAP = "Clopper-Pearson", "BCa bootstrap"
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,7 @@ def bound_mean(
         return Bound(mean, math.nan, n, "none")
     if rate and chance is None and bool(np.isin(scores[finite], (0.0, 1.0)).all()):
         exact = len(scores) == 1
-        edge = clopper_pearson if exact else wilson
-        return Bound(mean, edge(mean, n, confidence, lower), n, "Clopper-Pearson" if exact else "Wilson")
+        return Bound(mean, bound_share(mean, n, confidence, lower, exact), n, EXACT if exact else "Wilson")
     if n < 2:
         return Bound(mean, math.nan, n, "none")
     t = float(stats.t.ppf(confidence, n - 1)) * math.sqrt(n / (n - 1))
@@ -72,7 +74,7 @@ def bound_mean(
         left_out = calibrate(left_out, without_each(chance))
     left_out = nested_mean(left_out[:, finite.any(0)].T, names)
     quantile = bca_quantile(overall, mean, left_out, -t if lower else t)
-    return Bound(mean, float(np.quantile(overall, quantile)), n, "BCa bootstrap")
+    return Bound(mean, float(np.quantile(overall, quantile)), n, BOOTSTRAP)
 
 
 def bca_quantile(draws: Array, mean: float, left_out: Array, shift: float) -> float:
@@ -104,28 +106,16 @@ def without_each(values: Array) -> Array:
     return np.where(finite, mean + (mean - np.where(finite, values, 0.0)) / np.maximum(n - 1, 1), mean)
 
 
-def clopper_pearson(share: float, n: float, confidence: float, lower: bool) -> float:
-    """The exact one-sided bound of a share seen in n trials.
+def bound_share(share: float, n: int, confidence: float, lower: bool, exact: bool) -> float:
+    """The one-sided bound of a share seen in n trials: Clopper and Pearson's where `exact`, else Wilson's.
 
-    >>> round(clopper_pearson(0.0, 14, 0.95, lower=False), 3)
-    0.193
+    >>> round(bound_share(0.0, 14, 0.95, False, True), 3), round(bound_share(0.8, 10, 0.975, True, False), 2)
+    (0.193, 0.49)
     """
     hits = min(max(share, 0.0), 1.0) * n
-    if lower:
-        return float(special.betaincinv(hits, n - hits + 1, 1 - confidence)) if hits > 0 else 0.0
-    return float(special.betaincinv(hits + 1, n - hits, confidence)) if hits < n else 1.0
-
-
-def wilson(share: float, n: float, confidence: float, lower: bool) -> float:
-    """Wilson's one-sided bound of a share seen in n trials; `statistics.wilson` at level 2 · confidence − 1 has both.
-
-    >>> round(wilson(0.8, 10, 0.975, lower=True), 2)
-    0.49
-    """
-    z = float(special.ndtri(confidence))
-    spread = z * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
-    edge = (share + z * z / (2 * n) + (-spread if lower else spread)) / (1 + z * z / n)
-    return min(max(edge, 0.0), 1.0)
+    if exact:
+        return float((clopper_pearson_low if lower else clopper_pearson_high)(hits, n, 1 - confidence))
+    return wilson(hits, n, 2 * confidence - 1)[0 if lower else 1]
 
 
 def samples_needed(seen: Bound, threshold: float, confidence: float, lower: bool) -> int | None:
@@ -141,14 +131,16 @@ def samples_needed(seen: Bound, threshold: float, confidence: float, lower: bool
     room = seen.mean - threshold if lower else threshold - seen.mean
     if not room > 0 or math.isnan(seen.bound):
         return None
-    if seen.method == "BCa bootstrap":
+    if seen.method == BOOTSTRAP:
         return min(MOST_SAMPLES, math.ceil(seen.n * ((seen.mean - seen.bound) / room) ** 2 - 1e-9))
-    edge = clopper_pearson if seen.method == "Clopper-Pearson" else wilson
+
+    def falls_short(n: int) -> bool:
+        return (bound_share(seen.mean, n, confidence, lower, seen.method == EXACT) < threshold) == lower
+
     few, enough = seen.n, seen.n
-    while enough < MOST_SAMPLES and (edge(seen.mean, enough, confidence, lower) < threshold) == lower:
+    while enough < MOST_SAMPLES and falls_short(enough):
         few, enough = enough, 2 * enough
     while enough - few > 1:
         middle = (few + enough) // 2
-        short = (edge(seen.mean, middle, confidence, lower) < threshold) == lower
-        few, enough = (middle, enough) if short else (few, middle)
+        few, enough = (middle, enough) if falls_short(middle) else (few, middle)
     return min(enough, MOST_SAMPLES)

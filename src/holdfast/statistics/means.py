@@ -19,7 +19,7 @@ FEW_SAMPLES = 30
 """Intervals from fewer samples are rough."""
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, n: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a proportion; (nan, nan) without trials.
 
     With p = successes/n and z the normal quantile: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).

@@ -67,7 +67,8 @@ def ranking(
         frame["samples"] = sampled
         frame["conditions"] = np.isfinite(cube.values[measure]).any(-1).sum(-1)
         frame["conditions_total"] = len(cube.conditions)
-        frame = frame[cube.asked[measure].any(axis=1).tolist()]  # an explainer of another kind may have another measure
+        # An explainer of another kind may have another measure.
+        frame = frame.iloc[np.flatnonzero(cube.asked[measure].any(axis=1))]
         blocks.append(frame.sort_values("rank", kind="stable"))
     names = ["dataset", "model", "evaluation", "measure", "explainer", "control", "score", "low", "high"]
     names += ["raw", "raw_low", "raw_high", "rank", "rank_low", "rank_high", "p_best"]

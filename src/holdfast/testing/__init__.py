@@ -16,6 +16,7 @@ from holdfast.testing.requirement import USUAL_CONFIDENCE, Requirement, parse_al
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
     from holdfast.testing.check import Limits, Outcome
+    from holdfast.types import Evaluation
 
 
 def assert_holds(
@@ -23,7 +24,7 @@ def assert_holds(
     data: Any,
     explainers: Any,
     require: str | Requirement | Iterable[str | Requirement],
-    evaluations: Any = "stability",
+    evaluations: Any = None,
     *,
     out: str | Path | None = None,
     seed: int = 0,
@@ -34,8 +35,9 @@ def assert_holds(
 ) -> list[Outcome]:
     """Evaluate explainers and require what is written as for `holdfast check`; returns what was found.
 
-    Model, data, explainers and evaluations are those of `holdfast.evaluate`. With `out` the run stays there, is
-    resumed by the next call, and is named when something fails; without it nothing is kept.
+    Model, data, explainers and evaluations are those of `holdfast.evaluate`, and so is what is evaluated by default.
+    With `out` the run stays there, is resumed by the next call, and is named when something fails; without it nothing
+    is kept.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
@@ -45,6 +47,7 @@ def assert_holds(
     >>> found[0].passed
     True
     """
+    from holdfast.axes import USUAL
     from holdfast.runs.run import evaluate
 
     wishes = parse_all([require] if isinstance(require, str | Requirement) else require)
@@ -53,7 +56,7 @@ def assert_holds(
             model,
             data,
             explainers,
-            evaluations,
+            USUAL if evaluations is None else evaluations,
             Path(temporary) / "run" if out is None else out,
             seed=seed,
             limit=limit,
@@ -91,7 +94,7 @@ def assert_stable(
     at_least: float = 0.6,
     confidence: float = USUAL_CONFIDENCE,
     perturbations: Any = "mild",
-    measure: str = "fass",
+    measure: str | None = None,
     *,
     k: int | float | None = None,
     out: str | Path | None = None,
@@ -102,8 +105,9 @@ def assert_stable(
 ) -> list[Outcome]:
     """Maps survive perturbations that leave the prediction unchanged: `stability.MEASURE >= at_least @ confidence`.
 
-    `measure` may have a readout, as in "fass.calibrated", and choose rows, as in "fass{condition=each}"; `k` is how
-    many of the largest values Jaccard compares. The mild preset and k left open suit images, series and tables.
+    `measure` is FASS by default; it may have a readout, as in "fass.calibrated", and choose rows, as in
+    "fass{condition=each}". `k` is how many of the largest values Jaccard compares. The mild preset and k left open suit
+    images, series and tables.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
@@ -115,10 +119,10 @@ def assert_stable(
     """
     from holdfast.axes import Stability
 
-    text = f"stability.{measure} >= {at_least!r} @ {confidence!r}"
-    axis = Stability(perturbations=perturbations) if k is None else Stability(perturbations=perturbations, k=k)
+    text = f"{Stability.name}.{measure or _headline(Stability)} >= {at_least!r} @ {confidence!r}"
+    how = Stability(perturbations=perturbations) if k is None else Stability(perturbations=perturbations, k=k)
     return assert_holds(
-        model, data, explainers, text, axis, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
+        model, data, explainers, text, how, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
     )
 
 
@@ -152,10 +156,10 @@ def assert_certified(
     """
     from holdfast.axes import Certificate
 
-    text = f"certificate.rate{{radius={radius}}} >= {at_least!r} @ {confidence!r}"
-    axis = Certificate(radii=(radius,), fraction=fraction)
+    text = f"{Certificate.name}.{_headline(Certificate)}{{radius={radius}}} >= {at_least!r} @ {confidence!r}"
+    how = Certificate(radii=(radius,), fraction=fraction)
     return assert_holds(
-        model, data, explainers, text, axis, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
+        model, data, explainers, text, how, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
     )
 
 
@@ -183,10 +187,10 @@ def assert_equivariant(
     """
     from holdfast.axes import Symmetry
 
-    text = f"symmetry.equivariance >= {at_least!r} @ {confidence!r}"
-    axis = Symmetry(group=group)
+    text = f"{Symmetry.name}.{_headline(Symmetry)} >= {at_least!r} @ {confidence!r}"
+    how = Symmetry(group=group)
     return assert_holds(
-        model, data, explainers, text, axis, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
+        model, data, explainers, text, how, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
     )
 
 
@@ -218,8 +222,16 @@ def assert_faithful(
     """
     from holdfast.axes import Faithfulness
 
-    text = f"faithfulness.road > {above!r} @ {confidence!r}"
-    axis = Faithfulness(imputers=imputers, orders=("morf", "lerf"), metrics=("road",))
+    score = _headline(Faithfulness)
+    text = f"{Faithfulness.name}.{score} > {above!r} @ {confidence!r}"
+    how = Faithfulness(imputers=imputers, orders=("morf", "lerf"), metrics=(score,))
     return assert_holds(
-        model, data, explainers, text, axis, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
+        model, data, explainers, text, how, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
     )
+
+
+def _headline(evaluation: type[Evaluation]) -> str:
+    """The measure that speaks for an axis before all others."""
+    from holdfast.axes import BY_NAME
+
+    return BY_NAME[evaluation.name].of_role("headline")[0]

@@ -4,41 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from holdfast.axes import Axis, arrange, axis_of
 from holdfast.errors import UserError
+from holdfast.runs.table import read_places, read_scores
 from holdfast.statistics.bounds_of_means import Bound, bound_mean, samples_needed
-from holdfast.statistics.cubes import SUFFIXES, Array, Cube, arrange
-from holdfast.testing.choose import choose, condition_title, each, no_readout
+from holdfast.statistics.cubes import SUFFIXES, Array, Cube
+from holdfast.statistics.forms import best_columns
+from holdfast.testing.choose import choose, each, no_readout
 from holdfast.testing.requirement import SHARES, Requirement, parse_all
-from holdfast.testing.rows import PLACES, decisive, select
-from holdfast.types import REDRAW
+from holdfast.types import OK, REDRAW, UNDEFINED
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
-RATES = frozenset(
-    [
-        "fass",
-        "ssim",
-        "spearman",
-        "jaccard",
-        "rate",
-        "certified",
-        "stable",
-        "unflipped",
-        "correct",
-        "accuracy",
-        "probability",
-        "model_agreement",
-    ]
-)
-"""Measures that lie between 0 and 1, so that zeros and ones can be counted."""
 FORMS: dict[str, tuple[set[str], ...]] = {
     "mean": ({""},),
     "calibrated": ({"", "_chance"}, {"_aligned", "_aligned_chance"}),
@@ -47,7 +31,6 @@ FORMS: dict[str, tuple[set[str], ...]] = {
     "chance": ({"_chance"},),
 }
 """What each readout is made of; any one of the sets will do."""
-OK, FLIPPED, UNDEFINED = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -97,49 +80,57 @@ def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | 
     gaps = missing(run.path)
     if gaps:
         raise UserError(f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}")
-    rows, places = select(run.path, {w.measure for w in wishes}, any(w.measure in SHARES for w in wishes))
-    kinds = {
-        name: str(facts["name"]) for name, facts in run.manifest["study"]["evaluations"].items() if "name" in facts
-    }
-    return [found for wish in wishes for found in _judged(rows, places, wish, kinds, limits or Limits())]
+    places = read_places(run.path)
+    measured = {str(name): own["measure"].unique() for name, own in places.groupby("evaluation", sort=False)}
+    axes = {name: axis_of(name, run.manifest, measures) for name, measures in measured.items()}
+    evaluations = run.manifest["study"]["evaluations"].items()
+    kinds = {name: str(facts["name"]) for name, facts in evaluations if "name" in facts}
+    chosen = [(wish, choose(places, wish, axes, kinds)) for wish in wishes]
+    wanted = {measure for wish, here in chosen for measure in _needed(wish, here, axes)}
+    rows = read_scores(run.path, compact=True, measures=wanted)
+    return [outcome for wish, here in chosen for outcome in _judged(rows, here, wish, axes, limits or Limits())]
 
 
-def check_directory(
-    directory: str | Path, requirements: Iterable[str | Requirement], limits: Limits | None = None
-) -> list[Outcome]:
-    """`check` on a run directory."""
-    from holdfast.runs.run import read
-
-    return check(read(directory), requirements, limits)
+def _needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
+    """The measures whose rows a requirement is about; for shares those that decide about a pair."""
+    measured = set(chosen["measure"])
+    headlines = {name for evaluation in chosen["evaluation"].unique() for name in axes[evaluation].of_role("headline")}
+    return (headlines & measured or measured) if wish.measure in SHARES else {wish.measure}
 
 
 def _judged(
-    rows: pd.DataFrame, places: pd.DataFrame, wish: Requirement, kinds: Mapping[str, str], limits: Limits
+    rows: pd.DataFrame, chosen: pd.DataFrame, wish: Requirement, axes: Mapping[str, Axis], limits: Limits
 ) -> Iterator[Outcome]:
-    chosen = choose(places, wish, kinds)
     shares = wish.measure in SHARES
-    found = False
-    for (dataset, model, evaluation), here in chosen.groupby(PLACES[:3], sort=False):
-        measure = decisive(list(dict.fromkeys(here["measure"]))) if shares else wish.measure
+    judged = False
+    measures = [measure + suffix for measure in _needed(wish, chosen, axes) for suffix in ("", *SUFFIXES)]
+    for (dataset, model, evaluation), here in chosen.groupby(["dataset", "model", "evaluation"], sort=False):
+        axis = axes[str(evaluation)]
         own = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
-        own &= rows["measure"].isin([measure + suffix for suffix in ("", *SUFFIXES)])
-        (cube,) = arrange(rows[own & rows["explainer"].isin(here["explainer"])])
+        own &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
+        (cube,) = arrange(rows[own])
         wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
         for e, explainer in enumerate(cube.explainers):
+            measure = _deciding(cube, explainer, axis) if shares else wish.measure
             if wish.readout == "noise_floor":
                 groups = [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
             else:
                 asked = [k for k, place in enumerate(cube.conditions) if (explainer, *place) in wanted]
-                usable = [k for k in asked if shares or _has(cube, measure, wish.readout, e, k)]
+                usable = [k for k in asked if _has(cube, measure, wish.readout, e, k)]
                 groups = [[k] for k in usable] if each(wish) else [usable] if usable else []
             for group in groups:
-                found = True
-                condition = condition_title(*cube.conditions[group[0]]) if each(wish) else ""
-                seen, need = _verdict(cube, e, group, measure, wish, limits)
+                judged = True
+                condition = axis.condition(*cube.conditions[group[0]]) if each(wish) else ""
+                seen, need = _verdict(cube, e, group, measure, wish, axis, limits)
                 place = (str(dataset), str(model), str(evaluation), explainer, condition)
                 yield Outcome(wish, *place, not need, seen, need)
-    if not found:
+    if not judged:
         raise no_readout(wish)
+
+
+def _deciding(cube: Cube, explainer: str, axis: Axis) -> str:
+    """The measure whose status is that of an explainer's pairs, as `arrange` chooses it."""
+    return next(iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1])
 
 
 def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
@@ -163,25 +154,23 @@ def _scores(
         suffix = "" if wish.readout == "mean" else f"_{wish.readout}"
         return cube.values[measure + suffix][e][group], None, status
     scores, chance = np.full(status.shape, np.nan), np.full(status.shape, np.nan)
+    best = best_columns(cube, measure, "best") if wish.readout == "calibrated" else []
     for row, k in enumerate(group):
-        moved = f"{measure}_aligned", f"{measure}_aligned_chance"
-        aligned = wish.readout == "calibrated" and all(
-            name in cube.values and bool(np.isfinite(cube.values[name][:, k]).any()) for name in moved
-        )
-        names = moved if aligned else (measure, f"{measure}_chance")
-        scores[row], chance[row] = (cube.values[name][e, k] for name in names)
+        forms = [(score, by) for here, score, by in best if here[k]] or [(measure, f"{measure}_chance")]
+        scores[row], chance[row] = (cube.values[name][e, k] if name else np.nan for name in forms[0])
     return scores, chance, status
 
 
 def _verdict(
-    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement, limits: Limits
+    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement, axis: Axis, limits: Limits
 ) -> tuple[Bound, str]:
     """The bound and what would be needed to pass, empty where nothing is."""
     scores, chance, status = _scores(cube, e, group, measure, wish)
-    rate = wish.measure in SHARES or wish.measure in RATES
+    known = axis.measure(wish.measure)
+    rate = wish.measure in SHARES or (known is not None and known.span == (0.0, 1.0))
     names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
     seen = bound_mean(scores, chance, names, wish.confidence, wish.at_least, rate)
-    places = [condition_title(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
+    places = [axis.condition(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
     for row, place in enumerate(places):
         count = int(np.isfinite(scores[row]).sum())
         attempted = int((status[row] >= 0).sum())

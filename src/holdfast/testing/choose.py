@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 
 import pandas as pd
 
-from holdfast.axes.stability.perturbations import title
+from holdfast.axes import Axis
 from holdfast.errors import UserError, unknown
-from holdfast.statistics import IDENTITY, is_control
-from holdfast.statistics.cubes import SUFFIXES
+from holdfast.statistics.cubes import CONTROL, SUFFIXES
 from holdfast.testing.requirement import EACH, SHARES, Requirement
-from holdfast.types import REDRAW
+from holdfast.types import IDENTITY, REDRAW, matches
 
-ASIDE = (IDENTITY, "symmetrised")
-"""Conditions that are controls or repairs: no mean includes them unless they are named."""
-CURVES = ("accuracy", "probability", "logit", "margin")
-ORDERS = ("morf", "lerf", "random")
 FIELDS = ("dataset", "model", "condition", "level", "explainer")
 
 
-def matches(pattern: str, name: str) -> bool:
-    """Whether a name is meant by a pattern: itself, its part before the parameters, a glob, or any of several by |.
-
-    >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
-    (True, True, False)
-    """
-    bare = name.split("(", maxsplit=1)[0]
-    return any(
-        option in (name, bare) or fnmatchcase(name, option) or fnmatchcase(bare, option)
-        for option in map(str.strip, pattern.split("|"))
-    )
-
-
-def condition_title(condition: str, level: float) -> str:
-    """A condition with its level, which is left out where it is 0 and stands for none.
-
-    >>> condition_title("jpeg", 40.0), condition_title("noisy_linear", 0.0)
-    ('jpeg quality 40', 'noisy linear')
-    """
-    return title(condition, level) if level else condition.replace("_", " ")
-
-
-def choose(places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, str]) -> pd.DataFrame:
+def choose(
+    places: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis], kinds: Mapping[str, str]
+) -> pd.DataFrame:
     """The places of the requirement's measure that it is about: every explainer but controls, unless it names some.
 
-    `kinds` says for each evaluation which axis it is. Nothing to be about is an error.
+    `axes` has the axis of each evaluation, and `kinds` the name by which a study file asks for it. Nothing to be about
+    is an error.
     """
     chosen = _measured(_on_axis(places, requirement, kinds), requirement)
     chosen = chosen[(chosen["condition"] == REDRAW) == (requirement.readout == "noise_floor")]
@@ -68,17 +44,18 @@ def choose(places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, s
         if pattern is not None and pattern != EACH:
             chosen = _filtered(chosen, key, pattern, requirement)
         elif key == "condition" and requirement.readout != "noise_floor":
-            usual = chosen[~chosen["condition"].isin(ASIDE)]
+            aside = {IDENTITY}.union(*(axes[evaluation].aside for evaluation in chosen["evaluation"].unique()))
+            usual = chosen[~chosen["condition"].isin(aside)]
             if usual.empty:
                 raise UserError(f"{requirement} must name a condition, one of {_listing(chosen['condition'])}")
             chosen = usual
         elif key == "explainer":
-            chosen = chosen[~chosen["explainer"].map(is_control)]
+            chosen = chosen[chosen["role"] != CONTROL]
             if chosen.empty:
                 raise UserError(f"only controls were judged for {requirement}; name one with {{explainer=…}}")
     if given.get("level", EACH) != EACH:
         chosen = _at_level(chosen, given["level"], requirement)
-    _refuse_opposites(chosen, requirement)
+    _refuse_opposites(chosen, requirement, axes)
     return chosen
 
 
@@ -118,7 +95,9 @@ def _filtered(chosen: pd.DataFrame, key: str, pattern: str, requirement: Require
     named = list(dict.fromkeys(chosen[key]))
     meant = [name for name in named if matches(pattern, name)]
     if key == "explainer":  # a glob is after methods; a control is judged when it is named
-        meant = [name for name in meant if not is_control(name) or name.split("(")[0] in pattern]
+        literal = "|".join(filter(None, re.split(r"[*?|]", pattern)))
+        controls = set(chosen.loc[chosen["role"] == CONTROL, key])
+        meant = [name for name in meant if name not in controls or matches(literal, name)]
     if not meant:
         raise UserError(f"{unknown(key, pattern, named)}, in {requirement}")
     return chosen[chosen[key].isin(meant)]
@@ -136,10 +115,11 @@ def _at_level(chosen: pd.DataFrame, level: str, requirement: Requirement) -> pd.
     return chosen[near]
 
 
-def _refuse_opposites(chosen: pd.DataFrame, requirement: Requirement) -> None:
+def _refuse_opposites(chosen: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]) -> None:
     """Removing the most important first should hurt and the least important first should not; their mean is nothing."""
-    orders = {name.rsplit(" ", 1)[-1] for name in chosen["condition"]} & set(ORDERS)
-    if requirement.measure in CURVES and len(orders) > 1 and not each(requirement):
+    measure = axes[str(chosen["evaluation"].iloc[0])].measure(requirement.measure)
+    curve = measure is not None and measure.role == "curve"
+    if curve and not each(requirement) and chosen["order"].replace("", None).nunique() > 1:
         named = _listing(f"'{name}'" for name in chosen["condition"])
         raise UserError(f"{requirement} would average opposite orders of removal; name one condition of {named}")
 

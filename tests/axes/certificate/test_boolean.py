@@ -386,7 +386,7 @@ def test_every_public_name_is_there():
     assert all(getattr(boolean, name) is not None for name in boolean.__all__)
     assert boolean.stability_rate is boolean_bounds.stability_rate
     with pytest.raises(AttributeError, match="stability_rte"):
-        importlib.import_module("holdfast.boolean").stability_rte  # noqa: B018
+        importlib.import_module("holdfast.axes.certificate.boolean").stability_rte  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from holdfast import Batch, Certificate, Model, Stability, UserError
 from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.axes.certificate.flips import TRIALS, find_flip
 from holdfast.features import Patches, Pixels, Superpixels, count
-from holdfast.runs.table import KEY, read_exhibits
+from holdfast.maps.masks import select
+from holdfast.runs.pictures import read_exhibits
+from holdfast.runs.table import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches": {"size": 8}}}}]
@@ -43,7 +45,7 @@ def test_rows_agree_with_the_function():
     batch = holdfast.Batch(ids, images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
     maps = holdfast.Saliency()(subject, batch, target, 0)
-    mask = holdfast.masks.select(maps, batch, Patches(8), fraction=0.25, seed=0)
+    mask = select(maps, batch, Patches(8), fraction=0.25, seed=0)
     found = holdfast.certify(subject, batch, mask, Patches(8), (1, 4), seed=0)
     rows = table[(table.explainer == "saliency") & (table.measure == "rate")].sort_values(["level", "sample"])
     assert torch.equal(torch.tensor(rows.value.to_numpy()).reshape(2, 5).T.float(), found.rate.float())
@@ -137,7 +139,7 @@ def test_exhibits_really_flip():
     target = subject.logits(subject.inputs(batch)).argmax(1)
     flipped = 0
     for name, explainer in (("saliency", holdfast.Saliency()), ("random", holdfast.RandomMap())):
-        mask = holdfast.masks.select(explainer(subject, batch, target, 0), batch, Patches(8), fraction=0.2, seed=0)
+        mask = select(explainer(subject, batch, target, 0), batch, Patches(8), fraction=0.2, seed=0)
         for i, sample in enumerate(ids[:EXAMPLES]):
             flip, alpha = shown[name, sample, FLIP], shown[name, sample, EXPLANATION]
             grid = mask[i].reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)

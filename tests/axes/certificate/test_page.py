@@ -10,16 +10,18 @@ import pytest
 
 import holdfast
 from holdfast import Certificate
+from holdfast.axes import BY_NAME, arrange, judge
 from holdfast.axes.certificate import page as certified
 from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.shares import accuracy, guaranteed_shares
 from holdfast.axes.certificate.smoothing import Smoothing
+from holdfast.axes.contract import Judged, page_of
+from holdfast.drawing.charts import Panel
 from holdfast.features import Patches
-from holdfast.report.parts import Axis, Panel
-from holdfast.runs.table import Shown, read_exhibits
+from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import wilson
-from holdfast.statistics.cubes import arrange
-from holdfast.types import parameters
+from holdfast.types import Shown
 from support.small import model, pictures
 from support.synthetic import rows_of
 
@@ -27,9 +29,10 @@ SAMPLES = 10
 NAMES = ("grad_cam", "random")
 
 
-def axis(rows: pd.DataFrame, settings=None, exhibits=()) -> Axis:
+def judged(rows: pd.DataFrame, settings=None) -> Judged:
     (cube,) = arrange(rows)
-    return Axis(cube, rows, pd.DataFrame(columns=["sample"]), list(exhibits), settings or {}, {})
+    samples = pd.DataFrame(columns=["sample"])
+    return Judged(BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, {}, rows)
 
 
 def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
@@ -53,7 +56,7 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
 
 def test_guarantees_are_counted_bound_against_bound():
     (cube,) = arrange(sweep_rows(bernoulli=True))
-    shares = smoothed.guaranteed_shares(cube, 0.9).set_index(["explainer", "keep", "rule", "level"])
+    shares = guaranteed_shares(cube, 0.9).set_index(["explainer", "keep", "rule", "level"])
     assert shares.loc[("grad_cam", 0.25, "SCA", 1.0), "share"] == 0.7, "bounds of 0.89 and rates of 0.97 do not count"
     assert shares.loc[("grad_cam", 0.25, "SCA", 2.0), "share"] == 0.5
     assert shares.loc[("grad_cam", 0.25, "MuS", 1.0), "share"] == 0.4
@@ -64,7 +67,7 @@ def test_guarantees_are_counted_bound_against_bound():
 
 
 def test_the_chart_of_guarantees_has_two_families_of_curves():
-    chart = smoothed.guarantee_chart(axis(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
+    chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
     assert [name for name, _ in chart.views] == list(NAMES)
     curves = {trace.name: trace for trace in chart.views[0][1].data}
     assert set(curves) == {f"{rule}, λ = {keep}" for rule in ("MuS", "SCA") for keep in ("0.25", "1")}
@@ -72,21 +75,21 @@ def test_the_chart_of_guarantees_has_two_families_of_curves():
     assert curves["MuS, λ = 1"].line.dash == "dash" and curves["SCA, λ = 1"].line.dash == "solid"
     for words in ("τ = 1, without error", "τ ≥ 0.9 with confidence 0.95", "204 passes"):
         assert words in chart.caption
-    decided = smoothed.guarantee_chart(axis(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
+    decided = smoothed.guarantee_chart(judged(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
     assert "τ ≥ 0.5" in decided.caption
-    assert "MuS*" in smoothed.guarantee_chart(axis(sweep_rows(bernoulli=True))).caption
+    assert "MuS*" in smoothed.guarantee_chart(judged(sweep_rows(bernoulli=True))).caption
 
 
 def test_accuracy_counts_labelled_samples_once():
     (cube,) = arrange(sweep_rows())
-    rows = smoothed.accuracy(cube)
+    rows = accuracy(cube)
     assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
     assert (rows.low[0], rows.high[0]) == pytest.approx(wilson(6, 9))
     figure = smoothed.accuracy_chart(cube).views[0][1]
     assert list(figure.data[0].y) == [round(6 / 9, 5), round(8 / 9, 5)]
     unlabelled = sweep_rows().query("measure != 'correct'")
     assert smoothed.accuracy_chart(arrange(unlabelled)[0]) is None
-    assert len(smoothed.parts(axis(unlabelled))) == 2
+    assert len(smoothed.parts(judged(unlabelled))) == 2
 
 
 def test_every_curve_of_rates_has_its_band():
@@ -102,11 +105,11 @@ def test_every_curve_of_rates_has_its_band():
 def test_decisions_and_hard_certificates_have_a_chart():
     answers = [1.0] * 5 + [0.0] * 3 + [np.nan] * 2
     entries = [(e, m, "radius", 3.0, v) for e in NAMES for m, v in (("stable", answers), ("certified", [0.5] * 10))]
-    chart = certified.answer_chart(axis(rows_of(entries, "certificate"), {"threshold": 0.8}))
+    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"threshold": 0.8}))
     assert "τ ≥ 0.8" in chart.title and "stayed open" in chart.caption
     assert chart.views[0][1].data[0].y == (0.5,) and chart.views[0][1].data[1].y == (0.7,)
     entries = [(e, m, "radius", 3.0, [1.0] * 10) for e in NAMES for m in ("unflipped", "certified")]
-    chart = certified.answer_chart(axis(rows_of(entries, "certificate"), {"epsilon": 0.2}))
+    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"epsilon": 0.2}))
     assert "τ ≥ 0.8" in chart.title and "not hard stability" in chart.caption
     assert certified.rate_chart(arrange(rows_of(entries, "certificate"))[0]) is None
 
@@ -153,14 +156,8 @@ def test_a_real_run_is_drawn():
         "smoothing": Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1, 3), features=Patches(8), epsilon=0.3),
     }
     done = holdfast.evaluate(model(), pictures(4), ["saliency", "random"], axes)
-    shown, rows = read_exhibits(done.path), done.table()
-    drawn = {}
-    for cube in arrange(rows):
-        own = rows[rows.evaluation == cube.evaluation]
-        pictures_ = [item for item in shown if item.evaluation == cube.evaluation]
-        settings = parameters(axes[cube.evaluation])
-        module = {"certificate": certified, "smoothing": smoothed}[cube.evaluation]
-        drawn[cube.evaluation] = module.parts(Axis(cube, own, done.samples(), pictures_, settings, {}))
+    results = judge(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
+    drawn = {result.label: page_of(result.axis).parts(result) for result in results}
     assert [part.key for part in drawn["certificate"]] == ["certified", "example"]
     assert isinstance(drawn["certificate"][-1], Panel)
     assert [part.key for part in drawn["smoothing"]] == ["guarantees", "accuracy", "rates"]

@@ -14,6 +14,7 @@ from holdfast import Batch, Model, UserError
 from holdfast.axes.certificate.smoothing import UNLABELLED, Smoothing
 from holdfast.explainers import InputXGradient, RandomMap, Saliency
 from holdfast.features import Patches, Pixels, Superpixels, Tokens
+from holdfast.maps.masks import select
 from holdfast.models.smoothed import Smoothed, accuracy_curve
 from holdfast.runs.table import KEY
 from support.small import model as shapes
@@ -57,7 +58,7 @@ def run(axis: Smoothing, batch: Batch | None = None, explainers=("saliency", "ra
 def explanation(explainer, batch: Batch) -> Tensor:
     subject = Model(Wavering())
     target = subject.logits(subject.inputs(batch)).argmax(1)
-    return holdfast.masks.select(explainer(subject, batch, target, 0), batch, Pixels(), fraction=0.25, seed=0)
+    return select(explainer(subject, batch, target, 0), batch, Pixels(), fraction=0.25, seed=0)
 
 
 def agreements(model: Model, x: Tensor, mask: Tensor) -> dict[int, list[bool]]:

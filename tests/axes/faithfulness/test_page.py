@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from holdfast.report.axes import axis_sections, related_rows
+from holdfast.report.parts import Axis, Panel
 
 import holdfast
 from holdfast.axes.faithfulness import checks as faithful_checks
@@ -20,8 +22,6 @@ from holdfast.axes.faithfulness.retraining import page as faithful_retraining
 from holdfast.axes.faithfulness.strip import BUDGET, strip
 from holdfast.drawing.charts import Chart
 from holdfast.report import build_report
-from holdfast.report.axes import axis_sections, related_rows
-from holdfast.report.parts import Axis, Panel
 from holdfast.runs.table import Shown, read_exhibits, read_samples
 from holdfast.statistics.cubes import arrange
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, made_up

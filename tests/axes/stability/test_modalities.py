@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
-from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift
+from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
 from holdfast.rand import keys, normal
-from holdfast.report.advice_contract import milder
 from holdfast.runs.shard import load_references
 from holdfast.runs.table import KEY
 from holdfast.testing import assert_stable
@@ -164,11 +163,11 @@ def test_laws_of_the_perturbations() -> None:
             assert torch.allclose(ready(batch[[3, 0, 4, 1, 2]], 7), out[[3, 0, 4, 1, 2]], rtol=1e-6)
             assert torch.equal(out, ready(batch, 8)) is not perturbation.stochastic
             assert type(perturbation) is perturbations.KNOWN[name] and perturbation.name == name
-            assert name in perturbations.INSTEAD[kind] and perturbations.kind_of(perturbation) == kind
+            assert name in perturbations.INSTEAD[kind] and perturbation.kind == kind
             assert perturbations.is_geometric(perturbation) is (perturbation.family == "geometric")
             assert perturbations.condition(perturbation) == name and milder(name, perturbations.level(perturbation))
     for name, preset in perturbations.KNOWN_PRESETS.items():
-        kinds = {perturbations.kind_of(p) for p in preset}
+        kinds = {p.kind for p in preset}
         assert kinds == {{"series-mild": "series", "table-mild": "table"}.get(name, "image")}
     assert perturbations.title("column_swap", 0.1) == "column swap 0.1 of the columns"
 

@@ -605,7 +605,8 @@ def test_check_finds_what_a_call_would_before_any_data_is_read() -> None:
 
 def test_draws_are_the_same_in_another_process() -> None:
     code = (
-        "import torch; from holdfast.types import Batch; from holdfast.perturbations import GaussianNoise;"
+        "import torch; from holdfast.types import Batch;"
+        "from holdfast.axes.stability.perturbations import GaussianNoise;"
         "x = torch.full((1, 1, 2, 2), 0.5); print(GaussianNoise()(Batch(ids=('a',), x=x), seed=3).flatten().tolist())"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

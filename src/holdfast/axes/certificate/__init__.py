@@ -34,7 +34,6 @@ CERTIFICATE = Axis(
     verb="is certified better than",
     evaluation=Certificate,
     measures=_COMMON,
-    separable="radii",
     page="holdfast.axes.certificate.page",
     findings="holdfast.axes.certificate.findings",
     figures="holdfast.axes.certificate.figures",
@@ -66,4 +65,6 @@ SMOOTHING = Axis(
     separable="keeps",
     page="holdfast.axes.certificate.smoothing_page",
     findings="holdfast.axes.certificate.smoothing_findings",
+    figures="holdfast.axes.certificate.smoothing_figures",
 )
+AXES = (CERTIFICATE, SMOOTHING)

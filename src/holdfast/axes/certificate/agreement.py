@@ -1,16 +1,16 @@
-"""Does a model agree with itself when only some features of its input are kept?"""
+"""Agreement of a model with itself when only some features of its input are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.features import count
+from holdfast.features import Grouping, Hiding, count, fixed
 from holdfast.features.fill import Fill, filled, kept_only
 from holdfast.types import Batch
 
@@ -32,7 +32,7 @@ class Problem:
         model: Model,
         batch: Batch,
         mask: Tensor,
-        features: Any,
+        features: Grouping,
         fill: Fill,
         agreement: Agreement,
         margin: float | None,
@@ -43,11 +43,10 @@ class Problem:
         features.check(tuple(batch.x.shape))
         self.segments = features.segments(self.batch)
         counts = count(self.segments)
-        fixed = features.fixed(self.batch) if hasattr(features, "fixed") else None
-        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed)
+        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed(features, self.batch))
         self.left_out = self.free.sum(1).cpu()
         with torch.no_grad():
-            if hasattr(features, "hide"):
+            if isinstance(features, Hiding):
                 self.inputs = self.fill = self.batch.x
             else:
                 self.inputs = model.inputs(self.batch)
@@ -67,41 +66,41 @@ class Problem:
         """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
         verdicts, start = [torch.zeros(0, dtype=torch.bool, device=owner.device)], 0
         for logits in self._outputs(owner, build):
-            own = owner[start : start + len(logits)]
+            samples = owner[start : start + len(logits)]
             start += len(logits)
             if self.agreement == "argmax":
-                verdicts.append(logits.argmax(1) == self.target[own])
+                verdicts.append(logits.argmax(1) == self.target[samples])
             else:
-                change = (logits.softmax(1) - self.probability[own]).abs().amax(1)
-                same = logits.argmax(1) == self.predicted[own]
-                verdicts.append((change <= self.margin[own]) & same)
+                change = (logits.softmax(1) - self.probability[samples]).abs().amax(1)
+                same = logits.argmax(1) == self.predicted[samples]
+                verdicts.append((change <= self.margin[samples]) & same)
         return torch.cat(verdicts)
 
     def _outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
         for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
                 continue
-            own = owner[rows]
-            aux = {name: value[own] for name, value in self.batch.aux.items()}
+            samples = owner[rows]
+            aux = {name: value[samples] for name, value in self.batch.aux.items()}
             with torch.no_grad():
                 inputs, aux = kept_only(
-                    self.features, self.inputs[own], self.fill[own], aux, build(rows), self.segments[own]
+                    self.features, self.inputs[samples], self.fill[samples], aux, build(rows), self.segments[samples]
                 )
                 logits = self.model.logits(inputs, aux).double()
             bad = (~torch.isfinite(logits)).any(1)
             if bool(bad.any()):
-                sample = self.batch.ids[int(own[bad][0])]
+                sample = self.batch.ids[int(samples[bad][0])]
                 raise UserError(f"{self.model.name} gives scores that are not finite for masked sample {sample!r}")
             yield logits
 
 
 def _checked_mask(
-    mask: Tensor, batch: Batch, features: Any, counts: Tensor, fixed: Tensor | None
+    mask: Tensor, batch: Batch, features: Grouping, counts: Tensor, always: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
         what = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one from maps")
+        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; holdfast.masks.select makes one")
     if len(batch) == 0:
         raise UserError("the batch has no samples to certify")
     if len(mask) != len(batch):
@@ -113,7 +112,7 @@ def _checked_mask(
     mask = mask.to(counts.device)
     exists = torch.arange(width, device=counts.device) < counts[:, None]
     _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
-    may = exists if fixed is None else exists & ~fixed
+    may = exists if always is None else exists & ~always
     chosen, free = mask & may, may & ~mask
     _refuse(
         ~chosen.any(1, keepdim=True),
@@ -127,7 +126,7 @@ def _checked_mask(
         "has all features selected for sample {id!r}: none of its {n} can be added",
         counts,
     )
-    return (chosen if fixed is None else chosen | (fixed & exists)), free
+    return (chosen if always is None else chosen | (always & exists)), free
 
 
 def _refuse(wrong: Tensor, batch: Batch, why: str, counts: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What added features and smoothing do to a function on {0, 1}^n: exact rates, proven bounds and a figure.
+"""Exact rates, proven bounds and a figure: what added features and smoothing do to a function on {0, 1}^n.
 
 n features, an explanation α, m = n − |α| features outside it; Δ_r holds the sets β ⊇ α with at most r more features,
 and β is drawn uniformly from it. The bounds are the corrected forms of the paper's Lemma B.3 and Theorems B.4 and B.5

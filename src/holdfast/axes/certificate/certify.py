@@ -112,17 +112,17 @@ def certify(
     capped = asked[:, order].minimum(problem.left_out[:, None])
     shares = [len(set(row) - {0}) if simultaneous else 1 for row in capped.tolist()]
     parts: list[Certificates] = []
-    places: list[int] = []
+    done: list[int] = []
     for share in sorted(set(shares)):
         level = delta / max(1, share)
         rule, most = _rule(mode, method, epsilon, level, threshold, budget)
-        rows = [i for i, own in enumerate(shares) if own == share]
+        rows = [i for i, radii_of_sample in enumerate(shares) if radii_of_sample == share]
         size = max(1, _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)))
         for start in range(0, len(rows), size):
             some = torch.tensor(rows[start : start + size])
             parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold))
-            places += some.tolist()
-    back = torch.tensor(places).argsort()
+            done += some.tolist()
+    back = torch.tensor(done).argsort()
     columns = order.argsort()
     joined = {f.name: torch.cat([getattr(part, f.name) for part in parts])[back] for f in fields(Certificates)}
     return Certificates(**{n: v[:, columns] if n in _PER_RADIUS else v for n, v in joined.items()})
@@ -207,11 +207,11 @@ def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> t
             owner.append(torch.full((len(sets),), i))
             stratum.append(sizes)
     if rows:
-        every, own, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
-        agreed = problem.judge(here[own.to(here.device)], lambda some: every[some.cpu()].to(here.device)).cpu()
-        place = own * (strata + 1) + size
-        tried.view(-1).scatter_add_(0, place, torch.ones_like(place))
-        hits.view(-1).scatter_add_(0, place, agreed.to(torch.int64))
+        every, sample, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
+        agreed = problem.judge(here[sample.to(here.device)], lambda some: every[some.cpu()].to(here.device)).cpu()
+        cell = sample * (strata + 1) + size
+        tried.view(-1).scatter_add_(0, cell, torch.ones_like(cell))
+        hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
     return tried, hits
 
 
@@ -224,13 +224,13 @@ def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: 
     offset = torch.arange(len(owner)) - (repeats.cumsum(0) - repeats).repeat_interleave(repeats)
     index = have[owner, k] + offset
     device = here.device
-    place, size, number = here[owner.to(device)], k.to(device), index.to(device)
+    row, size, number = here[owner.to(device)], k.to(device), index.to(device)
 
     def build(some: Tensor) -> Tensor:
-        own = place[some]
-        return random_supersets(problem.key[own], size[some], number[some], problem.mask[own], problem.free[own])
+        rows = row[some]
+        return random_supersets(problem.key[rows], size[some], number[some], problem.mask[rows], problem.free[rows])
 
-    outcomes[owner, k, index] = problem.judge(place, build).cpu()
+    outcomes[owner, k, index] = problem.judge(row, build).cpu()
 
 
 def _strata(
@@ -288,9 +288,9 @@ def _radii(radii: Sequence[int] | Literal["all"], left_out: Tensor) -> Tensor:
     values = [int(r) for r in radii]
     if not values:
         raise UserError("radii is empty; give at least one, for instance (1, 5, 10), or 'all'")
-    for r, given in zip(values, radii, strict=True):
-        if r < 0 or r != given:
-            raise UserError(f"radii must be whole numbers of features, 0 or more, got {given!r}")
+    for r, radius in zip(values, radii, strict=True):
+        if r < 0 or r != radius:
+            raise UserError(f"radii must be whole numbers of features, 0 or more, got {radius!r}")
     return torch.tensor(values).expand(len(left_out), -1)
 
 
@@ -307,13 +307,13 @@ def _check_numbers(
 ) -> None:
     for name, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
         check_share(name, value)
-    for what, given, choices in (
+    for what, name, choices in (
         ("method", method, ("clopper-pearson", "hoeffding", "betting")),
         ("mode", mode, ("estimate", "decide", "hard")),
         ("agreement", agreement, ("argmax", "margin")),
     ):
-        if given not in choices:
-            raise unknown(what, given, choices)
+        if name not in choices:
+            raise unknown(what, name, choices)
     if mode != "estimate" and method == "hoeffding":
         raise UserError(f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule")
     if margin is not None and (agreement != "margin" or not margin >= 0):

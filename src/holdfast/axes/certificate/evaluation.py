@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -12,16 +12,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement
-from holdfast.axes.certificate.certify import Certificates, Mode, certify
+from holdfast.axes.certificate.certify import Mode, certify
 from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
 from holdfast.errors import UserError
-from holdfast.features import GroupingField, Patches, count, spread
-from holdfast.maps.selection import select
+from holdfast.features import GroupingField, Patches, count, fixed, spread
+from holdfast.features.fill import Fill
+from holdfast.maps.masks import select
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
-from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
 
+RADIUS = "radius"
 INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"
 """Conditions of the exhibits: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
 EXAMPLES = 2
@@ -52,7 +54,6 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Radii = Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(_different)]
 ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
 Threshold = Annotated[Share, AfterValidator(_is_asked)]
-FillField = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -85,11 +86,11 @@ class Certificate:
     threshold: Threshold = USUAL_THRESHOLD
     simultaneous: bool = False
     agreement: Agreement = "argmax"
-    fill: FillField = "zero"
+    fill: Fill = "zero"
 
-    def conditions(self) -> list[tuple[str, float]]:
+    def conditions(self) -> list[Condition]:
         """("radius", r) for every radius."""
-        return [("radius", float(r)) for r in self.radii]
+        return [(RADIUS, float(r)) for r in self.radii]
 
     def suited(self, model: Model, batch: Batch) -> Certificate:
         """Itself: nothing is left open for the data to decide."""
@@ -97,39 +98,93 @@ class Certificate:
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""
-        check_explanations(self.features, self.fraction, shape)
+        self.features.check((1, *shape))
+        n = self.features.total((1, *shape))
+        if n is not None and self._selected(n) >= n:
+            raise UserError(
+                f"fraction {self.fraction} selects all {n} features of a sample, so none can be added; lower it"
+            )
         if self.fill == "blur" and len(shape) not in (2, 3):
             raise UserError(f"fill 'blur' is for images and series; this data has samples of shape {tuple(shape)}")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer."""
         for explainer in subject.explainers:
-            chosen = explanations(subject, explainer, self.features, self.fraction)
-            yield from certificate_columns(
-                self, subject, subject.model, chosen, explainer, ["radius"] * len(self.radii)
+            chosen = self.explanations(subject, explainer)
+            yield from self.columns(subject, subject.model, chosen)
+            yield from self._exhibits(subject, chosen)
+
+    def explanations(self, subject: Subject, explainer: str) -> Explanations:
+        """The features that the maps of an explainer select; samples without a usable map say why."""
+        maps = subject.clean(explainer)
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch), strict=True)
+        reason = tuple(a or b or c for a, b, c in why)
+        rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
+        batch, mask = subject.batch[rows], torch.zeros(0, 0, dtype=torch.bool)
+        if len(rows):
+            mask = select(maps[rows.to(maps.device)], batch, self.features, fraction=self.fraction, seed=subject.seed)
+        return Explanations(explainer, reason, rows, batch, mask)
+
+    def _selected(self, n: int) -> int:
+        return max(1, int(self.fraction * n + 0.5))
+
+    def _too_few(self, batch: Batch) -> list[str]:
+        """Why a sample has no feature that could be added to its explanation, empty where it has one."""
+        n = count(self.features.segments(batch)).cpu()
+        if (always := fixed(self.features, batch)) is not None:
+            n = n - always.sum(1).cpu()
+        return [
+            "" if size > self._selected(size) else f"with {size} features none is left to be added"
+            for size in n.tolist()
+        ]
+
+    def columns(
+        self, subject: Subject, model: Model, chosen: Explanations, condition: str = RADIUS, passes_each: int = 1
+    ) -> Iterator[Scores]:
+        """`certified`, `passes` and the mode's own measure, radius by radius.
+
+        `passes_each` are the passes of the network that one input of the model costs: the masks of a smoothed model.
+        """
+
+        def certified(part: Batch, mask: Tensor) -> Tensor:
+            result = certify(
+                model,
+                part,
+                mask,
+                self.features,
+                self.radii,
+                self.delta,
+                self.epsilon,
+                self.method,
+                mode=self.mode,
+                threshold=self.threshold,
+                simultaneous=self.simultaneous,
+                agreement=self.agreement,
+                fill=self.fill,
+                seed=subject.seed,
             )
-            yield from self._exhibits(subject, chosen, explainer)
+            tensors = (result.rate, result.low, result.high, result.decision, passes_each * result.passes)
+            return torch.stack([values.double() for values in tensors], 2)
 
-    def certify(self, model: Model, batch: Batch, mask: Tensor, seed: int) -> Certificates:
-        """The certificates of some samples with explanations `mask` (B, n)."""
-        return certify(
-            model,
-            batch,
-            mask,
-            self.features,
-            self.radii,
-            self.delta,
-            self.epsilon,
-            self.method,
-            mode=self.mode,
-            threshold=self.threshold,
-            simultaneous=self.simultaneous,
-            agreement=self.agreement,
-            fill=self.fill,
-            seed=seed,
-        )
+        results = torch.zeros(0, len(self.radii), 5)
+        if len(chosen.rows):
+            results = subject.compute(certified, chosen.batch, chosen.mask)
+        for radius, result in zip(self.radii, results.unbind(1), strict=True):
+            rate, low, high, decision, passes = result.unbind(1)
+            where = (condition, float(radius))
+            yield chosen.column("certified", where, low)
+            yield chosen.column("passes", where, passes)
+            if self.mode == "estimate":
+                yield chosen.column("rate", where, rate, bounds=(low, high))
+            elif self.mode == "hard":
+                yield chosen.column("unflipped", where, decision)
+            else:
+                answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
+                still_open = f"open: too near {self.threshold:g} for the draws allowed"
+                yield chosen.column("stable", where, answer, missing=still_open)
 
-    def _exhibits(self, subject: Subject, chosen: Explanations, explainer: str) -> Iterator[Exhibit]:
+    def _exhibits(self, subject: Subject, chosen: Explanations) -> Iterator[Exhibit]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, where they are pictures."""
         wanted = sorted(subject.showcase)[:EXAMPLES]
         shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in wanted]
@@ -146,17 +201,17 @@ class Certificate:
         def paint(part: Batch, kept: Tensor) -> Tensor:
             return as_pictures(model, part, kept, self.features, self.fill)
 
-        found = subject.compute(search, batch, mask)
-        added = found[:, 4:].bool().to(mask.device)
+        flips = subject.compute(search, batch, mask)
+        added = flips[:, 4:].bool().to(mask.device)
         explained, flipped = (subject.compute(paint, batch, kept) for kept in (mask, mask | added))
-        place = {sample: i for i, sample in enumerate(subject.batch.ids)}
-        where = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
-        for i, (sample, (before, sure, after, likely)) in enumerate(zip(batch.ids, found[:, :4].tolist(), strict=True)):
-            whole = _said(model, *(float(values[place[sample]]) for values in (subject.target, subject.probability)))
-            yield Exhibit(explainer, INPUT, 0.0, sample, batch.x[i], None, whole)
-            yield Exhibit(explainer, EXPLANATION, 0.0, sample, explained[i], None, _said(model, before, sure))
+        regions = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
+        for i, (sample, (before, sure, after, likely)) in enumerate(zip(batch.ids, flips[:, :4].tolist(), strict=True)):
+            row = subject.batch.ids.index(sample)
+            whole = _said(model, float(subject.target[row]), float(subject.probability[row]))
+            yield Exhibit(chosen.explainer, INPUT, 0.0, sample, batch.x[i], None, whole)
+            yield Exhibit(chosen.explainer, EXPLANATION, 0.0, sample, explained[i], None, _said(model, before, sure))
             note = _said(model, after, likely) if bool(added[i].any()) else NO_FLIP
-            yield Exhibit(explainer, FLIP, float(added[i].sum()), sample, flipped[i], where[i], note)
+            yield Exhibit(chosen.explainer, FLIP, float(added[i].sum()), sample, flipped[i], regions[i], note)
 
 
 def _said(model: Model, target: float, probability: float) -> str:
@@ -165,97 +220,26 @@ def _said(model: Model, target: float, probability: float) -> str:
 
 @plain_dataclass(frozen=True)
 class Explanations:
-    """The explanations of a shard: status and reason of all samples; batch and masks (S, n) of those that have one."""
+    """What an explainer selects in a shard: `batch` and masks (S, n) of the samples `rows`, and why others have none.
 
-    status: Tensor
+    `reason` has an entry per sample of the shard, empty where there is an explanation.
+    """
+
+    explainer: str
     reason: tuple[str, ...]
     rows: Tensor
     batch: Batch
     mask: Tensor
 
-    def column(self, values: Tensor) -> Tensor:
-        """Values (S,) of the samples with an explanation as a column for all samples, NaN elsewhere."""
-        whole = torch.full((len(self.status),), torch.nan, dtype=torch.float64)
-        whole[self.rows] = values.double().cpu()
-        return whole
-
-
-def explanations(subject: Subject, explainer: str, features: Any, fraction: float) -> Explanations:
-    """The features that the maps of an explainer select; samples without a usable map say why."""
-    maps = subject.clean(explainer)
-    lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
-    blank = reasons(maps, "the map")
-    few = _too_few(features, subject.batch, fraction)
-    why = tuple(a or b or c for a, b, c in zip(lost, blank, few, strict=True))
-    status = torch.tensor([UNDEFINED if reason else OK for reason in why], dtype=torch.int64)
-    rows = (status == OK).nonzero().flatten()
-    batch = subject.batch[rows]
-    if not len(rows):
-        return Explanations(status, why, rows, batch, torch.zeros(0, 0, dtype=torch.bool))
-    mask = select(maps[rows.to(maps.device)], batch, features, fraction=fraction, seed=subject.seed)
-    return Explanations(status, why, rows, batch, mask)
-
-
-def check_explanations(features: Any, fraction: float, shape: Sequence[int]) -> None:
-    """Refuse features that do not fit samples of this shape, and a fraction that leaves none of them to be added."""
-    features.check((1, *shape))
-    n = features.total((1, *shape))
-    if n is not None and _selected(n, fraction) >= n:
-        raise UserError(f"fraction {fraction} selects all {n} features of a sample, so none can be added; lower it")
-
-
-def _selected(n: int, fraction: float) -> int:
-    return max(1, int(fraction * n + 0.5))
-
-
-def _too_few(features: Any, batch: Batch, fraction: float) -> list[str]:
-    """Why a sample has no feature that could be added to its explanation, empty where it has."""
-    n = count(features.segments(batch)).cpu()
-    if hasattr(features, "fixed"):
-        n = n - features.fixed(batch).sum(1).cpu()
-    return [
-        "" if size > _selected(size, fraction) else f"with {size} features none is left to be added"
-        for size in n.tolist()
-    ]
-
-
-def certificate_columns(
-    asked: Any, subject: Subject, model: Model, chosen: Explanations, explainer: str, conditions: Sequence[str]
-) -> Iterator[Scores]:
-    """`certified`, `passes` and the mode's own measure of one explainer, radius by radius.
-
-    `asked` is an evaluation with `certify`, `mode`, `radii` and `threshold`. Passes are those of the network: one input
-    of a smoothed model costs as many as it has masks.
-    """
-    each = getattr(model, "samples", 1)
-
-    def some(part: Batch, mask: Tensor) -> Tensor:
-        result = asked.certify(model, part, mask, subject.seed)
-        columns = (result.rate, result.low, result.high, result.decision, each * result.passes)
-        return torch.stack([column.double() for column in columns], 2)
-
-    found = torch.full((len(chosen.rows), len(asked.radii), 5), torch.nan, dtype=torch.float64)
-    if len(chosen.rows):
-        found = subject.compute(some, chosen.batch, chosen.mask)
-    for number, (condition, radius) in enumerate(zip(conditions, asked.radii, strict=True)):
-        rate, low, high, decision, passes = (chosen.column(values) for values in found[:, number].unbind(1))
-        where, state = (condition, float(radius)), (chosen.status, chosen.reason)
-        yield Scores(explainer, "certified", *where, low, *state)
-        yield Scores(explainer, "passes", *where, passes, *state)
-        if asked.mode == "estimate":
-            yield Scores(explainer, "rate", *where, rate, *state, low, high)
-        elif asked.mode == "hard":
-            yield Scores(explainer, "unflipped", *where, decision, *state)
-        else:
-            yield _decisions(explainer, where, decision, chosen, asked.threshold)
-
-
-def _decisions(
-    explainer: str, where: tuple[str, float], decision: Tensor, chosen: Explanations, threshold: float
-) -> Scores:
-    still_open = decision == OPEN
-    status = torch.where(still_open, UNDEFINED, chosen.status)
-    near = f"open: too near {threshold:g} for the draws allowed"
-    reason = tuple(near if o else why for o, why in zip(still_open.tolist(), chosen.reason, strict=True))
-    value = torch.where(still_open | decision.isnan(), torch.nan, (decision == YES).double())
-    return Scores(explainer, "stable", *where, value, status, reason)
+    def column(
+        self,
+        measure: str,
+        where: Condition,
+        value: Tensor,
+        missing: str = "",
+        bounds: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> Scores:
+        """Values (S,) of the samples with an explanation as a column for all samples of the shard."""
+        return Scores.column(
+            self.explainer, measure, where, value, self.reason, rows=self.rows, missing=missing, bounds=bounds
+        )

@@ -1,65 +1,85 @@
-"""Finding from certificates: where the guarantee ends, random features, and soft against hard guarantees."""
+"""Findings from certificates: where the guarantee ends, and whether random features do as well."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.certificate.smoothing_page import accuracy, guaranteed_shares
 from holdfast.axes.contract import Finding, Judged
-from holdfast.axes.faithfulness.frames import interval
-from holdfast.drawing.prose import each, plural, records, some, with_interval
-from holdfast.statistics import is_control
-from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.drawing.prose import each, plural, records, with_interval
+from holdfast.statistics.bootstrap import interval, mean_of_finite
+
+FRAGILE = Finding(
+    axis="certificate",
+    severity="act",
+    title="A few more features change the prediction",
+    seen="The share of supersets with up to r more features on which the prediction stays: {rates}.",
+    means="What the method calls important is not enough for the prediction: with most ways to add a few other "
+    "features the model says something else. So the explanation leaves out what holds the prediction.",
+    do="{better}Keep more of the picture: fraction: 0.5 in place of {fraction:g}. A smoothed model may be steadier; "
+    "the evaluation smoothing, with keeps: [0.25, 0.5, 1.0], shows at what cost in accuracy.",
+)
+BETTER = "Use {method}, which keeps {rate} at r = {radius:g}. "
+LOOSE = Finding(
+    axis="certificate",
+    severity="mind",
+    title="Less than half is guaranteed",
+    seen="The mean guaranteed rate is {bounds}; {their} measured rate is not shown to be below a half.",
+    means="The bound is what may be relied on, and it promises less than one in two. That is a matter of the budget as "
+    "well as of the explanation: the bound lies below the measured rate by up to ε = {epsilon:g}.",
+    do="{narrower}Or certify smaller radii; a bound at one radius says nothing of another.",
+)
+NARROWER = "epsilon: {half:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
+LIKE_RANDOM = Finding(
+    axis="certificate",
+    severity="mind",
+    title="Not shown to keep the prediction better than random features",
+    seen="At r = {radius:g} the {what} less that of {control}, on the same samples: {gaps}.",
+    means="As many features picked at random keep the prediction about as well, as far as these samples can tell. The "
+    "certificate is then one of the model and of how much is kept, not of the explanation.",
+    do="Test more samples, or a smaller fraction, at which it matters more which features are kept.",
+)
+WHAT = {"rate": "rate", "stable": "share of positive decisions", "unflipped": "share without a flip"}
 
 HALF = 0.5
+RANDOM = "random"
+"""The registered name of the control that picks features at random."""
 
 
-def certificate_advice(axis: Judged) -> Iterator[Finding]:
-    """The findings of one evaluation of certificates, in no particular order."""
-    cells = statistics.summary([axis.cube])
-    cells = cells[~cells["explainer"].map(is_control).astype(bool)]
-    yield from _below_half(axis, cells)
-    yield from _random_features(axis)
+def findings(judged: Judged) -> Iterator[Finding]:
+    """What one evaluation of certificates shows, in no particular order."""
+    cells = statistics.summary([judged.cube])
+    yield from _below_half(judged, cells[~cells["control"].astype(bool)])
+    yield from _random_features(judged)
 
 
-def _below_half(axis: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
+def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
     """Radii from which on less than half is guaranteed, told apart by whether the rate itself is low."""
-    rates = cells[(cells["measure"] == "rate") & (cells["high"] < HALF)].sort_values("level", kind="stable")
-    fragile = rates.drop_duplicates("explainer")
-    bounds = cells[(cells["measure"] == "certified") & (cells["high"] < HALF)].sort_values("level", kind="stable")
-    loose = bounds[~bounds["explainer"].isin(fragile["explainer"])].drop_duplicates("explainer")
+    low = cells[cells["high"] < HALF].sort_values("level", kind="stable")
+    fragile = low[low["measure"] == "rate"].drop_duplicates("explainer")
+    bounds = low[low["measure"] == "certified"].drop_duplicates("explainer")
+    loose = bounds[~bounds["explainer"].isin(fragile["explainer"])]
     if len(fragile):
-        names = tuple(fragile["explainer"])
-        yield Finding(
-            "certificate",
-            "act",
-            "A few more features change the prediction",
-            f"The share of supersets with up to r more features on which the prediction stays: {_at(fragile)}.",
-            "What the method calls important is not enough for the prediction: with most ways to add a few other "
-            "features the model says something else. So the explanation leaves out what holds the prediction.",
-            f"{_better(cells)}Keep more of the picture: fraction: 0.5 in place of "
-            f"{float(axis.settings.get('fraction', 0.25)):g}. A smoothed model may be steadier; the evaluation "
-            "smoothing, with keeps: [0.25, 0.5, 1.0], shows at what cost in accuracy.",
-            names,
+        fraction = float(judged.settings.get("fraction", 0.25))
+        yield replace(
+            FRAGILE,
+            seen=FRAGILE.seen.format(rates=_at(fragile)),
+            do=FRAGILE.do.format(better=_better(cells), fraction=fraction),
+            explainers=tuple(fragile["explainer"]),
         )
     if len(loose):
-        names = tuple(loose["explainer"])
-        epsilon = float(axis.settings.get("epsilon", 0.1))
-        narrower = f"epsilon: {epsilon / 2:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
-        yield Finding(
-            "certificate",
-            "mind",
-            "Less than half is guaranteed",
-            f"The mean guaranteed rate is {_at(loose)}; {plural(names, 'its', 'their')} measured rate is not shown "
-            "to be below a half.",
-            "The bound is what may be relied on, and it promises less than one in two. That is a matter of the budget "
-            f"as well as of the explanation: the bound lies below the measured rate by up to ε = {epsilon:g}.",
-            (narrower if axis.settings.get("mode", "estimate") == "estimate" else "")
-            + "Or certify smaller radii; a bound at one radius says nothing of another.",
-            names,
+        names, epsilon = tuple(loose["explainer"]), float(judged.settings.get("epsilon", 0.1))
+        estimated = judged.settings.get("mode", "estimate") == "estimate"
+        narrower = NARROWER.format(half=epsilon / 2, epsilon=epsilon) if estimated else ""
+        yield replace(
+            LOOSE,
+            seen=LOOSE.seen.format(bounds=_at(loose), their=plural(names, "its", "their")),
+            means=LOOSE.means.format(epsilon=epsilon),
+            do=LOOSE.do.format(narrower=narrower),
+            explainers=names,
         )
 
 
@@ -68,99 +88,34 @@ def _better(cells: pd.DataFrame) -> str:
     last = cells[(cells["measure"] == "rate") & (cells["level"] == cells["level"].max()) & (cells["low"] > HALF)]
     if last.empty:
         return ""
-    r = records(last.sort_values("mean", ascending=False, kind="stable"))[0]
-    return f"Use {r.explainer}, which keeps {with_interval(r.mean, r.low, r.high)} at r = {r.level:g}. "
+    best = records(last.sort_values("mean", ascending=False, kind="stable"))[0]
+    return BETTER.format(method=best.explainer, rate=with_interval(best.mean, best.low, best.high), radius=best.level)
 
 
 def _at(rows: pd.DataFrame) -> str:
     return each((r.explainer, f"{with_interval(r.mean, r.low, r.high)} at r = {r.level:g}") for r in records(rows))
 
 
-def _random_features(axis: Judged) -> Iterator[Finding]:
-    measure = next((m for m in ("rate", "stable", "unflipped") if m in axis.cube.values), "")
-    controls = [e for e in axis.cube.explainers if is_control(e) and e.startswith("random")]
-    if not measure or not controls:
+def _random_features(judged: Judged) -> Iterator[Finding]:
+    """Methods that are not shown to keep the prediction better than the same number of random features."""
+    cube = judged.cube
+    control = next((e for e in cube.explainers if e in cube.controls and _registered(judged, e) == RANDOM), None)
+    measure = next(iter(judged.axis.headlines(cube)), None)
+    if measure is None or control is None:
         return
-    last = max(axis.cube.conditions, key=lambda place: place[1])
-    values = axis.cube.values[measure][:, axis.cube.conditions.index(last)]
-    control = values[axis.cube.explainers.index(controls[0])]
-    gap = values - control
+    last = max(cube.conditions, key=lambda condition: condition[1])
+    values = cube.values[measure][:, cube.conditions.index(last)]
+    gap = values - values[cube.explainers.index(control)]
     low, high = interval(gap)
     level = {
         name: with_interval(float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
-        for e, name in enumerate(axis.cube.explainers)
-        if not is_control(name) and low[e] <= 0
+        for e, name in enumerate(cube.explainers)
+        if name not in cube.controls and low[e] <= 0
     }
-    if not level:
-        return
-    what = {"rate": "rate", "stable": "share of positive decisions", "unflipped": "share without a flip"}[measure]
-    yield Finding(
-        "certificate",
-        "mind",
-        "Not shown to keep the prediction better than random features",
-        f"At r = {last[1]:g} the {what} less that of {controls[0]}, on the same samples: {each(level.items())}.",
-        "As many features picked at random keep the prediction about as well, as far as these samples can tell. The "
-        "certificate is then one of the model and of how much is kept, not of the explanation.",
-        "Test more samples, or a smaller fraction, at which it matters more which features are kept.",
-        tuple(level),
-    )
+    if level:
+        seen = LIKE_RANDOM.seen.format(radius=last[1], what=WHAT[measure], control=control, gaps=each(level.items()))
+        yield replace(LIKE_RANDOM, seen=seen, explainers=tuple(level))
 
 
-def smoothing_advice(axis: Judged) -> Iterator[Finding]:
-    """The findings of one sweep over λ, in no particular order."""
-    yield from _accuracy(axis)
-    yield from _soft_and_hard(axis)
-
-
-def _accuracy(axis: Judged) -> Iterator[Finding]:
-    rows = accuracy(axis.cube)
-    plain = rows[rows["keep"] == 1]
-    if plain.empty:
-        return
-    worse = rows[(rows["keep"] < 1) & (rows["high"] < float(plain.iloc[0]["low"]))]
-    if worse.empty:
-        return
-    kept = rows[(rows["keep"] < 1) & ~rows["keep"].isin(worse["keep"])]
-    said = some([f"{_share(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
-    use = f"Stay at λ = {float(kept['keep'].min()):g} or more. " if len(kept) else "Use larger λ. "
-    yield Finding(
-        "smoothing",
-        "act",
-        "Smoothing costs accuracy",
-        f"Accuracy is {said}, and {_share(records(plain)[0])} without smoothing.",
-        "A guarantee about a model that no longer predicts well is worth little.",
-        f"{use}Or train the model on masked inputs, so that it bears them.",
-    )
-
-
-def _share(row: object) -> str:
-    share, low, high = (100 * float(getattr(row, name)) for name in ("share", "low", "high"))
-    return f"{with_interval(share, low, high, 0)} %"
-
-
-def _soft_and_hard(axis: Judged) -> Iterator[Finding]:
-    """Where soft guarantees reach samples that hard ones do not, beyond doubt."""
-    if not {"hard_radius", "certified"} <= set(axis.cube.values):
-        return
-    epsilon = float(axis.settings.get("epsilon", 0.1))
-    decide = axis.settings.get("mode") == "decide"
-    least = float(axis.settings.get("threshold", 0.9)) if decide else 1 - epsilon
-    shares = guaranteed_shares(axis.cube, least)
-    shares = shares[~shares["explainer"].map(is_control).astype(bool)]
-    keys = ["explainer", "keep", "level"]
-    both = shares[shares["rule"] == "SCA"].merge(shares[shares["rule"] == "MuS"], on=keys, suffixes=("", "_hard"))
-    further = both[(both["keep"] < 1) & (both["low"] > both["high_hard"])]
-    if further.empty:
-        return
-    best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
-    yield Finding(
-        "smoothing",
-        "note",
-        "Soft guarantees reach further than hard ones",
-        f"For {best.explainer} with λ = {best.keep:g} at r = {best.level:g}, τ ≥ {least:g} is guaranteed (SCA) for "
-        f"{best.yes} of {best.n} samples, τ = 1 (MuS) for {best.yes_hard}.",
-        "MuS promises that no superset turns the prediction, without error, and so reaches only small radii. SCA "
-        "promises less, that most supersets do not, with a confidence.",
-        "Use MuS where one exception is too many, within its radius; beyond it use SCA and give its τ and confidence.",
-        tuple(dict.fromkeys(further["explainer"])),
-    )
+def _registered(judged: Judged, explainer: str) -> str:
+    return str(judged.settings_of(explainer).get("name") or explainer)

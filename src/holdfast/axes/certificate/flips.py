@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.features import count
+from holdfast.features import Grouping, count, fixed
 from holdfast.features.fill import Fill, filled, kept_only
 from holdfast.models import Model
 from holdfast.types import Batch
@@ -20,7 +19,7 @@ AT_ONCE = 8
 """Features tried before it is asked whether one of them flips: a single one is the smallest set there is."""
 
 
-def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fill, seed: int) -> Tensor:
+def find_flip(model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int) -> Tensor:
     """A superset of the explanation `mask` (n,) of one sample on which the prediction differs, with few features added.
 
     Features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips), then together,
@@ -41,10 +40,10 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fil
         inputs = model.inputs(batch)
         absent = filled(fill, model, batch, inputs, segments)
     exists = torch.arange(len(mask), device=mask.device) < count(segments)
-    may = exists & ~features.fixed(batch)[0] if hasattr(features, "fixed") else exists
-    places = (may & ~mask).nonzero().flatten()
-    order = rand.permutation(rand.keys(seed, batch.ids, "flip"), len(places))[0].to(places.device)
-    tried = places[order[:SINGLES]]
+    may = exists if (always := fixed(features, batch)) is None else exists & ~always[0]
+    addable = (may & ~mask).nonzero().flatten()
+    order = rand.permutation(rand.keys(seed, batch.ids, "flip"), len(addable))[0].to(addable.device)
+    tried = addable[order[:SINGLES]]
 
     def look(added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The sets with these features added, (R, n), and the class probabilities on them, (R, classes)."""
@@ -60,23 +59,23 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fil
                 parts.append(model.logits(masked, aux).double().softmax(1).cpu())
         return kept, torch.cat(parts)
 
-    start = look([places[:0]])[1][0]
-    own = int(start.argmax())
-    unchanged = [float(own), float(start[own])]
+    start = look([addable[:0]])[1][0]
+    predicted = int(start.argmax())
+    unchanged = [float(predicted), float(start[predicted])]
     looks: list[tuple[Tensor, Tensor]] = []
     for some in torch.split(tried, AT_ONCE):
-        looks.append(look([place[None] for place in some]))
-        if bool((looks[-1][1].argmax(1) != own).any()):
+        looks.append(look([feature[None] for feature in some]))
+        if bool((looks[-1][1].argmax(1) != predicted).any()):
             break
     kept, outputs = (torch.cat(parts) for parts in zip(*looks, strict=True))
-    lead = outputs[:, own] - outputs.masked_fill(torch.arange(outputs.shape[1]) == own, -1.0).amax(1)
+    lead = outputs[:, predicted] - outputs.masked_fill(torch.arange(outputs.shape[1]) == predicted, -1.0).amax(1)
     best = int(lead.argmin())
-    if int(outputs[best].argmax()) == own:
+    if int(outputs[best].argmax()) == predicted:
         harmful = tried[lead.argsort(stable=True).to(tried.device)]
         together = [harmful[:size] for size in range(2, min(len(harmful), TRIALS - len(tried)) + 1)]
         if together:
             kept, outputs = look(together)
-        flips = (outputs.argmax(1) != own).nonzero().flatten()
+        flips = (outputs.argmax(1) != predicted).nonzero().flatten()
         if not len(flips):
             return torch.tensor(2 * unchanged + [0.0] * len(mask), dtype=torch.float64)
         best = int(flips[0])
@@ -85,7 +84,7 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fil
     return torch.cat([head, (kept[best] & ~mask).double().cpu()])
 
 
-def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Any, fill: Fill) -> Tensor:
+def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Grouping, fill: Fill) -> Tensor:
     """What the model sees of images with only the features `kept` (B, n), in the data's own units, on the CPU.
 
     >>> from holdfast.features import Pixels

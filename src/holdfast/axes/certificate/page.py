@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import html
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -15,7 +14,9 @@ from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT
-from holdfast.axes.contract import Judged
+from holdfast.axes.certificate.shares import answer_shares, delta, least_rate
+from holdfast.axes.certificate.words import certificate_lead
+from holdfast.axes.contract import Judged, Page
 from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.drawing.pictures import photo
 from holdfast.drawing.prose import records, with_interval
@@ -29,9 +30,9 @@ ADDED_AT_MOST = "features added at most"
 NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothing of another."
 
 
-def parts(axis: Judged) -> list[Chart | Panel]:
+def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
-    drawn: list[Chart | Panel | None] = [rate_chart(axis.cube), answer_chart(axis), example(axis.exhibits)]
+    drawn: list[Chart | Panel | None] = [rate_chart(judged.cube), answer_chart(judged), example(judged.exhibits)]
     return [part for part in drawn if part is not None]
 
 
@@ -39,7 +40,7 @@ def rate_chart(cube: Cube) -> Chart | None:
     """Mean rate τ_r with intervals over the band down to the mean guaranteed lower bound, a curve per explainer."""
     if "rate" not in cube.values:
         return None
-    figure = rate_figure(statistics.summary([cube]), cube.explainers)
+    figure = rate_figure(statistics.summary([cube]), cube)
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
     caption += "Solid: how often the prediction stays, mean over samples with 95 % bootstrap intervals. The band "
     caption += f"reaches down to the mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
@@ -48,13 +49,12 @@ def rate_chart(cube: Cube) -> Chart | None:
     return Chart("certified", "Certified rate", caption, alt, [("", figure)], 400)
 
 
-def rate_figure(cells: pd.DataFrame, explainers: list[str]) -> go.Figure:
+def rate_figure(cells: pd.DataFrame, cube: Cube) -> go.Figure:
     """Rates and guaranteed bounds of one condition against the radius; `cells` are rows of `statistics.summary`."""
     figure = blank_figure(ADDED_AT_MOST, "share of supersets with the same prediction")
-    for explainer, (colour, symbol) in curve_styles(explainers).items():
-        own = cells[cells["explainer"] == explainer].sort_values("level")
-        rate, certified = own[own["measure"] == "rate"], own[own["measure"] == "certified"]
-        rate, certified = (rows[rows["mean"].notna()] for rows in (rate, certified))
+    for explainer, (colour, symbol) in curve_styles(cube.explainers, cube.controls).items():
+        known = cells[(cells["explainer"] == explainer) & cells["mean"].notna()].sort_values("level")
+        rate, certified = (known[known["measure"] == measure] for measure in ("rate", "certified"))
         name = html.escape(explainer)
         figure.add_scatter(
             x=rounded(certified["level"]),
@@ -86,30 +86,26 @@ def rate_figure(cells: pd.DataFrame, explainers: list[str]) -> go.Figure:
     return figure
 
 
-def answer_chart(axis: Judged) -> Chart | None:
+def answer_chart(judged: Judged) -> Chart | None:
     """The share of samples with a positive decision, or without a flip among the draws, against the radius."""
-    measure = next((m for m in ("stable", "unflipped") if m in axis.cube.values), None)
-    if measure is None:
-        return None
-    epsilon, delta = (float(axis.settings.get(name, 0.1)) for name in ("epsilon", "delta"))
-    if measure == "stable":
-        least = float(axis.settings.get("threshold", 0.9))
-        title = f"Share of samples with τ ≥ {least:g}"
-        caption = (
-            f"Solid: for how many samples a rate of at least {least:g} was shown. Dashed: for how many it was not "
-        )
-        caption += f"refuted; between the two it stayed open. A decision is wrong with probability at most {delta:g}. "
+    cube, error = judged.cube, delta(judged)
+    if "stable" in cube.values:
+        least = float(judged.settings.get("threshold", 0.9))
+        measure, title = "stable", f"Share of samples with τ ≥ {least:g}"
+        caption = f"Solid: for how many samples a rate of at least {least:g} was shown. Dashed: for how many it was "
+        caption += "not refuted; between the two it stayed open. "
+        caption += f"A decision is wrong with probability at most {error:g}. "
+    elif "unflipped" in cube.values:
+        least = least_rate(judged)
+        measure, title = "unflipped", f"Share of samples with no flip, which certifies τ ≥ {least:g}"
+        caption = "For how many samples no superset among the draws flipped the prediction. "
+        caption += f"That certifies a rate of at least {least:g} with confidence {1 - error:g}; "
+        caption += "it is not hard stability, which is a rate of 1. "
     else:
-        title = f"Share of samples with no flip, which certifies τ ≥ {1 - epsilon:g}"
-        caption = (
-            "For how many samples no superset among the draws flipped the prediction. That certifies a rate of at "
-        )
-        caption += (
-            f"least {1 - epsilon:g} with confidence {1 - delta:g}; it is not hard stability, which is a rate of 1. "
-        )
+        return None
     figure = blank_figure(ADDED_AT_MOST, "share of samples")
-    for explainer, (colour, symbol) in curve_styles(axis.cube.explainers).items():
-        rows = _shares(axis.cube, explainer, measure)
+    for explainer, (colour, symbol) in curve_styles(cube.explainers, cube.controls).items():
+        rows = answer_shares(cube, explainer, measure)
         name = html.escape(explainer)
         figure.add_scatter(
             x=rounded(rows["level"]),
@@ -134,37 +130,25 @@ def answer_chart(axis: Judged) -> Chart | None:
                 line={"color": colour, "width": 1.5, "dash": "dash"},
                 hoverinfo="skip",
             )
-    levels = sorted({level for _, level in axis.cube.conditions})
+    levels = sorted({level for _, level in cube.conditions})
     figure.update_layout(xaxis={"tickvals": levels}, yaxis={"range": [0, 1.05]})
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
-    alt = f"Curves over {len(levels)} radii for {len(axis.cube.explainers)} methods."
+    alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
     return Chart("answers", title, caption, alt, [("", figure)], 400)
 
 
-def _shares(cube: Cube, explainer: str, measure: str) -> pd.DataFrame:
-    """Per radius: how many samples of those with an explanation say yes, and how many stayed open."""
-    e, found = cube.explainers.index(explainer), []
-    for c, (_, level) in enumerate(cube.conditions):
-        asked = np.isfinite(cube.values["certified"][e, c])
-        answers = cube.values[measure][e, c][asked]
-        n, yes, unknown = len(answers), int((answers == 1).sum()), int(np.isnan(answers).sum())
-        if n:
-            found.append((level, n, yes, unknown, yes / n, *statistics.wilson(yes, n)))
-    return pd.DataFrame.from_records(found, columns=["level", "n", "yes", "open", "share", "low", "high"])
-
-
-def example(exhibits: list[Shown]) -> Panel | None:
+def example(exhibits: Sequence[Shown]) -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}
-        for key, items in groupby(sorted(exhibits, key=_place), key=_place)
+        for key, items in groupby(sorted(exhibits, key=_row_of), key=_row_of)
     }
     rows = {key: row for key, row in groups.items() if {INPUT, EXPLANATION, FLIP} <= row.keys()}
     if not rows:
         return None
     samples = list(dict.fromkeys(sample for sample, _ in rows))
-    found = {s: [row[FLIP].level for (own, _), row in rows.items() if own == s and row[FLIP].level] for s in samples}
-    samples.sort(key=lambda s: (-len(found[s]), sum(found[s])))  # most flips first, then fewest added features
+    flips = {s: [row[FLIP].level for (of, _), row in rows.items() if of == s and row[FLIP].level] for s in samples}
+    samples.sort(key=lambda s: (-len(flips[s]), sum(flips[s])))  # most flips first, then fewest added features
     first, *others = samples
     body = Markup("").join(_row(*key, row) for key, row in rows.items() if key[0] == first)
     more = [key for sample in others for key in rows if key[0] == sample][:MOST_EXAMPLES]
@@ -172,15 +156,13 @@ def example(exhibits: list[Shown]) -> Panel | None:
         folded = Markup("").join(_row(*key, rows[key]) for key in more)
         body += Markup("<details><summary>{} more examples</summary>{}</details>").format(len(more), folded)
     caption = "From left to right: the input; only what the method calls important; a few features more, in yellow; "
-    caption += (
-        "and what the model then predicts. The added features were searched for, the most harmful first, so this "
-    )
-    caption += "is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
+    caption += "and what the model then predicts. The added features were searched for, the most harmful first, so "
+    caption += "this is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
     caption += "left-out features is what the model is given in their place."
     return Panel("example", "A few features more", caption, body)
 
 
-def _place(item: Shown) -> tuple[str, str]:
+def _row_of(item: Shown) -> tuple[str, str]:
     return item.sample, item.explainer
 
 
@@ -234,9 +216,4 @@ def _pale(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.12)"
 
 
-def mean_passes(rows: pd.DataFrame) -> float:
-    """Mean passes per sample and explainer, summed over conditions and radii; NaN without any."""
-    spent = rows[(rows["measure"] == "passes") & (rows["status"] == "ok")]
-    if spent.empty:
-        return math.nan
-    return float(spent.groupby(["explainer", "sample"], observed=True)["value"].sum().mean())
+PAGE = Page(lead=certificate_lead, parts=parts)

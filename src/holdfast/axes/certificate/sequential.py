@@ -1,4 +1,4 @@
-"""When to stop drawing and what is then guaranteed: group-sequential rules for an unknown rate τ, as tables.
+"""Group-sequential rules for an unknown rate τ, as tables: when to stop drawing, and what is then guaranteed.
 
 A rule looks at the number of agreements s after n = n₁ < n₂ < … draws. Its tables say for every look and s whether
 to stop, and which bounds hold then. Their guarantees are computed exactly, by summing over all ways to stop.
@@ -132,8 +132,8 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     def wrong(targets: tuple[float, float]) -> tuple[float, float]:
         shown, refuted = yes >= targets[0], no >= targets[1]
         ends = _endings(looks, (shown | refuted | last).numpy())
-        place, law = (ends.look, ends.agreed.astype(np.int64)), ends.law(threshold)[0]
-        return float(law @ shown.numpy()[place]), float(law @ refuted.numpy()[place])
+        cells, law = (ends.look, ends.agreed.astype(np.int64)), ends.law(threshold)[0]
+        return float(law @ shown.numpy()[cells]), float(law @ refuted.numpy()[cells])
 
     targets = (1 / delta, 1 / delta)
     for side in (1, 0):
@@ -206,8 +206,8 @@ def _estimate_stops(epsilon: float, level: float, most: int) -> tuple[tuple[int,
     def settled(n: int, s: Floats) -> npt.NDArray[np.bool_]:
         a, b, rate = s + 1, n - s + 1, s / n
         below = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
-        found: npt.NDArray[np.bool_] = below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
-        return found
+        within: npt.NDArray[np.bool_] = below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
+        return within
 
     first = next((n for n in range(1, most) if settled(n, np.array([float(n)]))[0]), most)
     looks = (*range(first, most, max(1, -(-(most - first) // _LOOKS))), most)
@@ -220,7 +220,7 @@ def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_]) -> Endings:
     most = looks[-1]
     ways = np.full(most + 1, -np.inf)
     ways[0] = 0.0
-    at, found = 0, []
+    at, stopped = 0, []
     for look, n in enumerate(looks):
         gap = n - at
         choices = special.gammaln(gap + 1) - special.gammaln(np.arange(gap + 1) + 1)
@@ -231,10 +231,10 @@ def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_]) -> Endings:
         with np.errstate(divide="ignore"):
             ways = peak + np.log(np.exp(shifted + choices - peak[:, None]).sum(1))
         here = np.flatnonzero(stop[look] & np.isfinite(ways) & (np.arange(most + 1) <= n))
-        found.append((np.full(len(here), look), np.full(len(here), float(n)), here.astype(float), ways[here]))
+        stopped.append((np.full(len(here), look), np.full(len(here), float(n)), here.astype(float), ways[here]))
         ways[stop[look]] = -np.inf
         at = n
-    parts = [np.concatenate(columns) for columns in zip(*found, strict=True)]
+    parts = [np.concatenate(columns) for columns in zip(*stopped, strict=True)]
     return Endings(parts[0].astype(np.int64), *parts[1:])
 
 
@@ -262,15 +262,15 @@ def _bound_tables(
     the probability delta; of such sets of endings the largest holds them all, so this has at most the probability
     delta. For any order it is true; this one makes a YES come with a low at the threshold or above.
     """
-    place = (ends.look, ends.agreed.astype(np.int64))
+    cells = (ends.look, ends.agreed.astype(np.int64))
     score = ends.agreed / ends.draws
     if decision is not None:
-        found = decision.numpy()[place]
-        score = score + 2.0 * np.where(found == YES, 2, np.where(found == OPEN, 1, 0))
+        decided = decision.numpy()[cells]
+        score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
     swapped = Endings(ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways)
     tables = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
-    tables[0][place] = torch.as_tensor(_lowest(ends, score, delta))
-    tables[1][place] = torch.as_tensor(1 - _lowest(swapped, -score, delta))
+    tables[0][cells] = torch.as_tensor(_lowest(ends, score, delta))
+    tables[1][cells] = torch.as_tensor(1 - _lowest(swapped, -score, delta))
     return tables[0], tables[1]
 
 
@@ -279,7 +279,7 @@ def _lowest(ends: Endings, score: Floats, delta: float) -> Floats:
     order = np.argsort(-score, kind="stable")
     values = np.unique(-score)
     last = np.searchsorted(-score[order], values, side="right") - 1  # ties count together
-    place = np.searchsorted(values, -score)
+    value = np.searchsorted(values, -score)
     grid = np.linspace(0, 1, _GRID + 1)
     above = ends.law(grid)[:, order].cumsum(1)[:, last] > delta  # (grid, values)
     first = np.where(above.any(0), above.argmax(0), _GRID)
@@ -290,6 +290,5 @@ def _lowest(ends: Endings, score: Floats, delta: float) -> Floats:
             middle = (low + high) / 2
             over = (ends.law(middle) * upper).sum(1) > delta
             low, high = np.where(over, low, middle), np.where(over, middle, high)
-    low = np.where(first == 0, 0.0, low)
-    found: Floats = low[place]
-    return found
+    bounds: Floats = np.where(first == 0, 0.0, low)[value]
+    return bounds

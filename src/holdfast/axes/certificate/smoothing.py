@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Annotated, ClassVar
 
 import torch
@@ -10,17 +12,14 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.certificate.certify import Certificates, certify
 from holdfast.axes.certificate.evaluation import (
     USUAL_THRESHOLD,
+    Certificate,
     Explanations,
     ModeField,
     Radii,
     Share,
     Threshold,
-    certificate_columns,
-    check_explanations,
-    explanations,
 )
 from holdfast.axes.certificate.sequential import Method
 from holdfast.errors import UserError
@@ -28,10 +27,11 @@ from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised
-from holdfast.types import OK, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, label_of
+from holdfast.statistics.bounds import RadiusRule
+from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject, label_of
 
 UNLABELLED = "the sample has no label"
-RADIUS_MEASURES = {"lipschitz": "hard_radius", "bernoulli": "hard_radius_bernoulli"}
+RADIUS_MEASURES: dict[RadiusRule, str] = {"lipschitz": "hard_radius", "bernoulli": "hard_radius_bernoulli"}
 
 
 def condition(keep: float) -> str:
@@ -94,9 +94,23 @@ class Smoothing:
     mode: ModeField = "estimate"
     threshold: Threshold = USUAL_THRESHOLD
 
-    def conditions(self) -> list[tuple[str, float]]:
+    def conditions(self) -> list[Condition]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
         return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *self.radii)]
+
+    @property
+    def certificate(self) -> Certificate:
+        """What is asked of every smoothed model."""
+        return Certificate(
+            radii=self.radii,
+            features=self.features,
+            fraction=self.fraction,
+            delta=self.delta,
+            epsilon=self.epsilon,
+            method=self.method,
+            mode=self.mode,
+            threshold=self.threshold,
+        )
 
     def suited(self, model: Model, batch: Batch) -> Smoothing:
         """Itself: nothing is left open for the data to decide."""
@@ -104,7 +118,7 @@ class Smoothing:
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features do not fit, and features that differ between samples."""
-        check_explanations(self.features, self.fraction, shape)
+        self.certificate.check(shape)
         if self.features.total((1, *shape)) is None:
             raise UserError(
                 f"{label_of(self.features)} differ between samples, and a smoothed model needs the same features for "
@@ -113,74 +127,55 @@ class Smoothing:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns for every λ, explainer by explainer; the smoothed models and their accuracy serve all explainers."""
+        certificate = self.certificate
         models = [self._smooth(subject, keep) for keep in self.keeps]
-        right = [self._correct(subject, model) for model in models]
+        correct = [self._correct(subject, model) for model in models]
         for explainer in subject.explainers:
-            chosen = explanations(subject, explainer, self.features, self.fraction)
-            for keep, model, (correct, status, reason) in zip(self.keeps, models, right, strict=True):
-                where = (condition(keep), 0.0)
-                yield Scores(explainer, "correct", *where, correct, status, reason)
-                for measure, values in self._radii(subject, model, chosen).items():
-                    yield Scores(explainer, measure, *where, values, chosen.status, chosen.reason)
-                same = [condition(keep)] * len(self.radii)
-                yield from certificate_columns(self, subject, model, chosen, explainer, same)
-
-    def certify(self, model: Model, batch: Batch, mask: Tensor, seed: int) -> Certificates:
-        """The certificates of some samples with explanations `mask` (B, n)."""
-        return certify(
-            model,
-            batch,
-            mask,
-            self.features,
-            self.radii,
-            self.delta,
-            self.epsilon,
-            self.method,
-            mode=self.mode,
-            threshold=self.threshold,
-            seed=seed,
-        )
+            chosen = certificate.explanations(subject, explainer)
+            for model, right in zip(models, correct, strict=True):
+                radii = self._hard_radii(subject, model, chosen)
+                rates = certificate.columns(subject, model, chosen, condition(model.keep), model.samples)
+                for column in chain([replace(right, explainer=explainer)], radii, rates):
+                    yield replace(column, share=model.keep)
 
     def _smooth(self, subject: Subject, keep: float) -> Smoothed:
         samples = self.samples if keep < 1 else 1
         return Smoothed(subject.model, keep, samples, self.features, self.masks, seed=subject.seed)
 
-    def _correct(self, subject: Subject, model: Smoothed) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-        """Whether the smoothed prediction of each sample is its label, with status and reasons."""
+    def _correct(self, subject: Subject, model: Smoothed) -> Scores:
+        """Whether the smoothed prediction of each sample is its label, for any explainer."""
         batch = subject.batch
         label = torch.full((len(batch),), -1) if batch.label is None else batch.label.cpu()
         known = (label >= 0).nonzero().flatten()
-        value = torch.full((len(batch),), torch.nan, dtype=torch.float64)
-        reason = [UNLABELLED] * len(batch)
+        right = torch.zeros(0)
 
         def predict(part: Batch, _: Tensor) -> Tensor:
             with torch.no_grad():
-                moved = part.to(model.device)
-                return _in_parts(model, moved).double().cpu()
+                return _in_parts(model, part.to(model.device)).double().cpu()
 
         if len(known):
             logits = subject.compute(predict, batch[known], torch.zeros(len(known)))
-            finite = torch.isfinite(logits).all(1)
             hit = (logits.argmax(1) == label[known]).double()
-            value[known] = torch.where(finite, hit, torch.nan)
-            for i, ok in zip(known.tolist(), finite.tolist(), strict=True):
-                reason[i] = "" if ok else NOT_FINITE
-        status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
-        return value, status, tuple(reason)
+            right = torch.where(torch.isfinite(logits).all(1), hit, torch.nan)
+        reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
+        where = (condition(model.keep), 0.0)
+        return Scores.column("", "correct", where, right, reason, rows=known, missing=NOT_FINITE)
 
-    def _radii(self, subject: Subject, model: Smoothed, chosen: Explanations) -> dict[str, Tensor]:
-        """Columns of the hard radii and of the passes spent on x ⊙ α, once for them and once for the certificates."""
-        rules = [r for r in RADIUS_MEASURES if r == "lipschitz" or self.masks == "bernoulli"]
+    def _hard_radii(self, subject: Subject, model: Smoothed, chosen: Explanations) -> Iterator[Scores]:
+        """The hard radii, and the passes spent on x ⊙ α, once for them and once for the certificates."""
+        rules = [rule for rule in RADIUS_MEASURES if rule == "lipschitz" or self.masks == "bernoulli"]
 
-        def some(part: Batch, mask: Tensor) -> Tensor:
-            found = model.radii(part, mask, self.delta)
-            return torch.stack([radius.double() for rule, radius in found.items() if rule in rules], 1)
+        def by_rules(part: Batch, mask: Tensor) -> Tensor:
+            radius = model.radii(part, mask, self.delta)
+            return torch.stack([radius[rule].double() for rule in rules], 1)
 
-        found = torch.zeros(0, len(rules))
+        radii = torch.zeros(0, len(rules))
         if len(chosen.rows):
-            found = subject.compute(some, chosen.batch, chosen.mask)
-        columns = {RADIUS_MEASURES[rule]: chosen.column(found[:, i]) for i, rule in enumerate(rules)}
-        return columns | {"passes": chosen.column(torch.full((len(found),), 2.0 * model.samples))}
+            radii = subject.compute(by_rules, chosen.batch, chosen.mask)
+        where = (condition(model.keep), 0.0)
+        for rule, radius in zip(rules, radii.unbind(1), strict=True):
+            yield chosen.column(RADIUS_MEASURES[rule], where, radius)
+        yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))
 
 
 def _in_parts(model: Smoothed, batch: Batch) -> Tensor:

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, mean_passes, rate_figure
-from holdfast.axes.contract import Judged
+from holdfast.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, rate_figure
+from holdfast.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
+from holdfast.axes.certificate.words import smoothing_lead
+from holdfast.axes.contract import Judged, Page
 from holdfast.drawing.charts import PALETTE, SYMBOLS, Chart, Panel, blank_figure, error_bars, rounded
 from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
 
-LAMBDA = "λ="
 
-
-def parts(axis: Judged) -> list[Chart | Panel]:
+def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts that the rows have data for."""
-    drawn = [guarantee_chart(axis), accuracy_chart(axis.cube), rates_chart(axis.cube)]
+    drawn = [guarantee_chart(judged), accuracy_chart(judged.cube), rates_chart(judged.cube)]
     return [chart for chart in drawn if chart is not None]
 
 
-def guarantee_chart(axis: Judged) -> Chart | None:
+def guarantee_chart(judged: Judged) -> Chart | None:
     """The share of samples with a guarantee against the radius, MuS dashed and SCA solid, a colour per λ."""
-    cube = axis.cube
-    if not {"hard_radius", "certified"} <= set(cube.values):
-        return None
-    settings = axis.settings
-    delta, epsilon = (float(settings.get(name, 0.1)) for name in ("delta", "epsilon"))
-    least = float(settings.get("threshold", 0.9)) if settings.get("mode") == "decide" else 1 - epsilon
+    cube, least, confidence = judged.cube, least_rate(judged), 1 - delta(judged)
     shares = guaranteed_shares(cube, least)
     if shares.empty:
         return None
-    views = []
-    for explainer, own in shares.groupby("explainer", sort=False):
+    keeps, views = sorted(shares["keep"].unique()), []
+    for explainer, curves in shares.groupby("explainer", sort=False):
         figure = blank_figure(ADDED_AT_MOST, "share of samples with the guarantee")
-        for (keep, rule), rows in own.groupby(["keep", "rule"], sort=False):
-            number = sorted(shares["keep"].unique()).index(keep)
+        for (keep, rule), rows in curves.groupby(["keep", "rule"], sort=False):
+            number = keeps.index(keep)
             colour = PALETTE[number % len(PALETTE)]
             dash = {"SCA": "solid", "MuS": "dash"}.get(str(rule), "dot")
             symbol = SYMBOLS[number % len(SYMBOLS)] + ("" if rule == "SCA" else "-open")
@@ -53,52 +45,25 @@ def guarantee_chart(axis: Judged) -> Chart | None:
                 hovertext=[f"{rule}, λ = {keep:g}, r = {r.level:g}: {r.yes} of {r.n} samples" for r in records(rows)],
                 hoverinfo="text",
             )
-        figure.update_layout(xaxis={"tickvals": sorted(set(own["level"]))}, yaxis={"range": [-0.02, 1.05]})
+        figure.update_layout(xaxis={"tickvals": sorted(set(curves["level"]))}, yaxis={"range": [-0.02, 1.05]})
         views.append((str(explainer), figure))
     caption = "Bound against bound: for how many samples something is guaranteed within radius r. MuS (dashed) "
     caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error. "
-    caption += (
-        f"SCA (solid) guarantees τ ≥ {least:g} with confidence {1 - delta:g} for each sample and radius, which is "
-    )
-    caption += "less. Both are about the same smoothed model; λ = 1 is the model itself. "
+    caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
+    caption += "is less. Both are about the same smoothed model; λ = 1 is the model itself. "
     if "hard_radius_bernoulli" in cube.values:
-        caption += (
-            f"MuS* (dotted), the tighter rule for Bernoulli masks, guarantees τ = 1 with confidence {1 - delta:g} "
-        )
-        caption += "for the mean over all masks. "
-    spent = mean_passes(axis.rows)
-    cost = f" The sweep took {spent:,.0f} passes per sample and method on average." if math.isfinite(spent) else ""
-    caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{cost}"
-    alt = f"Curves of guaranteed shares for {shares['keep'].nunique()} values of λ."
+        caption += "MuS* (dotted), the tighter rule for Bernoulli masks, guarantees τ = 1 with confidence "
+        caption += f"{confidence:g} for the mean over all masks. "
+    caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
+    alt = f"Curves of guaranteed shares for {len(keeps)} values of λ."
     return Chart("guarantees", "MuS against SCA", caption, alt, views, 440)
 
 
-def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
-    """How many samples have a guarantee, per explainer, λ, rule and radius, with Wilson's interval.
-
-    SCA counts samples whose guaranteed lower bound is at least `least`, MuS those whose hard radius is at least r.
-    Columns: explainer, keep, rule, level, n, yes, share, low, high.
-    """
-    place = {c: i for i, c in enumerate(cube.conditions)}
-    rules = {"MuS": "hard_radius", "MuS*": "hard_radius_bernoulli"}
-    found = []
-    for e, explainer in enumerate(cube.explainers):
-        for (condition, level), c in sorted(place.items(), key=lambda item: (_keep(item[0][0]), item[0][1])):
-            if level == 0 or (condition, 0.0) not in place:
-                continue
-            bound = cube.values["certified"][e, c]
-            answers = {"SCA": np.where(np.isfinite(bound), bound >= least, np.nan)}
-            for rule, measure in rules.items():
-                if measure in cube.values:
-                    radius = cube.values[measure][e, place[condition, 0.0]]
-                    answers[rule] = np.where(np.isfinite(radius), radius >= level, np.nan)
-            for rule, answer in answers.items():
-                n, yes = int(np.isfinite(answer).sum()), int(np.nansum(answer))
-                if n:
-                    row = (explainer, _keep(condition), rule, level, n, yes, yes / n, *statistics.wilson(yes, n))
-                    found.append(row)
-    columns = ["explainer", "keep", "rule", "level", "n", "yes", "share", "low", "high"]
-    return pd.DataFrame.from_records(found, columns=columns)
+def _cost(cube: Cube) -> str:
+    """The mean passes per sample and explainer, summed over λ and radii."""
+    passes = cube.values.get("passes", np.zeros((0, 0, 0)))
+    spent = np.nansum(passes, 1)[np.isfinite(passes).any(1)]
+    return f" The sweep took {spent.mean():,.0f} passes per sample and method on average." if len(spent) else ""
 
 
 def accuracy_chart(cube: Cube) -> Chart | None:
@@ -120,26 +85,11 @@ def accuracy_chart(cube: Cube) -> Chart | None:
     )
     figure.update_layout(xaxis={"tickvals": list(rows["keep"])}, yaxis={"range": [0, 1.05], "tickformat": ".0%"})
     n = int(rows["n"].max())
-    caption = (
-        f"How many of the {n} labelled samples the smoothed model gets right. A radius certified for a model that "
-    )
-    caption += "no longer predicts well is worth little. Bars are 95 % Wilson intervals; λ = 1 is the model itself."
+    caption = f"How many of the {n} labelled samples the smoothed model gets right. A radius certified for a model "
+    caption += "that no longer predicts well is worth little. "
+    caption += "Bars are 95 % Wilson intervals; λ = 1 is the model itself."
     alt = f"Accuracy for {len(rows)} values of λ."
     return Chart("accuracy", "Accuracy against smoothing", caption, alt, [("", figure)], 340)
-
-
-def accuracy(cube: Cube) -> pd.DataFrame:
-    """Per λ: labelled samples n, how many are right, the share and Wilson's interval; the same for all explainers."""
-    found = []
-    for c, (condition, level) in enumerate(cube.conditions):
-        if level == 0 and "correct" in cube.values:
-            right = cube.values["correct"][:, c]
-            known = np.isfinite(right).any(0)
-            n, yes = int(known.sum()), int((right[:, known] == 1).any(0).sum())
-            if n:
-                found.append((_keep(condition), n, yes, yes / n, *statistics.wilson(yes, n)))
-    frame = pd.DataFrame.from_records(found, columns=["keep", "n", "yes", "share", "low", "high"])
-    return frame.sort_values("keep", ignore_index=True)
 
 
 def rates_chart(cube: Cube) -> Chart | None:
@@ -147,10 +97,10 @@ def rates_chart(cube: Cube) -> Chart | None:
     if "rate" not in cube.values:
         return None
     cells = statistics.summary([cube])
-    conditions = sorted({c for c, _ in cube.conditions}, key=_keep, reverse=True)
+    keeps = {cube.made_of(condition).share: condition for condition, _ in cube.conditions}
     views = [
-        (f"λ = {_keep(c):g}", rate_figure(cells[(cells["condition"] == c) & (cells["level"] > 0)], cube.explainers))
-        for c in conditions
+        (f"λ = {keep:g}", rate_figure(cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)], cube))
+        for keep in sorted(keeps, reverse=True)
     ]
     caption = "How often the smoothed prediction stays when up to r features are added, mean over samples with 95 % "
     caption += "bootstrap intervals; the band reaches down to the mean of the lower bounds guaranteed for each sample. "
@@ -158,5 +108,4 @@ def rates_chart(cube: Cube) -> Chart | None:
     return Chart("rates", "Rates of the smoothed models", caption + NOT_MONOTONE, alt, views, 400)
 
 
-def _keep(condition: str) -> float:
-    return float(condition.removeprefix(LAMBDA))
+PAGE = Page(lead=smoothing_lead, parts=parts)

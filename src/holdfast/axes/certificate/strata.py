@@ -64,8 +64,8 @@ def drawn_strata(key: Tensor, m: Tensor, radii: Tensor, draws: int) -> Tensor:
     share = (((words >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
     sizes = log_sizes(m, int(radii.max()))
     level = share.log()[:, None] + sizes.gather(1, radii)[..., None]
-    found = torch.searchsorted(sizes, level.flatten(1)).reshape(level.shape)
-    return found.minimum(radii[..., None])
+    strata = torch.searchsorted(sizes, level.flatten(1)).reshape(level.shape)
+    return strata.minimum(radii[..., None])
 
 
 def random_supersets(key: Tensor, stratum: Tensor, index: Tensor, mask: Tensor, free: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
     >>> all_supersets(torch.tensor([True, False, False]), torch.tensor([False, True, True]), 5)[1].tolist()
     [1, 1, 2]
     """
-    places = free.nonzero().flatten().tolist()
-    chosen = [set_ for k in range(1, min(r, len(places)) + 1) for set_ in combinations(places, k)]
+    addable = free.nonzero().flatten().tolist()
+    chosen = [set_ for k in range(1, min(r, len(addable)) + 1) for set_ in combinations(addable, k)]
     rows = mask.expand(len(chosen), -1).clone()
     for row, set_ in zip(rows, chosen, strict=True):
         row[list(set_)] = True

@@ -106,3 +106,4 @@ LEAKAGE = Axis(
     page="holdfast.axes.faithfulness.retraining.page",
     within=AXIS.name,
 )
+AXES = (AXIS, RETRAINING, LEAKAGE)

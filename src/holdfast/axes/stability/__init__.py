@@ -56,3 +56,4 @@ AXIS = Axis(
     figures="holdfast.axes.stability.figures",
     condition=title,
 )
+AXES = (AXIS,)

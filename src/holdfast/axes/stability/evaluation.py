@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field, field_validator
@@ -14,21 +14,32 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.extremes import pair_scores
-from holdfast.axes.stability.pairs import Candidate, Pairs, column, extreme_exhibits
+from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
 from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import COMPONENTS, Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
-from holdfast.models.beside import beside
+from holdfast.models.batches import beside
 from holdfast.models.modality import modality
-from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject, name_of
+from holdfast.types import (
+    FLIPPED,
+    IDENTITY,
+    OK,
+    REDRAW,
+    STRICT,
+    UNDEFINED,
+    Batch,
+    Condition,
+    Exhibit,
+    Scores,
+    Subject,
+    name_of,
+)
 
 MEASURES = (*COMPONENTS, "fass")
-USUAL: Any = "usual"
-"""What a field holds until it is known which kind of data it is for."""
+K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 Items = TypeVar("Items", Tensor, Profile)
 
 
@@ -42,8 +53,9 @@ class Stability:
     compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
 
     For images (C, H, W), series (C, T) and tables (F,). SSIM has windows along time for series; a table has none, and
-    FASS is then the weighted mean of the other two. `perturbations` and `k` left open suit the kind of data: the
-    presets fass-paper, series-mild or table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
+    FASS is then the weighted mean of the other two. `suited` chooses "usual" `perturbations` and `k` for the kind of
+    data: the presets fass-paper, series-mild or table-mild, and 100 values or a tenth of them; "mild" is fass-mild on
+    images.
 
     >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
     [('rotation', 5.0), ('rotation', 10.0)]
@@ -53,8 +65,8 @@ class Stability:
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = True
 
-    perturbations: Any = USUAL
-    k: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] = USUAL
+    perturbations: Any = "usual"
+    k: K | Literal["usual"] = "usual"
     ties: Ties = "average"
     weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
         1.0,
@@ -77,48 +89,38 @@ class Stability:
             raise ValueError("at least one weight must be positive")
         return value
 
-    def __post_init__(self) -> None:
-        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
-        left_open = {name: word for name in ("perturbations", "k") if isinstance(word := getattr(self, name), str)}
-        object.__setattr__(self, "left_open", left_open)
-        for name, value in self._chosen("image").items():
-            object.__setattr__(self, name, value)
-
-    def _chosen(self, kind: perturbing.Kind) -> dict[str, Any]:
-        """What was left open, for a kind of data."""
-        left_open: dict[str, str] = getattr(self, "left_open", {})
-        found: dict[str, Any] = {"k": USUAL_K[kind]} if "k" in left_open else {}
-        if "perturbations" in left_open:
-            preset = perturbing.OPEN[left_open["perturbations"]][kind]
-            found["perturbations"] = perturbing.KNOWN_PRESETS[preset]
-        return found
-
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         checked_kind(modality(model, batch))
         return self._for(kind_of_samples(batch.x.shape[1:]))
 
     def _for(self, kind: perturbing.Kind) -> Stability:
-        chosen = {} if kind == "image" else self._chosen(kind)
+        """The axis with what was left open chosen for a kind of data."""
+        chosen: dict[str, Any] = {"k": USUAL_K[kind]} if self.k == "usual" else {}
+        if isinstance(self.perturbations, str):
+            chosen["perturbations"] = perturbing.KNOWN_PRESETS[perturbing.OPEN[self.perturbations][kind]]
         return replace(self, **chosen) if chosen else self
 
-    def conditions(self) -> list[tuple[str, float]]:
-        """(condition, level) of each perturbation."""
-        return [(perturbing.condition(p), perturbing.level(p)) for p in self.perturbations]
+    def conditions(self) -> list[Condition]:
+        """(condition, level) of each perturbation; left open, of those for images."""
+        return [(perturbing.condition(p), perturbing.level(p)) for p in self._for("image").perturbations]
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
         kind = kind_of_samples(shape)
-        self._for(kind)._check(kind, shape)
-
-    def _check(self, kind: perturbing.Kind, shape: Sequence[int]) -> None:
-        for perturbation in self.perturbations:
+        axis = self._for(kind)
+        for perturbation in axis.perturbations:
             perturbing.check(perturbation, shape)
         size = math.prod(shape)
-        if self.k >= size:
-            raise UserError(f"stability's k must be below the {size} values of a map, got {self.k}; try k=0.01")
+        if axis._k >= size:
+            raise UserError(f"stability's k must be below the {size} values of a map, got {axis.k}; try k=0.01")
         if kind == "table" and not sum(self.weights[1:]):
             raise UserError(f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else")
+
+    @property
+    def _k(self) -> int | float:
+        """How many of the largest values Jaccard compares, or which share of them; left open, that for images."""
+        return USUAL_K["image"] if isinstance(self.k, str) else self.k
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """One column of scores per explainer, condition and measure, explainer by explainer."""
@@ -135,10 +137,10 @@ class Stability:
     def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
         changed = perturb()
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
-            given = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+            shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
             raise UserError(
-                f"perturbation {name_of(perturbation)!r} gave {given} for inputs of shape {wanted}; they must agree"
+                f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
             )
         batch = subject.batch.with_x(changed)
         logits = subject.predict(batch)
@@ -168,7 +170,7 @@ class Stability:
         originals = self._profile(clean)
         chance = self._profile(subject.reference(explainer))
         blank = reasons(clean, "the clean map")
-        if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
+        if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._floor(subject, explainer, originals, blank)
         candidates: list[Candidate] = []
         for number, pair in enumerate(pairs):
@@ -187,20 +189,20 @@ class Stability:
             columns = self._columns(subject, maps, originals, chance, rows)
             if self.aligned and perturbing.is_geometric(pair.perturbation):
                 columns |= self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
-            where = (perturbing.condition(pair.perturbation), perturbing.level(pair.perturbation))
             for measure, value in columns.items():
-                yield column(explainer, measure, where, value, rows, status, reason)
+                lost = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
+                yield Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
             for i in shown:
                 picture = maps[i] if status[i] == OK else None
-                yield Exhibit(explainer, *where, subject.batch.ids[i], pair.batch.x[i], picture)
-            if len(rows) and pictured and subject.keeps_extremes and where[0] != IDENTITY:
+                yield Exhibit(explainer, *pair.where, subject.batch.ids[i], pair.batch.x[i], picture)
+            if len(rows) and pictured and subject.keeps_extremes and pair.where[0] != IDENTITY:
                 flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
-                found = pair_scores(columns)
-                candidates += [Candidate(*c, number) for c in zip(found.tolist(), rows.tolist(), flat, strict=True)]
+                scores = pair_scores(columns).tolist()
+                candidates += [Candidate(*c, number) for c in zip(scores, rows.tolist(), flat, strict=True)]
         yield from extreme_exhibits(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
-        return profile(maps, self.k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
+        return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
 
     def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """The components with FASS, on the CPU."""
@@ -217,7 +219,13 @@ class Stability:
         return raw | {f"{m}_chance": v for m, v in chance.items()}
 
     def _aligned_columns(
-        self, subject: Subject, explainer: str, perturbation: Any, clean: Tensor, maps: Tensor, rows: Tensor
+        self,
+        subject: Subject,
+        explainer: str,
+        perturbation: perturbing.Geometric,
+        clean: Tensor,
+        maps: Tensor,
+        rows: Tensor,
     ) -> dict[str, Tensor]:
         if not len(rows):
             return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in _measures(maps)}
@@ -228,7 +236,7 @@ class Stability:
         references = subject.reference(explainer)
         if not len(references):
             others = {measure: torch.empty(0, len(ids)) for measure in aligned}
-        elif getattr(perturbation, "stochastic", True):
+        elif perturbing.member(perturbation, "stochastic"):
             each = []
             for reference in references:
                 other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)
@@ -247,12 +255,12 @@ class Stability:
         second = reasons(again, "the map of the second draw")
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
         reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
-        status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
-        rows = (status == OK).nonzero().flatten()
+        rows = torch.tensor([not why for why in reason]).nonzero().flatten()
         columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}
         for measure in _measures(again):
             value = columns.get(measure, torch.empty(0))
-            yield column(explainer, measure, (REDRAW, 0.0), value, rows, status, reason)
+            redraw = (REDRAW, 0.0)
+            yield Scores.column(explainer, measure, redraw, value, reason, rows=rows, missing="nothing left to compare")
 
 
 def _measures(maps: Tensor) -> tuple[str, ...]:

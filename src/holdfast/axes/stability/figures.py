@@ -8,16 +8,17 @@ import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.stability.perturbations import KNOWN, title
-from holdfast.axes.stability.words import Findings
-from holdfast.drawing.charts import unchanged
+from holdfast.axes.material import Material
+from holdfast.axes.stability import heat_maps
+from holdfast.axes.stability.frames import FASS, Frames
+from holdfast.axes.stability.heat_maps import NO_STABILITY, frames_of, retained
+from holdfast.axes.stability.perturbations import known, title
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
-from holdfast.drawing.pieces import Material, Piece, Skipped, Table, about, only, subjects
+from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about
 from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Condition
 
-NO_STABILITY = "no stability rows: add `stability` to the study"
-COMPONENTS = ("ssim", "spearman", "jaccard", "fass")
 HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
 BOLD = "Bold: the best method and all that Wilcoxon's paired test with Holm's correction does not separate from it, "
 BOLD += "column by column; controls are never bold. Brackets: 95 % bootstrap intervals over samples."
@@ -26,19 +27,20 @@ CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map,
 
 def component_table(material: Material, width: float) -> Iterator[Piece]:
     """SSIM, Spearman, Jaccard, FASS and the calibrated score of every method, grouped by dataset and model."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
         return
     rows: list[list[Entry]] = []
     rules: dict[int, str] = {}
-    named = [m for m in COMPONENTS if any(m in f.cube.values for f in material.findings)]
-    calibrated = any(f.calibrated for f in material.findings)
-    for found, subject in zip(material.findings, subjects([f.cube for f in material.findings]), strict=True):
+    named = [m for m in HEADS if any(m in one.cube.values for one, _ in every)]
+    calibrated = any(one.calibrated for one, _ in every)
+    for one, subject in every:
         if subject:
             rules[len(rows)] = escape(subject)
-        rows += _component_rows(found.cube, found.ranking["explainer"], named, calibrated)
+        rows += _component_rows(one.cube, one.ranking["explainer"], named, calibrated)
     heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if calibrated else [])]
-    where = about(material.findings[0].cube) if len(material.findings) == 1 else "every dataset and model"
+    where = about(every[0][0].cube) if len(every) == 1 else "every dataset and model"
     caption = f"Stability of attribution methods, averaged over perturbations and retained pairs: {where}. "
     caption += "Spn. = Spearman; Jac. = Jaccard. " + (CALIBRATED if calibrated else "") + BOLD
     yield Table("", caption, Tabular(heads, rows, rules))
@@ -48,7 +50,7 @@ def _component_rows(cube: Cube, order: Iterable[str], named: Sequence[str], cali
     """A row per explainer; the columns are those of the FASS paper's Table 4 and the calibrated score."""
     columns = [_column(cube, m, "raw") if m in cube.values else {} for m in named]
     if calibrated:
-        columns.append(_column(cube, "fass", "best"))
+        columns.append(_column(cube, FASS, "best"))
     empty = Cell(float("nan"))
     return [[escape(e), *(column.get(e, empty) for column in columns)] for e in order]
 
@@ -56,43 +58,46 @@ def _component_rows(cube: Cube, order: Iterable[str], named: Sequence[str], cali
 def _column(cube: Cube, measure: str, form: statistics.Form) -> dict[str, Cell]:
     """One column: overall scores with their intervals, bold by the tests of the same measure and form."""
     ranked = statistics.ranking([cube], measure, form).set_index("explainer")
-    best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure, form))
+    best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure, form), cube.controls)
     return {
         str(e): Cell(float(r["score"]), float(r["low"]), float(r["high"]), str(e) in best) for e, r in ranked.iterrows()
     }
 
 
-def families(cube: Cube) -> dict[str, list[tuple[str, float]]]:
+def families(cube: Cube) -> dict[str, list[Condition]]:
     """The conditions by their family: geometric, photometric, compression, noise and so on."""
-    found: dict[str, list[tuple[str, float]]] = {}
+    by_family: dict[str, list[Condition]] = {}
     for condition in cube.conditions:
-        kind = KNOWN.get(condition[0].split("(", maxsplit=1)[0])
-        family = str(getattr(kind, "family", "other"))
+        kind = known(condition[0])
+        family = kind.family if kind else "other"
         if family != "control":
-            found.setdefault(family, []).append(condition)
-    return found
+            by_family.setdefault(family, []).append(condition)
+    return by_family
 
 
 def family_table(material: Material, width: float) -> Iterator[Piece]:
     """Component scores by kind of perturbation: every method, and the mean over methods as in the paper's Table 5."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
-    for found, subject in zip(material.findings, subjects([f.cube for f in material.findings]), strict=True):
-        parts = families(found.cube)
+    for one, subject in every:
+        parts = families(one.cube)
         if len(parts) < 2:
             yield Skipped(subject, "only one kind of perturbation: add others to `perturbations`, such as fass-paper")
             continue
-        named = [m for m in COMPONENTS if m in found.cube.values]
+        named = [m for m in HEADS if m in one.cube.values]
         rows: list[list[Entry]] = []
         rules: dict[int, str] = {}
         for family, conditions in parts.items():
             names = ", ".join(dict.fromkeys(title(*c) for c in conditions))
             rules[len(rows)] = escape(f"{family}: {names}")
-            own = _component_rows(only(found.cube, conditions), found.ranking["explainer"], named, found.calibrated)
-            rows += [*own, ["mean over methods", *_means(own, found.ranking)]]
-        heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if found.calibrated else [])]
-        caption = f"Component scores by kind of perturbation: {about(found.cube)}. Means over methods leave the "
-        caption += f"controls out. {CALIBRATED if found.calibrated else ''}{BOLD}"
+            own = _component_rows(
+                one.cube.select(conditions=conditions), one.ranking["explainer"], named, one.calibrated
+            )
+            rows += [*own, ["mean over methods", *_means(own, one.ranking)]]
+        heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if one.calibrated else [])]
+        caption = f"Component scores by kind of perturbation: {about(one.cube)}. Means over methods leave the "
+        caption += f"controls out. {CALIBRATED if one.calibrated else ''}{BOLD}"
         yield Table(subject, caption, Tabular(heads, rows, rules))
 
 
@@ -104,25 +109,27 @@ def _means(rows: list[list[Entry]], ranking: pd.DataFrame) -> list[Entry]:
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
     """Methods by perturbations with the best available form of each score, bold within each perturbation."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
-    for found, subject in zip(material.findings, subjects([f.cube for f in material.findings]), strict=True):
-        columns = [condition_cells(found, condition) for condition in found.cube.conditions]
+    for one, subject in every:
+        columns = [condition_cells(one, condition) for condition in one.cube.conditions]
         missing = Cell(float("nan"))
         rows: list[list[Entry]] = [
-            [escape(e), *(column.get(e, missing) for column in columns)] for e in found.ranking["explainer"]
+            [escape(e), *(column.get(e, missing) for column in columns)] for e in one.ranking["explainer"]
         ]
-        heads = ["Method", *(escape(title(*c)) for c in found.cube.conditions)]
-        kind = "Calibrated FASS, aligned where maps can be moved" if found.calibrated else "FASS"
-        caption = f"{kind}, by method and perturbation: {about(found.cube)}. {BOLD}"
+        heads = ["Method", *(escape(title(*c)) for c in one.cube.conditions)]
+        kind = "Calibrated FASS, aligned where maps can be moved" if one.calibrated else "FASS"
+        caption = f"{kind}, by method and perturbation: {about(one.cube)}. {BOLD}"
         yield Table(subject, caption, Tabular(heads, rows))
 
 
-def condition_cells(found: Findings, condition: tuple[str, float]) -> dict[str, Cell]:
+def condition_cells(one: Frames, condition: Condition) -> dict[str, Cell]:
     """The best available score of every explainer under one condition; bold by the paired tests of that condition."""
-    cells = found.cells()
+    cells = one.cells()
     here = cells[(cells["condition"] == condition[0]) & (cells["level"] == condition[1])].set_index("explainer")
-    best = unbeaten(here["best"], statistics.paired_tests([only(found.cube, [condition])]))
+    tests = statistics.paired_tests([one.cube.select(conditions=[condition])], FASS)
+    best = unbeaten(here["best"], tests, one.cube.controls)
     return {
         str(e): Cell(float(r["best"]), float(r["best_low"]), float(r["best_high"]), str(e) in best)
         for e, r in here.iterrows()
@@ -131,10 +138,11 @@ def condition_cells(found: Findings, condition: tuple[str, float]) -> dict[str, 
 
 def retention_tables(material: Material, width: float) -> Iterator[Piece]:
     """Retention by perturbation, by dataset, and by architecture and perturbation for each dataset."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
         return
-    held = retained(material.findings)
+    held = retained([one for one, _ in every])
     yield Table("perturbations", *_by_perturbation(held))
     if held["dataset"].nunique() > 1:
         yield Table("datasets", *_by_dataset(held))
@@ -143,19 +151,6 @@ def retention_tables(material: Material, width: float) -> Iterator[Piece]:
     for dataset, rows in held.groupby("dataset", sort=False):
         several = held["dataset"].nunique() > 1
         yield Table(f"architectures, {dataset}" if several else "architectures", *_by_architecture(str(dataset), rows))
-
-
-def retained(found: Sequence[Findings]) -> pd.DataFrame:
-    """The share of unchanged predictions per dataset, model, condition and level; no explainer has a say in it."""
-    frames = []
-    for f in found:
-        cells = f.cells()
-        frame = unchanged(cells).assign(dataset=f.dataset, model=f.model)
-        place = {condition: i for i, condition in enumerate(f.cube.conditions)}
-        order = [place[c] for c in zip(frame["condition"], frame["level"], strict=True)]
-        frames.append(frame.iloc[np.argsort(order)])
-    # two evaluations of one model may share a condition, whose predictions are then the same
-    return pd.concat(frames, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])
 
 
 def _by_perturbation(held: pd.DataFrame) -> tuple[str, Tabular]:
@@ -203,3 +198,16 @@ def _by_architecture(dataset: str, held: pd.DataFrame) -> tuple[str, Tabular]:
         rows.append([escape(str(model)), *(cells.get(c, missing) for c in conditions)])
     caption = f"Prediction-invariant retention (%) on {dataset}, with Wilson's 95 % intervals."
     return caption, Tabular(["Architecture", *(escape(title(*c)) for c in conditions)], rows)
+
+
+ITEMS = (
+    Item("stability-scores", "FASS, appendix tables", "table", score_table),
+    Item("stability-components", "FASS, Table 4", "table", component_table),
+    Item("stability-kinds", "FASS, Table 5", "table", family_table),
+    Item("stability-retention", "FASS, Tables 2 and 3", "table", retention_tables),
+    Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_bars),
+    Item("stability-map", "FASS, heat maps", "figure", heat_maps.method_maps),
+    Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat_maps.architecture_maps),
+    Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat_maps.retention_maps),
+)
+"""Everything that can be written, in the order of the paper."""

@@ -1,232 +1,210 @@
-"""Finding from the stability scores: chance, controls, and the FASS diagnosis of how a map fails."""
+"""Findings from the stability scores: chance, controls, and the FASS diagnosis of how a map fails."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from holdfast.axes.contract import Finding
-from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import Findings
-from holdfast.drawing.prose import above, difference, each, listing, records, some, with_interval
-from holdfast.models.spoken import spoken, spoken_kind
-from holdfast.report.advice_contract import evaluations, milder, name_in_study, settings_of
-from holdfast.statistics import is_control
+from holdfast.axes.contract import Finding, Judged
+from holdfast.axes.stability import findings_texts as texts
+from holdfast.axes.stability.findings_pairs import pair_findings
+from holdfast.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT, finding
+from holdfast.axes.stability.frames import Frames, frames
+from holdfast.axes.stability.perturbations import milder, title
+from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, some, with_interval
+from holdfast.models.modality import words_of
 
 NEGLIGIBLE = 0.1
 """A calibrated score whose interval stays below this is next to nothing."""
 LOW = 0.5
 """A component is called low when its whole interval is below this."""
-
-SALIENT, ORDINAL, SPATIAL = "jaccard", "spearman", "ssim"
-FAILURES = {
-    SPATIAL: "Spatial failure: the picture of the map moves",
-    ORDINAL: "Ordinal failure: the order of the features changes",
-    SALIENT: "Salient-region failure: the top spots jump",
-}
+MANY_SAMPLES, FEW_REFERENCES = 200, 32
+"""From how many samples on the error of fewer references than these is as large as that over samples."""
 
 
-def stability_advice(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings of one dataset and model, in no particular order."""
-    yield from _at_chance(found, manifest)
-    yield from _at_chance_under(found, manifest)
-    beaten = list(_controls(found, manifest))
-    yield from beaten
-    yield from _diagnosis(found, manifest)
-    if not beaten and "faithfulness" not in evaluations(manifest) and len(_methods(found)) > 1:
-        yield _unchecked()
+def findings(judged: Judged) -> Iterator[Finding]:
+    """What the stability of one dataset and model shows, in no particular order."""
+    one = frames(judged)
+    if one is None:
+        return
+    lost = _no_better(one)
+    weak = _near_chance(one, lost)
+    yield from _at_chance(one, lost)
+    yield from _at_chance_under(one, weak)
+    yield from _not_above_chance(one, [*lost["explainer"]], weak)
+    yield from _controls(one)
+    yield from _diagnosis(one, [*lost["explainer"]])
+    yield from _missing_conditions(one)
+    yield from _few_references(one)
+    yield from pair_findings(one)
+    yield _not_faithfulness(one)
 
 
-def _methods(found: Findings) -> pd.DataFrame:
-    rows = found.ranking
-    return rows[rows["score"].notna() & ~rows["control"].astype(bool)]
-
-
-def _no_better(found: Findings) -> pd.DataFrame:
+def _no_better(one: Frames) -> pd.DataFrame:
     """Methods whose overall interval stays next to chance, or below it."""
-    rows = _methods(found)
-    return rows[rows["high"] < NEGLIGIBLE] if found.calibrated else rows.iloc[:0]
+    return one.methods[one.methods["high"] < NEGLIGIBLE] if one.calibrated else one.methods.iloc[:0]
 
 
-def _at_chance(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
-    rows = _no_better(found)
-    if len(rows):
-        names = tuple(rows["explainer"])
-        seen = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
-        words = spoken(found.cube)
-        yield Finding(
-            "stability",
-            "act",
-            "Hardly more stable than unrelated maps",
-            f"Over all perturbations the calibrated score is {seen}; 0 is what maps of different samples score.",
-            "After a change that the model itself ignores, these maps look almost like those of another "
-            f"{words.sample}. What they show of a {words.sample} is hardly there when it is taken again.",
-            f"Do not show these maps for single {words.samples}; use a method higher in the ranking. Milder "
-            f"perturbations tell whether anything holds: {words.milder}. {_smoothing(names, manifest)}".strip(),
-            names,
-        )
-
-
-def _at_chance_under(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
-    cells = found.cells()
+def _near_chance(one: Frames, lost: pd.DataFrame) -> pd.DataFrame:
+    """The cells of other methods whose interval stays next to chance."""
+    cells = one.cells()
     cells = cells[cells["calibrated"].notna() & (cells["best_high"] < NEGLIGIBLE)]
-    told = [str(e) for e in _no_better(found)["explainer"]]
-    cells = cells[~cells["explainer"].map(lambda e: is_control(e) or e in told).astype(bool)]
+    return cells[~cells["control"] & ~cells["explainer"].isin(lost["explainer"])]
+
+
+def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
+    if lost.empty:
+        return
+    names = lost["explainer"].tolist()
+    scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(lost))
+    words = words_of(one.judged.task)
+    fill = {"sample": words.sample, "samples": words.samples, "milder": texts.MILDER[_modality(one)]}
+    seen = f"Over all perturbations the calibrated score is {scores}; 0 is what maps of different samples score."
+    yield finding(texts.AT_CHANCE, seen, names, fill=fill | {"smoothing": _smoothing(one, names)})
+
+
+def _at_chance_under(one: Frames, cells: pd.DataFrame) -> Iterator[Finding]:
     if cells.empty:
         return
-    names = tuple(dict.fromkeys(cells["explainer"]))
+    names = list(dict.fromkeys(cells["explainer"]))
     conditions = list(dict.fromkeys(zip(cells["condition"], cells["level"], strict=True)))
-    said = "; ".join(
+    scores = "; ".join(
         f"{title(c, x)}: "
         + each((r.explainer, with_interval(r.best, r.best_low, r.best_high)) for r in records(cells[here]))
         for c, x in conditions[:3]
         for here in [(cells["condition"] == c) & (cells["level"] == x)]
     )
     sweeps = [s for c, x in conditions if (s := milder(c, x))]
-    where = some([title(c, x) for c, x in conditions], 3)
-    yield Finding(
-        "stability",
-        "mind",
-        f"Next to chance under {where}",
-        f"Calibrated scores under {said}{_more(conditions[3:])}.",
-        "The prediction survives this change, the maps do not: they are hardly more alike than those of different "
-        "samples.",
-        (
-            f"Find the strength at which they break: {listing(sweeps[:2])} in perturbations draws the curve. "
-            if sweeps
-            else ""
-        )
-        + _smoothing(names, manifest),
-        names,
-    )
+    fill = {"where": some([title(c, x) for c, x in conditions], 3), "smoothing": _smoothing(one, names)}
+    fill["sweep"] = texts.SWEEP.format(listing(sweeps[:2])) if sweeps else texts.NO_SWEEP
+    seen = f"Calibrated scores under {scores}{_more(conditions[3:])}."
+    yield finding(texts.AT_CHANCE_UNDER, seen, names, fill=fill)
 
 
-def _controls(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
-    methods, controls = _methods(found), found.ranking[found.ranking["control"].astype(bool)]
-    for control in records(controls[controls["score"].notna()]):
-        if control.explainer.startswith("random"):
+def _not_above_chance(one: Frames, lost: Sequence[str], weak: pd.DataFrame) -> Iterator[Finding]:
+    """Intervals that reach chance, of cells that no other finding names."""
+    cells = one.at_chance()
+    cells = cells[~cells.index.isin(weak.index) & ~cells["explainer"].isin(lost)]
+    if cells.empty:
+        return
+    names = list(dict.fromkeys(cells["explainer"]))
+    items = [
+        f"{r.explainer}, {title(r.condition, r.level)}: "
+        f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
+        for r in records(cells)
+    ]
+    n = len(cells)
+    seen = f"{n} calibrated {plural(items, 'score', 'scores')} of {some(names)} {plural(items, 'has', 'have')} an "
+    yield finding(texts.NOT_ABOVE_CHANCE, f"{seen}interval that reaches chance.", names, items)
+
+
+def _controls(one: Frames) -> Iterator[Finding]:
+    controls = one.ranking[one.ranking["control"] & one.ranking["score"].notna()]
+    for control in records(controls):
+        if one.registered(control.explainer) == "random":
             continue
-        beaten = [r for r in records(methods) if above(found.tests, control.explainer, r.explainer)]
+        beaten = [name for name in one.methods["explainer"] if above(one.tests, control.explainer, name)]
         if not beaten:
             continue
-        names = tuple(r.explainer for r in beaten)
-        gaps = {name: difference(found.tests, control.explainer, name) or {} for name in names}
-        said = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
-        checked = "faithfulness" in evaluations(manifest)
-        yield Finding(
-            "stability",
-            "mind",
-            f"{control.explainer} holds better",
-            f"The control {control.explainer}, which never sees the model, scores "
-            f"{with_interval(control.score, control.low, control.high)} and is ahead of {said}.",
-            "Edges of a picture hardly move when it is disturbed, so a map that only shows edges is very stable and "
-            "explains nothing. A high stability score alone is therefore no reason to choose a method.",
-            "Choose by both axes: the chart of stability against faithfulness has them side by side."
-            if checked
-            else "Add faithfulness to the evaluations; the report then shows both axes side by side.",
-            names,
-        )
+        gaps = {name: difference(one.tests, control.explainer, name) or {} for name in beaten}
+        ahead = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
+        seen = f"The control {control.explainer}, which never sees the model, scores "
+        seen += f"{with_interval(control.score, control.low, control.high)} and is ahead of {ahead}."
+        do = texts.BOTH_AXES if _tests_faithfulness(one) else texts.ADD_FAITHFULNESS
+        yield finding(texts.CONTROL_AHEAD, seen, beaten, fill={"control": control.explainer, "do": do})
 
 
-def _diagnosis(found: Findings, manifest: Mapping[str, Any]) -> Iterator[Finding]:
+def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
     """Which of the components gives way, where their intervals say so; of a table they are Spearman and Jaccard."""
-    needed = {ORDINAL, SALIENT} if spoken_kind(found.cube) == "table" else set(FAILURES)
-    if set(found.components) != needed or not found.calibrated:
+    needed = {ORDINAL, SALIENT} if _modality(one) == "table" else set(FAILURES)
+    if set(one.components) != needed or not one.calibrated:
         return
-    scores = {name: rows.set_index("explainer") for name, rows in found.components.items()}
+    scores = {name: rows.set_index("explainer") for name, rows in one.components.items()}
     failing: dict[str, list[str]] = {}
-    for explainer in _methods(found)["explainer"]:
-        if explainer in set(_no_better(found)["explainer"]):
+    for explainer in one.methods["explainer"]:
+        if explainer in lost:
             continue
-        own = {name: rows.loc[explainer] for name, rows in scores.items()}
-        lowest = min(own, key=lambda name: own[name]["score"] if np.isfinite(own[name]["score"]) else math.inf)
-        rest = [name for name in own if name != lowest]
-        if own[lowest]["high"] < LOW and all(own[lowest]["high"] < own[name]["low"] for name in rest):
+        row = {name: rows.loc[explainer] for name, rows in scores.items()}
+        lowest = min(row, key=lambda name: row[name]["score"] if np.isfinite(row[name]["score"]) else math.inf)
+        rest = [name for name in row if name != lowest]
+        if row[lowest]["high"] < LOW and all(row[lowest]["high"] < row[name]["low"] for name in rest):
             failing.setdefault(lowest, []).append(str(explainer))
-    others = "the other two" if len(needed) > 2 else "the other"
-    for component, explainers in failing.items():
-        names = tuple(explainers)
-        said = "; of ".join(e + _three(scores, e) for e in names[:3]) + _more(names[3:])
-        yield Finding(
-            "stability",
-            "mind",
-            FAILURES[component],
-            f"Calibrated components of {said}.",
-            _MEANS[component].format(k=_top(found, manifest), others=others),
-            _remedy(found, component, names, manifest),
-            names,
-        )
+    for component, names in failing.items():
+        said = "; of ".join(e + _components_of(one, scores, e) for e in names[:3]) + _more(names[3:])
+        fill = {"k": _top(one), "others": "the other two" if len(needed) > 2 else "the other"}
+        fill["do"] = _remedy(one, component, names)
+        yield finding(FAILURES[component], f"Calibrated components of {said}.", names, fill=fill)
 
 
-def _three(scores: dict[str, pd.DataFrame], explainer: str) -> str:
-    titles = {SPATIAL: "SSIM", ORDINAL: "Spearman", SALIENT: "Jaccard"}
-    rows = {name: records(scores[name].loc[[explainer]])[0] for name in titles if name in scores}
-    return ": " + ", ".join(f"{titles[n]} {with_interval(r.score, r.low, r.high)}" for n, r in rows.items())
+def _components_of(one: Frames, scores: dict[str, pd.DataFrame], explainer: str) -> str:
+    rows: dict[str, Any] = {name: records(part.loc[[explainer]])[0] for name, part in scores.items()}
+    return ": " + ", ".join(f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in rows.items())
 
 
-_MEANS = {
-    SPATIAL: "SSIM, which looks at the map as a picture, gives way more than {others}: the order of the features "
-    "and the top spots survive better than the shape they are drawn in.",
-    ORDINAL: "Spearman, which looks at the order of all features, gives way more than {others}: about the same "
-    "places light up, but which of them matters more changes.",
-    SALIENT: "Jaccard, which looks at {k} only, gives way more than {others}: the map as a whole holds better "
-    "than the spots that the eye goes to first.",
-}
-
-
-def _top(found: Findings, manifest: Mapping[str, Any]) -> str:
-    asked = ((manifest.get("study") or {}).get("evaluations") or {}).get(found.cube.evaluation) or {}
-    k = asked.get("k", 100)
+def _top(one: Frames) -> str:
+    k = one.judged.settings.get("k", 100)
     return f"the {k} largest values" if isinstance(k, int) else f"the largest {100 * float(k):g} % of the values"
 
 
-def _remedy(found: Findings, component: str, names: tuple[str, ...], manifest: Mapping[str, Any]) -> str:
-    kind, places = spoken_kind(found.cube), spoken(found.cube).places
-    kinds = [name_in_study(manifest, name) for name in names]
+def _remedy(one: Frames, component: str, names: Sequence[str]) -> str:
+    kind, parts = _modality(one), words_of(one.judged.task).parts
     if component == SALIENT:
-        single = (
-            f"{'This method does' if len(names) == 1 else 'These methods do'} not say which single {places} matter."
-        )
-        if kind != "image":
-            return f"Do not read much into the first few {places}; k: 0.3 compares more of them. {single}"
-        return (
-            "Read regions and not single spots. If regions are what you show, score them so: k: 0.05 compares the top "
-            f"5 %. {single}"
-        )
+        single = texts.NOT_SINGLE.format(plural(names, "This method does", "These methods do"), parts)
+        return texts.READ_REGIONS.format(single) if kind == "image" else texts.READ_MORE.format(parts, single)
     if component == ORDINAL:
-        steps = next((n for n in names if "steps" in settings_of(manifest, n)), "")
-        more = f"More steps may help: {name_in_study(manifest, steps)}: {{steps: 64}}. " if steps else ""
-        return f"{more}Show which places matter and not their order, or one colour above a threshold in place of ranks."
-    cut = [n for n, kind in zip(names, kinds, strict=True) if kind in ("lime", "kernel_shap", "occlusion")]
+        stepped = next((n for n in names if "steps" in one.judged.settings_of(n)), "")
+        return (texts.MORE_STEPS.format(one.registered(stepped)) if stepped else "") + texts.NO_RANKS
+    cut = [r for n in names if (r := one.registered(n)) in ("lime", "kernel_shap", "occlusion")]
     if cut and kind == "image":
-        return (
-            "Superpixels are cut anew for every picture and come out differently after a change. Fixed patches do not: "
-            f"{name_in_study(manifest, cut[0])}: {{features: {{patches: {{size: 16}}}}}}."
-        )
-    return f"Smooth the maps before they are shown. {_smoothing(names, manifest)}".strip()
+        return texts.FIXED_PATCHES.format(cut[0])
+    return texts.SMOOTH_MAPS.format(_smoothing(one, names)).strip()
 
 
-def _smoothing(names: tuple[str, ...], manifest: Mapping[str, Any]) -> str:
+def _smoothing(one: Frames, names: Sequence[str]) -> str:
     """How to average the first of the methods that follow gradients over noise."""
-    kinds = (name_in_study(manifest, name) for name in names)
+    kinds = map(one.registered, names)
     kind = next((kind for kind in kinds if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp")), "")
-    return f"Averaging over noise may help: smoothgrad: {{of: {kind}}} among the explainers." if kind else ""
+    return texts.SMOOTHING.format(kind) if kind else ""
 
 
 def _more(rest: Sequence[object]) -> str:
     return f"; and {len(rest)} more" if rest else ""
 
 
-def _unchecked() -> Finding:
-    return Finding(
-        "stability",
-        "note",
-        "Stability alone cannot choose a method",
-        "This run did not test faithfulness.",
-        "A map can hold perfectly still and have nothing to do with the model.",
-        "Add faithfulness to the evaluations of the study before you choose.",
-    )
+def _missing_conditions(one: Frames) -> Iterator[Finding]:
+    partial = one.ranking[one.ranking["conditions"] < one.ranking["conditions_total"]]
+    if len(partial):
+        items = [f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions" for r in records(partial)]
+        names = partial["explainer"].tolist()
+        seen = f"{some(names)} {plural(names, 'has', 'have')} no score under some of the conditions."
+        yield finding(texts.MISSING_CONDITIONS, seen, names, items)
+
+
+def _few_references(one: Frames) -> Iterator[Finding]:
+    datasets = (one.judged.manifest.get("study") or {}).get("datasets") or {}
+    references = len((datasets.get(one.dataset) or {}).get("references") or ())
+    n = len(one.cube.samples)
+    if n >= MANY_SAMPLES and 0 < references < FEW_REFERENCES:
+        seen = f"Chance is taken from the maps of {references} other samples. The intervals over {n} samples do not "
+        seen += "know that others in their place may move calibrated scores by 0.01 or so."
+        yield finding(texts.FEW_REFERENCES, seen)
+
+
+def _not_faithfulness(one: Frames) -> Finding:
+    tested = _tests_faithfulness(one)
+    seen = f"This run {'tested faithfulness too' if tested else 'did not test faithfulness'}."
+    do = texts.BOTH_AXES if tested else texts.ADD_FAITHFULNESS
+    return finding(texts.NOT_FAITHFULNESS, seen, fill={"do": do})
+
+
+def _tests_faithfulness(one: Frames) -> bool:
+    asked = (one.judged.manifest.get("study") or {}).get("evaluations") or {}
+    return any((settings or {}).get("name", label) == "faithfulness" for label, settings in asked.items())
+
+
+def _modality(one: Frames) -> str:
+    return str(one.judged.task.get("modality", "image"))

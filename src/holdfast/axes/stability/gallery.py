@@ -1,28 +1,33 @@
-"""Real pairs to look at: the worst, the median and the best of every method, and the first samples in full."""
+"""The gallery: the worst, the median and the best pair of every method, and the first samples in full."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
+from holdfast.axes.contract import Judged
 from holdfast.axes.stability.gallery_choice import Chosen, choose
 from holdfast.axes.stability.perturbations import title
+from holdfast.drawing.charts import Panel
+from holdfast.drawing.pages import page
 from holdfast.drawing.pictures import (
     BYTES_PER_PIXEL,
     LARGEST_MAP,
     PHOTO_SIDE,
     SMALLEST_MAP,
+    Album,
     draw_map,
     is_signed,
     photo,
+    prediction,
     reach,
 )
 from holdfast.drawing.prose import number, records
-from holdfast.statistics.cubes import Cube
 from holdfast.types import Shown
 
 MAP_BUDGET = 2_200_000
@@ -68,12 +73,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Per explainer the pairs with what they were chosen from, and cards; the input strip; the pictures by key."""
+    """Per explainer the pairs with what they were chosen from, and cards; the pictures by key."""
 
     pairs: dict[str, list[Pair]]
     chosen_from: dict[str, str]
     cards: dict[str, list[Card]]
-    strip: list[tuple[str, str, str, str]]
     pictures: dict[str, str]
     left_out: int
 
@@ -83,36 +87,29 @@ class Gallery:
         return list(dict.fromkeys([*self.pairs, *self.cards]))
 
 
-class Album:
-    """Pictures by key, each stored once."""
-
-    def __init__(self) -> None:
-        self.pictures: dict[str, str] = {}
-        self._keys: dict[str, str] = {}
-
-    def add(self, uri: str) -> str:
-        """The key of a picture, which is stored if it is new."""
-        if uri not in self._keys:
-            self._keys[uri] = f"p{len(self._keys)}"
-            self.pictures[self._keys[uri]] = uri
-        return self._keys[uri]
+CAPTION = "Signed maps run blue – white – red about zero, others dark to bright; each map has its own scale, and a "
+CAPTION += "difference that of its maps. Press a picture to enlarge it."
 
 
-def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFrame, cube: Cube | None = None) -> Gallery:
-    """The pictures of one dataset and model, small enough to travel inside the page.
+def gallery_panel(judged: Judged) -> Panel | None:
+    """The gallery as a part of the page; None where a run has kept no maps."""
+    made = gallery(judged)
+    if not made.explainers:
+        return None
+    inside = page(__package__, "gallery.html").render(gallery=made)
+    return Panel("gallery", "Gallery", CAPTION, Markup(inside), made.pictures)
 
-    `table` has the rows of the samples shown; the pairs are chosen by the scores of the `cube`.
 
-    >>> columns = ["explainer", "condition", "level", "sample", "measure", "value", "status", "reason"]
-    >>> gallery([], pd.DataFrame(columns=columns), pd.DataFrame(columns=["sample"])).pictures
-    {}
-    """
-    shown = list(exhibits)
-    known = samples.drop_duplicates("sample").set_index("sample")
+def gallery(judged: Judged) -> Gallery:
+    """The pictures of one dataset and model, small enough to travel inside the page."""
+    shown, cube = judged.exhibits, judged.cube
+    known = judged.samples.drop_duplicates("sample").set_index("sample")
+    rows = judged.rows
+    table = rows[rows["sample"].isin({item.sample for item in shown})]
     signed = {item.explainer for item in shown if item.map is not None and is_signed(item.map)}
     scores = _scores(table)
     album = Album()
-    chosen = choose(shown, cube) if cube is not None else {}
+    chosen = choose(shown, cube)
     showcase = _showcase(shown)
     side, kept = _fit(sum(item.map is not None for item in showcase), len({item.sample for item in showcase}))
     first = list(dict.fromkeys(item.sample for item in showcase))
@@ -120,7 +117,7 @@ def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFram
     photos: dict[tuple[str, str, float], str] = {}
     for item in showcase:
         place = (item.sample, item.condition, item.level)
-        if place not in photos and (item.sample in inside or item.condition == "clean"):
+        if place not in photos and item.sample in inside:
             photos[place] = album.add(photo(item.image))
     cards: dict[str, dict[str, Card]] = {}
     for item in showcase:
@@ -137,21 +134,15 @@ def gallery(exhibits: Iterable[Shown], table: pd.DataFrame, samples: pd.DataFram
         card = deck.setdefault(item.sample, Card(item.sample, prediction(known, item.sample), []))
         card.tiles.insert(0 if clean else len(card.tiles), Tile(heading, image, drawn, status, lines))
     pairs = _pairs(chosen, album, signed, known, scores)
-    strip = [
-        (name, photos[place], prediction(known, name), _label(known, name))
-        for name in first
-        for place in [next((p for p in photos if p[0] == name and p[1] == "clean"), None)]
-        if place is not None
-    ]
     words = {explainer: found.words for explainer, found in chosen.items()}
     decks = {explainer: list(deck.values()) for explainer, deck in cards.items()}
-    return Gallery(pairs, words, decks, strip, album.pictures, len(first) - kept)
+    return Gallery(pairs, words, decks, album.pictures, len(first) - kept)
 
 
-def _showcase(shown: list[Shown]) -> list[Shown]:
+def _showcase(shown: Sequence[Shown]) -> list[Shown]:
     """The exhibits of samples that are shown under every condition, the first ones of the data."""
-    plain = [item for item in shown if not item.note]
-    full = {item.sample for item in plain if item.condition != "clean" or not item.explainer}
+    plain = [item for item in shown if not item.role]
+    full = {item.sample for item in plain if item.condition != "clean"}
     return [item for item in plain if item.sample in full]
 
 
@@ -191,29 +182,6 @@ def _pairs(
                 )
             )
     return found
-
-
-def prediction(known: pd.DataFrame, sample: str) -> str:
-    """The predicted class of a sample in words, with its probability; empty when unknown."""
-    if sample not in known.index:
-        return ""
-    row: dict[str, Any] = {str(k): v for k, v in known.loc[sample].items()}
-    name = str(row.get("predicted_name") or "")
-    if not name and pd.notna(row.get("predicted")):
-        name = f"class {int(row['predicted'])}"
-    chance = row.get("probability")
-    return f"{name} ({100 * chance:.0f} %)" if name and chance is not None and pd.notna(chance) else name
-
-
-def _label(known: pd.DataFrame, sample: str) -> str:
-    """Whether the label agrees with the prediction; the name of a label's class is not always known."""
-    if sample not in known.index:
-        return ""
-    label, predicted = known.loc[sample].get("label"), known.loc[sample].get("predicted")
-    if label is None or pd.isna(label) or label < 0:
-        return "no label"
-    right = pd.notna(predicted) and int(label) == int(predicted)
-    return "label agrees" if right else f"label is class {int(label)}"
 
 
 def _scores(table: pd.DataFrame) -> dict[tuple[str, str, float, str], tuple[str, list[str]]]:

@@ -1,17 +1,16 @@
-"""Which of the pairs whose maps a run has kept are shown: the worst, the median and the best of every explainer."""
+"""The choice of pairs to show among those whose maps a run has kept: the worst, the median and the best."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.axes.stability.extremes import ROLES, pair_scores, read_note
-from holdfast.statistics import IDENTITY
+from holdfast.axes.stability.pairs import ROLES, pair_scores
 from holdfast.statistics.cubes import Cube
-from holdfast.types import Shown
+from holdfast.types import IDENTITY, Shown
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Chosen:
         return f"chosen among {self.seen:,} of {self.retained:,} retained pairs".replace(",", "\u202f")
 
 
-def choose(exhibits: list[Shown], cube: Cube) -> dict[str, Chosen]:
+def choose(exhibits: Sequence[Shown], cube: Cube) -> dict[str, Chosen]:
     """explainer -> its worst, median and best pair among those with both maps.
 
-    A run marks the extreme pairs of a shard in a note that says how many it chose from, so the worst and the best of
-    all such shards are among them, and the median is the kept pair nearest to the median of all retained pairs. Runs
-    without such notes have the first samples only, and the choice is among these.
+    The extreme pairs of a shard have a role and say how many they were chosen from, so the worst and the best of all
+    such shards are among them, and the median is the kept pair nearest to the median of all retained pairs. Without
+    such pairs there are the first samples only, and the choice is among these.
     """
     clean = {(s.explainer, s.sample): s for s in exhibits if s.condition == "clean" and s.map is not None}
     by: dict[str, list[Shown]] = {}
@@ -60,12 +59,12 @@ def choose(exhibits: list[Shown], cube: Cube) -> dict[str, Chosen]:
         for item in by[explainer]:
             score = _score(cube, scores, where, item)
             if np.isfinite(score) and (explainer, item.sample) in clean:
-                placed[item.sample, item.condition, item.level, item.note] = (score, item)
-        noted = {key: value for key, value in placed.items() if read_note(key[3])}
-        pool = noted or placed
+                placed[item.sample, item.condition, item.level, item.role] = (score, item)
+        extreme = {key: value for key, value in placed.items() if value[1].role}
+        pool = extreme or placed
         if pool:
             retained = int(np.isfinite(scores).sum())
-            seen = _seen(noted) or len(pool)
+            seen = _seen(extreme) or len(pool)
             found[explainer] = Chosen(_roles(pool, clean, float(np.nanmedian(scores))), seen, retained)
     return found
 
@@ -85,9 +84,9 @@ def _score(cube: Cube, scores: NDArray[np.float64], where: Mapping[str, int], it
     return float(scores[cube.conditions.index(condition), where[item.sample]])
 
 
-def _seen(noted: dict[tuple[str, str, float, str], tuple[float, Shown]]) -> int:
-    """The pairs of all shards with notes: each has one worst pair, which says how many it is the worst of."""
-    return sum(count for _, _, _, note in noted for role, count in [read_note(note) or ("", 0)] if role == ROLES[0])
+def _seen(extreme: Mapping[tuple[str, str, float, str], tuple[float, Shown]]) -> int:
+    """The pairs of all shards with extremes: each has one worst pair, which says how many it is the worst of."""
+    return sum(item.pairs for _, item in extreme.values() if item.role == ROLES[0])
 
 
 def _roles(

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.axes.stability.figures import NO_STABILITY, retained
+from holdfast.axes.material import Material
+from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import Findings
+from holdfast.axes.stability.tables import unchanged
 from holdfast.drawing import style
-from holdfast.drawing.charts import COMPONENT_NAMES, PALETTE
-from holdfast.drawing.pieces import Drawing, Material, Piece, Skipped, about, pages, subjects
+from holdfast.drawing.charts import PALETTE
+from holdfast.drawing.pieces import Drawing, Piece, Skipped, about, pages, subjects
 from holdfast.drawing.prose import number, records
 
 if TYPE_CHECKING:
@@ -25,36 +27,56 @@ MOST_ROWS = 30
 MOST_BARS, MOST_BAR_ROWS = 8, 5
 LEAST_CELL = 0.2
 """Inches that a cell must have for its number to be written in it."""
+NO_STABILITY = "no stability rows: add `stability` to the study"
+
+
+def frames_of(material: Material) -> list[tuple[Frames, str]]:
+    """The statistics of every dataset and model, each with the words that tell it from the others."""
+    every = [one for judged in material.of("stability") if (one := frames(judged)) is not None]
+    return list(zip(every, subjects([one.cube for one in every]), strict=True))
+
+
+def retained(every: Sequence[Frames]) -> pd.DataFrame:
+    """The share of unchanged predictions per dataset, model, condition and level, in the order of the conditions."""
+    blocks = []
+    for one in every:
+        held = unchanged(one.cells()).assign(dataset=one.dataset, model=one.model)
+        position = {condition: i for i, condition in enumerate(one.cube.conditions)}
+        order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
+        blocks.append(held.iloc[np.argsort(order)])
+    # two evaluations of one model may share a condition, whose predictions are then the same
+    return pd.concat(blocks, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])
 
 
 def method_maps(material: Material, width: float) -> Iterator[Piece]:
     """Methods by perturbations, the best method at the top, in the best available form of each score."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
-    for found, subject in zip(material.findings, subjects([f.cube for f in material.findings]), strict=True):
-        cells = found.cells()
+    for one, subject in every:
+        cells = one.cells()
         if cells["best"].isna().all():
             yield Skipped(subject, "no pair of maps was retained, so there is no score")
             continue
-        names, conditions = found.ranking["explainer"].tolist(), found.cube.conditions
-        grid = _grid(found, names, "best")
-        kind = "calibrated FASS" if found.calibrated else "FASS"
+        names, conditions = one.ranking["explainer"].tolist(), one.cube.conditions
+        grid = _grid(one, names, "best")
+        kind = "calibrated FASS" if one.calibrated else "FASS"
         for part, rows in style.parts(names, MOST_ROWS):
             here = [names.index(name) for name in rows]
             figure = heat_figure(grid[here], rows, [title(*c) for c in conditions], width, kind)
-            caption = f"{kind[0].upper()}{kind[1:]} of every method under every perturbation: {about(found.cube)}. "
-            caption += "0 is chance, 1 an unchanged map; grey cells have no score." if found.calibrated else ""
+            caption = f"{kind[0].upper()}{kind[1:]} of every method under every perturbation: {about(one.cube)}. "
+            caption += "0 is chance, 1 an unchanged map; grey cells have no score." if one.calibrated else ""
             yield Drawing(", ".join(filter(None, (subject, part))), caption.strip(), figure)
 
 
 def architecture_maps(material: Material, width: float) -> Iterator[Piece]:
     """For each dataset, architectures by perturbations, a block of rows for every method."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
-        return
-    by_dataset: dict[str, list[Findings]] = {}
-    for found in material.findings:
-        by_dataset.setdefault(found.dataset, []).append(found)
+    by_dataset: dict[str, list[Frames]] = {}
+    for one, _ in every:
+        by_dataset.setdefault(one.dataset, []).append(one)
     for dataset, group in by_dataset.items():
         subject = dataset if len(by_dataset) > 1 else ""
         if len(group) < 2:
@@ -77,16 +99,17 @@ def architecture_maps(material: Material, width: float) -> Iterator[Piece]:
 
 def retention_maps(material: Material, width: float) -> Iterator[Piece]:
     """The share of unchanged predictions, models by perturbations."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
         return
-    held = retained(material.findings)
-    places = list(dict.fromkeys(zip(held["dataset"], held["model"], strict=True)))
+    held = retained([one for one, _ in every])
+    models = list(dict.fromkeys(zip(held["dataset"], held["model"], strict=True)))
     conditions = list(dict.fromkeys(zip(held["condition"], held["level"], strict=True)))
     share = {(r.dataset, r.model, r.condition, r.level): r.share for r in records(held)}
-    grid = np.array([[share.get((*p, *c), np.nan) for c in conditions] for p in places])
-    several = len({d for d, _ in places}) > 1
-    names = [f"{model}, {dataset}" if several else str(model) for dataset, model in places]
+    grid = np.array([[share.get((*m, *c), np.nan) for c in conditions] for m in models])
+    several = len({d for d, _ in models}) > 1
+    names = [f"{model}, {dataset}" if several else str(model) for dataset, model in models]
     figure = heat_figure(grid, names, [title(*c) for c in conditions], width, "retention")
     caption = "Prediction-invariant retention: the share of inputs whose predicted class stays under a perturbation."
     yield Drawing("", caption, figure)
@@ -94,36 +117,37 @@ def retention_maps(material: Material, width: float) -> Iterator[Piece]:
 
 def component_bars(material: Material, width: float) -> Iterator[Piece]:
     """SSIM, Spearman and Jaccard of every method side by side, with intervals."""
-    if not material.findings:
+    every = frames_of(material)
+    if not every:
         yield Skipped("", NO_STABILITY)
-    for found, subject in zip(material.findings, subjects([f.cube for f in material.findings]), strict=True):
-        if not any(frame["score"].notna().any() for frame in found.components.values()):
+    for one, subject in every:
+        if not any(frame["score"].notna().any() for frame in one.components.values()):
             yield Skipped(subject, "no component has a score")
             continue
         most = max(3, min(MOST_BARS, int((width - 0.5) / 0.62)))
-        groups = style.chunks(found.ranking["explainer"].tolist(), most)
+        groups = style.chunks(one.ranking["explainer"].tolist(), most)
         series = [groups[i : i + MOST_BAR_ROWS] for i in range(0, len(groups), MOST_BAR_ROWS)]
-        yield from pages(subject, _bar_caption(found), [bar_figure(found, page, most, width) for page in series])
+        yield from pages(subject, _bar_caption(one), [bar_figure(one, page, most, width) for page in series])
 
 
-def _bar_caption(found: Findings) -> str:
-    kind = "calibrated" if found.calibrated else "raw"
-    caption = f"The components of FASS by method, {kind} and averaged over perturbations: {about(found.cube)}. "
+def _bar_caption(one: Frames) -> str:
+    kind = "calibrated" if one.calibrated else "raw"
+    caption = f"The components of FASS by method, {kind} and averaged over perturbations: {about(one.cube)}. "
     return caption + "Bars are 95 % bootstrap intervals over samples."
 
 
-def bar_figure(found: Findings, groups: Sequence[list[str]], most: int, width: float) -> Figure:
+def bar_figure(one: Frames, groups: Sequence[list[str]], most: int, width: float) -> Figure:
     """A row of bars for every group of at most `most` methods."""
     most = min(most, max(len(group) for group in groups))
     figure = style.blank(width, 1.55 * len(groups) + 0.3)
     panels = figure.subplots(len(groups), 1, squeeze=False, sharey=True)[:, 0]
-    spread = 0.8 / max(len(found.components), 1)
-    lows = [frame["low"].min() for frame in found.components.values()]
+    spread = 0.8 / max(len(one.components), 1)
+    lows = [frame["low"].min() for frame in one.components.values()]
     for axes, names in zip(panels, groups, strict=True):
-        for i, (component, frame) in enumerate(found.components.items()):
+        for i, (component, frame) in enumerate(one.components.items()):
             part = frame.set_index("explainer").loc[names]
-            at = np.arange(len(names)) + spread * (i - (len(found.components) - 1) / 2)
-            axes.bar(at, part["score"], 0.92 * spread, color=PALETTE[i], label=COMPONENT_NAMES[component])
+            at = np.arange(len(names)) + spread * (i - (len(one.components) - 1) / 2)
+            axes.bar(at, part["score"], 0.92 * spread, color=PALETTE[i], label=one.title_of(component))
             ends = [(part["score"] - part["low"]).clip(lower=0), (part["high"] - part["score"]).clip(lower=0)]
             axes.errorbar(at, part["score"], ends, fmt="none", ecolor="#333333", elinewidth=0.7, capsize=1.2)
         letters = max(7, int((width - 0.5) / most / 0.066))
@@ -133,7 +157,7 @@ def bar_figure(found: Findings, groups: Sequence[list[str]], most: int, width: f
         axes.grid(visible=False, axis="x")
         axes.axhline(0, color="#666666", linewidth=0.6)
         axes.set_ylim(min(0.0, float(np.nanmin(lows))) - 0.02, 1.0)
-        axes.set_ylabel("calibrated score" if found.calibrated else "score")
+        axes.set_ylabel("calibrated score" if one.calibrated else "score")
     style.legend_below(figure, panels[:1], width)
     return figure
 
@@ -220,10 +244,10 @@ def _write_numbers(axes: Axes, grid: Grid, rows: Sequence[int]) -> None:
 
 
 def _grid(
-    found: Findings, methods: Sequence[str], column: str, conditions: Sequence[tuple[str, float]] | None = None
+    one: Frames, methods: Sequence[str], column: str, conditions: Sequence[tuple[str, float]] | None = None
 ) -> Grid:
-    cells = found.cells()
+    cells = one.cells()
     values = zip(cells["explainer"], cells["condition"], cells["level"], cells[column], strict=True)
     known = {(e, c, x): v for e, c, x, v in values}
-    wanted = found.cube.conditions if conditions is None else conditions
+    wanted = one.cube.conditions if conditions is None else conditions
     return np.array([[known.get((m, *c), np.nan) for c in wanted] for m in methods], dtype=np.float64)

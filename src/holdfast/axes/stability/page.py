@@ -1,4 +1,4 @@
-"""The charts of stability: ranking, heat map, components and retention; pure functions of the findings."""
+"""Stability on the page: ranking, heat map, components, retention, sweeps, tests, noise floor and gallery."""
 
 from __future__ import annotations
 
@@ -10,37 +10,53 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from holdfast.axes.contract import Judged, Page
+from holdfast.axes.stability.frames import Frames, frames
+from holdfast.axes.stability.gallery import gallery_panel
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.words import Findings
-from holdfast.drawing.charts import (
-    COMPONENT_NAMES,
-    CONTROL,
-    PALETTE,
-    Chart,
-    blank_figure,
-    error_bars,
-    label,
-    rounded,
+from holdfast.axes.stability.severity import severity_charts
+from holdfast.axes.stability.tables import (
+    NAMES,
+    disagreement,
+    floor_panel,
+    ranking_table,
+    tests_panel,
     unchanged,
 )
+from holdfast.axes.stability.words import verdict
+from holdfast.drawing.charts import CONTROL, PALETTE, Chart, Panel, blank_figure, error_bars, label, rounded
 from holdfast.drawing.prose import listing, number, records, with_interval
-from holdfast.models.spoken import spoken
+from holdfast.models.modality import words_of
 
 MANY = 12  # rows from which on a chart is drawn closer
 
 
-def charts(found: Findings) -> list[Chart]:
-    """The charts of one level per condition that the findings have data for, in reading order."""
-    drawn = [ranking_chart(found), heat_map(found), components_chart(found), retention_chart(found)]
-    return [chart for chart in drawn if chart is not None]
+def lead(judged: Judged) -> list[str]:
+    """Which method holds, in sentences."""
+    made = frames(judged)
+    return ["Nothing can be concluded: there is no score."] if made is None else verdict(made)
 
 
-def ranking_chart(found: Findings) -> Chart | None:
+def parts(judged: Judged) -> list[Chart | Panel]:
+    """Everything the rows have data for, in reading order."""
+    made = frames(judged)
+    if made is None:
+        return []
+    drawn: list[Chart | Panel | None] = [ranking_chart(made), heat_map(made), components_chart(made)]
+    drawn += [retention_chart(made), *severity_charts(made)]
+    drawn += [tests_panel(made), floor_panel(made), gallery_panel(judged)]
+    return [part for part in drawn if part is not None]
+
+
+PAGE = Page(lead, parts)
+
+
+def ranking_chart(frames: Frames) -> Chart | None:
     """Overall scores as dots with their intervals, best at the top; controls are hollow."""
-    rows = found.ranking[found.ranking["score"].notna()].iloc[::-1]
+    rows = frames.ranking[frames.ranking["score"].notna()].iloc[::-1]
     if rows.empty:
         return None
-    figure = blank_figure(x_title="calibrated score" if found.calibrated else "score")
+    figure = blank_figure(x_title="calibrated score" if frames.calibrated else "score")
     for control, name in ((False, "method"), (True, "control")):
         part = rows[rows["control"] == control]
         colour = CONTROL if control else PALETTE[0]
@@ -67,23 +83,24 @@ def ranking_chart(found: Findings) -> Chart | None:
     figure.update_yaxes(categoryorder="array", categoryarray=[_row_label(e, len(rows)) for e in rows["explainer"]])
     figure.update_yaxes(range=[-0.6, len(rows) - 0.4])
     figure.update_layout(xaxis_zeroline=True, xaxis_range=_span(rows[["score", "low", "high"]]))
-    first = found.ranking.iloc[0]
+    first = frames.ranking.iloc[0]
     caption = "Mean over perturbations, each aligned and calibrated where it can be. 0 is chance, 1 is a map that does "
     caption += (
         "not change. Bars are 95 % bootstrap intervals over samples; that chance rests on a few others is not in them."
     )
     alt = f"Dot plot of {len(rows)} explainers by score; first {first['explainer']} with {number(first['score'])}."
-    data = found.ranking.drop(columns=["dataset", "model"])
-    return Chart("ranking", "Ranking", caption, alt, [("", figure)], _height(len(rows), 34), data=data)
+    data = frames.ranking.drop(columns=["dataset", "model", "evaluation", "measure"])
+    views, height = [("", figure)], _height(len(rows), 34)
+    return Chart("ranking", "Ranking", caption, alt, views, height, data=data, more=ranking_table(frames))
 
 
-def heat_map(found: Findings) -> Chart | None:
+def heat_map(frames: Frames) -> Chart | None:
     """Explainer × perturbation, switchable between the best form, calibrated and raw scores."""
-    cells = found.cells()
+    cells = frames.cells()
     if cells["mean"].isna().all():
         return None
-    explainers = [e for e in found.ranking["explainer"] if e in set(cells["explainer"])][::-1]
-    conditions = found.cube.conditions
+    explainers = [e for e in frames.ranking["explainer"] if e in set(cells["explainer"])][::-1]
+    conditions = frames.cube.conditions
     views = []
     forms = [("Aligned + calibrated", "best"), ("Calibrated", "calibrated"), ("Raw", "mean")]
     if cells["aligned_calibrated"].isna().all():
@@ -96,7 +113,7 @@ def heat_map(found: Findings) -> Chart | None:
     caption = "Every explainer under every perturbation (FASS). Raw scores have a chance level that differs by method; "
     caption += "read the calibrated ones."
     if not cells["aligned"].isna().all():
-        caption += f" Aligned scores move the clean map along with the {spoken(found.cube).sample} first."
+        caption += f" Aligned scores move the clean map along with the {words_of(frames.judged.task).sample} first."
     alt = f"Heat map of {len(explainers)} explainers by {len(conditions)} perturbations; the numbers are in the tables."
     return Chart(
         "heatmap",
@@ -110,41 +127,42 @@ def heat_map(found: Findings) -> Chart | None:
     )
 
 
-def components_chart(found: Findings) -> Chart | None:
+def components_chart(frames: Frames) -> Chart | None:
     """SSIM, Spearman and Jaccard side by side for every explainer: bars, or dots in rows where there are many."""
-    if not any(frame["score"].notna().any() for frame in found.components.values()):
+    if not any(frame["score"].notna().any() for frame in frames.components.values()):
         return None
-    order = found.ranking["explainer"].tolist()
+    order = frames.ranking["explainer"].tolist()
     views = []
     for name, columns in (("Calibrated", ("score", "low", "high")), ("Raw", ("raw", "raw_low", "raw_high"))):
-        if name == "Calibrated" and not found.calibrated:
+        if name == "Calibrated" and not frames.calibrated:
             continue
         figure = blank_figure(y_title=f"{name.lower()} score")
         if len(order) > MANY:
             figure = blank_figure(x_title=f"{name.lower()} score")
             figure.update_yaxes(range=[-0.6, len(order) - 0.4])
-        for index, (component, frame) in enumerate(found.components.items()):
+        for index, (component, frame) in enumerate(frames.components.items()):
             part = frame.set_index("explainer").loc[order[::-1] if len(order) > MANY else order]
             edges = part[list(columns)].set_axis(["value", "low", "high"], axis=1)
-            _add_component(figure, edges, COMPONENT_NAMES[component], PALETTE[index], len(order) > MANY)
+            _add_component(figure, edges, NAMES[component], PALETTE[index], len(order) > MANY)
         figure.update_layout(barmode="group", bargap=0.25)
         figure.update_layout({"xaxis" if len(order) > MANY else "yaxis": {"zeroline": True}})
         if len(order) <= MANY:
             figure.update_xaxes(showgrid=False)
         views.append((name, figure))
     looks = {"ssim": "structure (SSIM)", "spearman": "order (Spearman)"}
-    looks["jaccard"] = f"the most important {spoken(found.cube).places} (Jaccard)"
-    count = {2: "two", 3: "three"}.get(len(found.components), str(len(found.components)))
+    looks["jaccard"] = f"the most important {words_of(frames.judged.task).parts} (Jaccard)"
+    count = {2: "two", 3: "three"}.get(len(frames.components), str(len(frames.components)))
     caption = f"The {count} components of FASS, averaged over perturbations: "
-    caption += f"{listing(looks[c] for c in found.components)}. "
+    caption += f"{listing(looks[c] for c in frames.components)}. "
     caption += "A method that fails in one only shows where its maps break."
-    alt = f"{listing(COMPONENT_NAMES[c] for c in found.components)} side by side for every explainer; the numbers are "
+    alt = f"{listing(NAMES[c] for c in frames.components)} side by side for every explainer; the numbers are "
     alt += "in the tables."
-    data = pd.concat([frame.assign(component=COMPONENT_NAMES[c]) for c, frame in found.components.items()])
+    data = pd.concat([frame.assign(component=NAMES[c]) for c, frame in frames.components.items()])
     data = data[["explainer", "component", "control", "score", "low", "high", "raw", "raw_low", "raw_high", "samples"]]
     many = len(order) > MANY
     height = _height(len(order), 34) if many else 360
-    return Chart("components", "Components", caption, alt, views, height, 0 if many else len(order), data)
+    wide = 0 if many else len(order)
+    return Chart("components", "Components", caption, alt, views, height, wide, data, disagreement(frames))
 
 
 def _add_component(figure: go.Figure, part: pd.DataFrame, name: str, colour: str, in_rows: bool) -> None:
@@ -177,15 +195,15 @@ def _add_component(figure: go.Figure, part: pd.DataFrame, name: str, colour: str
     )
 
 
-def retention_chart(found: Findings) -> Chart | None:
+def retention_chart(frames: Frames) -> Chart | None:
     """Share of predictions unchanged under each perturbation, and of pairs retained by explainer where they differ."""
-    cells = found.cells()
+    cells = frames.cells()
     if cells.empty:
         return None
-    held = unchanged(cells).set_index(["condition", "level"]).loc[found.cube.conditions].reset_index()
+    held = unchanged(cells).set_index(["condition", "level"]).loc[frames.cube.conditions].reset_index()
     bars = blank_figure(y_title="prediction unchanged")
     bars.add_bar(
-        x=[label(title(*c), 10) for c in found.cube.conditions],
+        x=[label(title(*c), 10) for c in frames.cube.conditions],
         y=rounded(held["share"]),
         error_y=error_bars(held["share"], held["share_low"], held["share_high"], "rgba(128,128,128,.95)", width=4),
         marker={"color": PALETTE[5], "line": {"width": 0}},
@@ -204,12 +222,12 @@ def retention_chart(found: Findings) -> Chart | None:
     caption += "intervals. Only these pairs are scored. "
     views = [("Prediction unchanged", bars)]
     if (cells["undefined"] > 0).any():
-        explainers = found.ranking["explainer"].tolist()[::-1]
-        views.append(("Retained by explainer", _cell_map(cells, "retention", explainers, found.cube.conditions)))
+        explainers = frames.ranking["explainer"].tolist()[::-1]
+        views.append(("Retained by explainer", _cell_map(cells, "retention", explainers, frames.cube.conditions)))
         caption += "Explainers retain fewer where their maps are undefined."
     alt = "Bars of the share of unchanged predictions for every perturbation; the numbers are in the tables."
-    height = 320 if len(views) == 1 else max(320, _height(len(found.cube.explainers), 34))
-    columns = len(found.cube.conditions) + (len(views) > 1) * 2
+    height = 320 if len(views) == 1 else max(320, _height(len(frames.cube.explainers), 34))
+    columns = len(frames.cube.conditions) + (len(views) > 1) * 2
     data = cells[["explainer", "condition", "level", "attempted", "retained", "flipped", "undefined"]]
     data = data.merge(held.drop(columns="attempted"), on=["condition", "level"], validate="many_to_one")
     data = data.rename(columns={"held": "unchanged", "share": "unchanged_share"})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
 
-from holdfast.axes.stability.words import Findings
+from holdfast.axes.stability.frames import Frames
+from holdfast.axes.stability.tables import unchanged
 from holdfast.drawing.charts import (
     CONTROL,
     PALETTE,
@@ -15,25 +15,23 @@ from holdfast.drawing.charts import (
     error_bars,
     label,
     rounded,
-    unchanged,
 )
 from holdfast.drawing.prose import records, with_interval
-from holdfast.statistics import is_control
 
 MOST_NAMED = 10
 FAINT = "rgba(128,128,128,.35)"
 
 
-def severity_charts(found: Findings) -> list[Chart]:
+def severity_charts(frames: Frames) -> list[Chart]:
     """Score and retention against the level, for every condition with at least two levels."""
-    cells = found.cells()
+    cells = frames.cells()
     drawn: list[Chart] = []
     for condition, rows in cells.groupby("condition", sort=False):
         if rows["level"].nunique() < 2:
             continue
         figure = blank_figure()
-        styles = curve_styles(found.ranking["explainer"])
-        named = _named(found.ranking["explainer"])
+        styles = curve_styles(frames.ranking["explainer"], frames.cube.controls)
+        named = _named(frames)
         for explainer in sorted(styles, key=lambda name: name in named):  # the faint ones lie behind
             colour, symbol = styles[explainer] if explainer in named else (FAINT, "circle")
             part = rows[rows["explainer"] == explainer].sort_values("level")
@@ -97,8 +95,7 @@ def severity_charts(found: Findings) -> list[Chart]:
     return drawn
 
 
-def _named(ranked: Iterable[str]) -> set[str]:
+def _named(frames: Frames) -> set[str]:
     """Those with a colour of their own: the best methods, and the controls."""
-    names = list(ranked)
-    controls = {name for name in names if is_control(name)}
-    return controls | set([name for name in names if name not in controls][:MOST_NAMED])
+    methods = [name for name in frames.ranking["explainer"] if name not in frames.cube.controls]
+    return {*frames.cube.controls, *methods[:MOST_NAMED]}

@@ -1,94 +1,94 @@
-"""The page's tables: rows of text cells, made from summaries, rankings and tests."""
+"""The tables of stability: ranks, paired tests, noise floors, and which predictions stayed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import combinations
 
 import pandas as pd
+from markupsafe import Markup
 
 from holdfast import statistics
-from holdfast.axes.stability import words
-from holdfast.drawing.charts import COMPONENT_NAMES
+from holdfast.axes.stability.frames import Frames
+from holdfast.drawing.charts import Panel
+from holdfast.drawing.prose import listing, number, p_value, records, with_interval
+from holdfast.drawing.tables import Row, folded, grid
+from holdfast.maps.similarity import COMPONENTS
+
+NAMES = {"ssim": "SSIM", "spearman": "Spearman", "jaccard": "Jaccard", "fass": "FASS"}
+MOST_TESTS, OPEN_TESTS = 150, 12
+TESTED = "Two methods on the same samples and perturbations that both retain: mean difference of the score, Wilcoxon’s "
+TESTED += "signed-rank test with Holm’s correction."
+FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
+FLOOR += "raw score under perturbation, where both maps share their draws."
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table: its cells as text, and whether it belongs to a control."""
-
-    cells: list[str]
-    control: bool = False
-
-
-def ranking_rows(found: words.Findings) -> list[Row]:
+def ranking_table(frames: Frames) -> Markup:
     """Explainer, rank with its interval, share of draws in front, score, raw score, samples."""
+    columns = ["Explainer", "Rank", "Rank, 95 %", "First in", "Score", "Raw", "Samples"]
+    return folded("Ranks with their uncertainty", grid(columns, ranking_rows(frames), "Ranking"))
+
+
+def ranking_rows(frames: Frames) -> list[Row]:
+    """The rows of `ranking_table`."""
     rows = []
-    for r in words.records(found.ranking):
-        rank = words.number(r.rank, 0)
-        spread = f"{words.number(r.rank_low, 0)} to {words.number(r.rank_high, 0)}"
+    for r in records(frames.ranking):
+        rank = number(r.rank, 0)
+        spread = f"{number(r.rank_low, 0)} to {number(r.rank_high, 0)}"
         first = f"{100 * r.p_best:.0f} %" if r.p_best == r.p_best else "–"
-        score = words.with_interval(r.score, r.low, r.high)
-        raw = words.with_interval(r.raw, r.raw_low, r.raw_high)
+        score = with_interval(r.score, r.low, r.high)
+        raw = with_interval(r.raw, r.raw_low, r.raw_high)
         name = f"{r.explainer} (control)" if r.control else str(r.explainer)
         rows.append(Row([name, rank, spread, first, score, raw, str(r.samples)], bool(r.control)))
     return rows
 
 
-def pair_rows(found: words.Findings) -> list[Row]:
+def tests_panel(frames: Frames) -> Panel | None:
+    """Pairs of methods with their paired tests; None where there is no pair."""
+    rows = pair_rows(frames)
+    if not rows:
+        return None
+    table = grid(["Pair", "Difference", "p (Holm)", "Separated", "Samples"], rows[:MOST_TESTS], "Paired tests")
+    if len(rows) > MOST_TESTS:
+        more = "{} more pairs, further down the ranking, are in <code>holdfast.statistics.paired_tests</code>."
+        table += Markup(f'<p class="small">{more}</p>').format(len(rows) - MOST_TESTS)
+    shown = min(len(rows), MOST_TESTS)
+    return Panel("tests", "Paired tests", TESTED, folded(f"{shown} comparisons", table, shown <= OPEN_TESTS))
+
+
+def pair_rows(frames: Frames) -> list[Row]:
     """Pairs in the order of the ranking, the better one first."""
-    order = {name: i for i, name in enumerate(found.ranking["explainer"])}
+    order = {name: i for i, name in enumerate(frames.ranking["explainer"])}
     rows = []
-    for t in words.records(found.tests):
+    for t in records(frames.tests):
         a, b, gap = str(t.a), str(t.b), (t.difference, t.low, t.high)
         if order[a] > order[b]:
             a, b, gap = b, a, (-t.difference, -t.high, -t.low)
         answer = "–" if t.n < 1 else "yes" if t.significant else "no"
-        p = words.p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if t.n else "–"
-        rows.append((order[a], order[b], Row([f"{a} − {b}", words.with_interval(*gap), p, answer, str(t.n)])))
+        p = p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if t.n else "–"
+        rows.append((order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, str(t.n)])))
     return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
 
 
-def disagreement(found: words.Findings) -> str:
+def disagreement(frames: Frames) -> Markup:
     """How often the three components disagree, in a sentence; empty where nothing was compared."""
-    if found.disagreement.empty or not found.disagreement["compared"].iloc[0]:
-        return ""
-    row = found.disagreement.iloc[0]
-    parts = [
-        f"{COMPONENT_NAMES[a]} and {COMPONENT_NAMES[b]} {100 * row[f'{a}_{b}']:.0f} %"
-        for a, b in (("ssim", "spearman"), ("ssim", "jaccard"), ("spearman", "jaccard"))
-    ]
+    if frames.disagreement.empty or not frames.disagreement["compared"].iloc[0]:
+        return Markup("")
+    row = frames.disagreement.iloc[0]
+    parts = [f"{NAMES[a]} and {NAMES[b]} {100 * row[f'{a}_{b}']:.0f} %" for a, b in combinations(COMPONENTS, 2)]
     text = f"The three components disagree on which of two methods is better in {row['count']} of {row['compared']}"
-    return f"{text} comparisons ({100 * row['share']:.0f} %): {words.listing(parts)}."
+    return Markup("<p>{}</p>").format(f"{text} comparisons ({100 * row['share']:.0f} %): {listing(parts)}.")
 
 
-def floor_rows(found: words.Findings) -> list[Row]:
+def floor_panel(frames: Frames) -> Panel | None:
     """Stochastic explainers with the score of two draws and their mean raw score under perturbation."""
-    cells = found.cells()
-    noisy = words.records(cells[cells["noise_floor"].notna()].drop_duplicates("explainer"))
+    cells = frames.cells()
+    noisy = records(cells[cells["noise_floor"].notna()].drop_duplicates("explainer"))
+    if not noisy:
+        return None
     raw = cells.groupby("explainer", sort=False)["mean"].mean()
-    return [Row([r.explainer, words.number(r.noise_floor), words.number(raw[r.explainer])]) for r in noisy]
-
-
-NUMBER_COLUMNS = ["Explainer", "Measure", "Raw", "Chance", "Calibrated", "Aligned", "Aligned + calibrated"]
-NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
-
-
-def number_rows(summary: pd.DataFrame) -> list[Row]:
-    """The cells under `NUMBER_COLUMNS` of every row of `statistics.summary`."""
-    rows = []
-    for r in words.records(summary):
-        moved = words.with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)
-        calibrated = words.with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
-        cells = [
-            str(r.explainer),
-            COMPONENT_NAMES.get(r.measure, r.measure),
-            words.with_interval(r.mean, r.low, r.high),
-        ]
-        cells += [words.number(r.chance), calibrated if r.calibrated == r.calibrated else "–", words.number(r.aligned)]
-        cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", words.number(r.noise_floor)]
-        share = words.with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high, 0)
-        cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
-        rows.append(Row(cells, statistics.is_control(str(r.explainer))))
-    return rows
+    rows = [Row([r.explainer, number(r.noise_floor), number(raw[r.explainer])]) for r in noisy]
+    columns = ["Explainer", "Two draws (FASS)", "Perturbed, mean raw (FASS)"]
+    return Panel("floor", "Noise floor", FLOOR, grid(columns, rows, "Noise floor"))
 
 
 def unchanged(cells: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,10 @@
 
 from holdfast.axes.contract import Axis, Measure
 from holdfast.axes.symmetry.evaluation import SYMMETRISED, Symmetry
+from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
 from holdfast.axes.symmetry.symmetrised import Symmetrised
+
+__all__ = ["AXES", "equivariance", "invariance", "layer_symmetry", "max_sensitivity", "model_invariance"]
 
 AXIS = Axis(
     name="symmetry",
@@ -64,10 +67,10 @@ AXIS = Axis(
             "model",
         ),
     ),
-    separable="repair",
     page="holdfast.axes.symmetry.page",
     findings="holdfast.axes.symmetry.findings",
     figures="holdfast.axes.symmetry.figures",
     explainers=(Symmetrised,),
     aside=frozenset({SYMMETRISED}),
 )
+AXES = (AXIS,)

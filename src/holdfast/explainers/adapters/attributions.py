@@ -64,6 +64,7 @@ class Captum:
 
     name: ClassVar[str] = "captum"
     kind: ClassVar[Literal["feature"]] = "feature"
+    control: ClassVar[bool] = False
 
     attribution: Object
     arguments: Arguments = None
@@ -127,6 +128,7 @@ class Quantus:
 
     name: ClassVar[str] = "quantus"
     kind: ClassVar[Literal["feature"]] = "feature"
+    control: ClassVar[bool] = False
 
     explain_func: Annotated[Any, BeforeValidator(Foreign.of), AfterValidator(_callable)]
     arguments: Arguments = None
@@ -167,6 +169,7 @@ class PytorchGradCam:
 
     name: ClassVar[str] = "pytorch_grad_cam"
     kind: ClassVar[Literal["feature"]] = "feature"
+    control: ClassVar[bool] = False
 
     method: Object
     layer: str | tuple[str, ...]
@@ -229,6 +232,7 @@ class Zennit:
 
     name: ClassVar[str] = "zennit"
     kind: ClassVar[Literal["feature"]] = "feature"
+    control: ClassVar[bool] = False
 
     composite: Object
     attributor: Attributor = "gradient"

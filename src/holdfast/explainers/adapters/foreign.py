@@ -1,4 +1,4 @@
-"""Someone else's object as a parameter: named for people, and identified by what it consists of, not by its address."""
+"""Objects of other libraries as parameters: named for people, and identified by their content, not by their address."""
 
 from __future__ import annotations
 

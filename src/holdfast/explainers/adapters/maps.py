@@ -89,8 +89,7 @@ class Precomputed:
     name: ClassVar[str] = "precomputed"
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
-    clean_only: ClassVar[bool] = True
-    """It knows the maps of the data as they are, and cannot explain anything else."""
+    control: ClassVar[bool] = False
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
 

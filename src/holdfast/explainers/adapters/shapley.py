@@ -59,6 +59,7 @@ class Shap:
 
     name: ClassVar[str] = "shap"
     kind: ClassVar[Literal["feature"]] = "feature"
+    control: ClassVar[bool] = False
 
     method: Literal["gradient", "deep", "partition"]
     background: Background = 0.0

@@ -1,4 +1,4 @@
-"""Concept explanations: is a concept present in a layer's activations, and does the prediction follow it?"""
+"""Concept explanations: the presence of a concept in a layer's activations, and the prediction's sensitivity to it."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class _OfConcepts(ABC):
 
     kind: ClassVar[Literal["concept"]] = "concept"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str

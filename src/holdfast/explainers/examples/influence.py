@@ -62,6 +62,7 @@ class Influence:
     name: ClassVar[str] = "influence"
     kind: ClassVar[Literal["example"]] = "example"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     train: ExamplesField
     layers: Layers = ()

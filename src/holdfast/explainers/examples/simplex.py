@@ -43,6 +43,7 @@ class SimplEx:
     name: ClassVar[str] = "simplex"
     kind: ClassVar[Literal["example"]] = "example"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     train: ExamplesField
     layer: str = ""
@@ -82,6 +83,7 @@ class RepresentationSimilarity:
     name: ClassVar[str] = "representation_similarity"
     kind: ClassVar[Literal["example"]] = "example"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     train: ExamplesField
     layer: str = ""

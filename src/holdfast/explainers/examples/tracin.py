@@ -62,6 +62,7 @@ class TracIn:
     name: ClassVar[str] = "tracin"
     kind: ClassVar[Literal["example"]] = "example"
     stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     train: ExamplesField
     checkpoints: Checkpoints = ()

@@ -17,9 +17,9 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.data import Data, open_data
 from holdfast.data.images import Resize
+from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError, only_known
 from holdfast.models import Model
-from holdfast.models.loaders import check_data_name
 from holdfast.types import Batch
 
 KEPT_BYTES = 2**30

@@ -18,7 +18,7 @@ from holdfast.data.code import check_allowed, made_by
 from holdfast.errors import UserError, unknown
 from holdfast.models import Model
 from holdfast.models.loaders.hubs import from_hf, from_timm, from_torchvision
-from holdfast.models.loaders.parts import Parts
+from holdfast.models.network import Parts
 
 SAFE, PICKLES = ".safetensors", (".pt", ".pth", ".bin", ".ckpt")
 BARE: Mapping[str, Callable[[str, int | None], Parts]] = {

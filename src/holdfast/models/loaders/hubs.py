@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from holdfast.data.hub import fetched, name_and_revision
 from holdfast.errors import UserError, nearest, unknown
-from holdfast.models.loaders.parts import Parts
+from holdfast.models.network import Parts
 
 RANDOM = "none"
 BYTE = 255

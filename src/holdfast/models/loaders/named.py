@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from holdfast.data import bundled, existing
+from holdfast.data import bundled
 from holdfast.data.code import absolute, check_allowed, made_by
+from holdfast.data.files import beside, existing
 from holdfast.data.hub import hub_name
 from holdfast.errors import UserError, unknown
 from holdfast.models import Model
 from holdfast.models.loaders.files import load_file
 from holdfast.models.loaders.hubs import from_hf, from_timm, from_torchvision
 from holdfast.models.loaders.onnx import PROBABILITIES, load_onnx
-from holdfast.models.loaders.parts import Channels, Parts, beside
 from holdfast.models.loaders.sklearn import from_sklearn, is_estimator
+from holdfast.models.network import Channels, Parts
 
 
 class Loader(NamedTuple):

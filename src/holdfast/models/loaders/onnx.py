@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.data import existing
 from holdfast.errors import UserError, nearest, unknown
-from holdfast.models.loaders.parts import Parts
+from holdfast.models.network import Parts
 
 PROBABILITIES = "probabilities"
 _TYPES: dict[str, Any] = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}

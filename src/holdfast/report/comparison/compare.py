@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from holdfast.errors import UserError
-from holdfast.report.comparison.joining import paired_differences
-from holdfast.report.comparison.matching import Common, Side, common
+from holdfast.report.comparison.common import Common, Side, common
+from holdfast.report.comparison.pairs import paired_differences
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run

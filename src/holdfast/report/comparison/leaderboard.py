@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.measures import HEADLINES, direction, headlines
-from holdfast.axes.symmetry.evaluation import SYMMETRISED
+from holdfast.axes import AXES, Measure, arrange, axis_of
 from holdfast.drawing.prose import records
 from holdfast.errors import UserError
+from holdfast.report.comparison.common import Side
 from holdfast.report.comparison.compare import open_sides
-from holdfast.report.comparison.matching import FORMAT, Side
-from holdfast.runs import study_differences as settings
+from holdfast.runs.differences import parameters_of, plain
 from holdfast.runs.manifest import references_of
-from holdfast.statistics.cubes import Cube, arrange
+from holdfast.statistics.cubes import Cube
+from holdfast.types import FLIPPED, OK, UNDEFINED, Condition
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -35,12 +35,10 @@ SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "paramet
 
 @dataclass(frozen=True)
 class Entry:
-    """One row to be: which run and model and explainer, with its scores as a cube of a single explainer."""
+    """One row to be: the scores of one explainer by one measure, and how many samples there should be."""
 
     side: Side
-    dataset: str
-    model: str
-    explainer: str
+    measure: Measure
     cube: Cube
     expected: int
 
@@ -61,120 +59,91 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
     if not runs:
         raise UserError("a leaderboard needs at least one run")
     sides = open_sides(runs)
-    for side in sides:
-        if side.manifest.get("format") != FORMAT:
-            held = side.manifest.get("format")
-            raise UserError(f"{side.path} has a table of format {held}; this holdfast reads format {FORMAT}")
     boards: dict[str, tuple[dict[str, Any], list[Entry]]] = {}
     for side in sides:
         for about, entry in _entries(side):
-            key = settings.plain({name: about[name] for name in SAME})
+            key = plain({name: about[name] for name in SAME})
             boards.setdefault(key, (about, []))[1].append(entry)
-    known = {axis: i for i, axis in enumerate(HEADLINES)}
-    chosen = sorted(boards.items(), key=lambda item: known.get(item[1][0]["axis"], len(known)))
+    place = {axis.name: i for i, axis in enumerate(AXES)}
+    chosen = sorted(boards.items(), key=lambda item: place.get(item[1][0]["axis"], len(place)))
     made = {"schema": SCHEMA, "holdfast": metadata.version("holdfast"), "runs": [_run(side) for side in sides]}
     return {**made, "boards": [_board(key, about, entries) for key, (about, entries) in chosen]}
 
 
 def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
-    found = []
+    rows = []
     for cube in arrange(side.table):
         evaluation = side.study("evaluations").get(cube.evaluation)
         data = side.study("datasets").get(cube.dataset)
         if evaluation is None or data is None or cube.model not in side.study("models"):
-            continue  # networks that were retrained belong to another question
-        kind = str(evaluation.get("name") or cube.evaluation)
+            continue
+        axis = axis_of(cube.evaluation, side.manifest, cube.values)
         here = (side.samples["dataset"] == cube.dataset) & (side.samples["model"] == cube.model)
         unreadable = int((side.samples[here]["error"].fillna("").astype(str) != "").sum())
-        asked = [name for name, _ in evaluation.get("conditions") or ()]
-        for measure in headlines(kind, cube.measures):
+        expected = int(data.get("samples") or 0) - unreadable
+        for headline in axis.headlines(cube):
+            measure = axis.measure(headline)
+            assert measure is not None  # headlines are declared
             about = {
-                "axis": kind,
-                "measure": measure,
-                "lower_is_better": direction(kind, measure) < 0,
+                "axis": str(evaluation.get("name") or cube.evaluation),
+                "measure": headline,
+                "lower_is_better": measure.better == "lower",
                 "dataset": cube.dataset,
                 "samples": data.get("samples"),
                 "dataset_fingerprint": data.get("fingerprint"),
                 "seed": side.manifest["study"].get("seed"),
                 "references": references_of(side.manifest["study"]),
-                "parameters": settings.own_settings(evaluation),
-                "conditions": list(dict.fromkeys(str(name) for name in asked)),
+                "parameters": parameters_of(evaluation),
+                "conditions": list(dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())),
             }
-            for e, explainer in enumerate(cube.explainers):
-                part = _only(cube, e, measure)
-                if part is not None:
-                    expected = int(data.get("samples") or 0) - unreadable
-                    found.append((about, Entry(side, cube.dataset, cube.model, explainer, part, expected)))
-    return found
-
-
-def _only(cube: Cube, e: int, measure: str) -> Cube | None:
-    """One explainer, one measure with its chance, and the conditions in which it counts."""
-    kept = [
-        i
-        for i, (name, _) in enumerate(cube.conditions)
-        if cube.asked[measure][e, i] and name not in (statistics.IDENTITY, SYMMETRISED)
-    ]
-    if not kept:
-        return None
-    forms = [measure + suffix for suffix in ("", "_chance", "_aligned", "_aligned_chance")]
-    values = {m: cube.values[m][[e]][:, kept] for m in forms if m in cube.values}
-    return replace(
-        cube,
-        explainers=[cube.explainers[e]],
-        conditions=[cube.conditions[i] for i in kept],
-        values=values,
-        status=cube.status[[e]][:, kept],
-        floor={},
-        asked={m: cube.asked[m][[e]][:, kept] for m in values},
-        reasons=cube.reasons.iloc[:0],
-    )
+            for explainer in cube.explainers:
+                part = cube.counted().select(explainers=[explainer], measures=[headline])
+                asked_by = zip(part.conditions, part.asked[headline][0], strict=True)
+                part = part.select(conditions=[condition for condition, asked in asked_by if asked])
+                if part.conditions:
+                    rows.append((about, Entry(side, measure, part, expected)))
+    return rows
 
 
 def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
-    measure, lower = about["measure"], about["lower_is_better"]
+    measure = entries[0].measure
     places = {name: i for i, name in enumerate(about["conditions"])}
-    found = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
-    conditions = sorted(found, key=lambda c: (places.get(c[0], len(places)), c))
-    cube = _stacked(entries, conditions, -1.0 if lower else 1.0)
-    scores = statistics.ranking([cube], measure, resamples=RESAMPLES).set_index("explainer")
-    why = [_why_unranked(entry, i, cube, measure) for i, entry in enumerate(entries)]
-    ranked = [str(i) for i, reason in enumerate(why) if not reason]
-    ranks = statistics.ranking([_rows_of(cube, ranked)], measure, resamples=RESAMPLES) if ranked else pd.DataFrame()
-    ranks = _sharing_ranks(ranks.set_index("explainer")) if len(ranks) else ranks
-    summary = statistics.summary([cube], resamples=RESAMPLES)
-    sign = -1 if lower else 1
+    present = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
+    conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
+    cube = _stacked(entries, conditions)
+    scores = statistics.ranking([cube], measure.name, resamples=RESAMPLES).set_index("explainer")
+    why = [_why_unranked(entry, i, cube) for i, entry in enumerate(entries)]
+    comparable = cube.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
+    ranks = statistics.ranking([comparable], measure.name, resamples=RESAMPLES, better=measure.better)
+    ranks = _sharing_ranks(ranks.set_index("explainer"))
+    summary = statistics.with_best(statistics.summary([cube], resamples=RESAMPLES))
     rows = []
     for i, entry in enumerate(entries):
-        name = str(i)
-        own: dict[str, Any] = dict(scores.loc[name])
-        ends = (own["low"], own["high"]) if not lower else (own["high"], own["low"])
-        attempted = cube.status[i] >= 0
+        name, (explainer,) = str(i), entry.cube.explainers
+        score = scores.loc[name]
+        model = entry.side.study("models")[entry.cube.model]
         row: dict[str, Any] = {
             "run": entry.side.label,
-            "model": entry.model,
-            "explainer": entry.explainer,
-            "control": statistics.is_control(entry.explainer),
-            "parameters": dict(entry.side.study("explainers").get(entry.explainer) or {}),
-            "model_fingerprint": entry.side.study("models")[entry.model].get("fingerprint"),
-            "precision": entry.side.study("models")[entry.model].get("precision"),
-            "score": _number(sign * own["score"]),
-            "low": _number(sign * ends[0]),
-            "high": _number(sign * ends[1]),
-            "rank": _number(ranks["rank"].get(name)) if not why[i] else None,
-            "rank_low": _number(ranks["rank_low"].get(name)) if not why[i] else None,
-            "rank_high": _number(ranks["rank_high"].get(name)) if not why[i] else None,
+            "model": entry.cube.model,
+            "explainer": explainer,
+            "control": explainer in entry.cube.controls,
+            "parameters": dict(entry.side.study("explainers").get(explainer) or {}),
+            "model_fingerprint": model.get("fingerprint"),
+            "precision": model.get("precision"),
+            **{end: _number(score[end]) for end in ("score", "low", "high")},
+            **{end: _number(ranks[end].get(name)) for end in ("rank", "rank_low", "rank_high")},
             "unranked": why[i],
-            "samples": int(own["samples"]),
-            "attempted": int(attempted.sum()),
-            "retained": int((cube.status[i] == 0).sum()),
-            "flipped": int((cube.status[i] == 1).sum()),
-            "undefined": int((cube.status[i] == 2).sum()),
+            "samples": int(score["samples"]),
+            "attempted": int((cube.status[i] >= 0).sum()),
+            "retained": int((cube.status[i] == OK).sum()),
+            "flipped": int((cube.status[i] == FLIPPED).sum()),
+            "undefined": int((cube.status[i] == UNDEFINED).sum()),
         }
         row["retention"] = row["retained"] / row["attempted"] if row["attempted"] else None
-        row["conditions"] = _by_condition(summary[summary["explainer"] == name], conditions, sign)
+        row["conditions"] = _by_condition(summary[summary["explainer"] == name], conditions)
         rows.append(row)
+    sign = measure.sign or 1
     rows.sort(key=lambda r: (r["rank"] is None, r["rank"] or 0, -sign * (r["score"] or 0), r["run"]))
     name = hashlib.sha256(key.encode()).hexdigest()[:12]
     return {"id": name, **{k: v for k, v in about.items() if k != "conditions"}, "rows": rows}
@@ -186,7 +155,7 @@ def _sharing_ranks(ranks: pd.DataFrame) -> pd.DataFrame:
     return ranks.assign(rank_low=alike["rank_low"].transform("min"), rank_high=alike["rank_high"].transform("min"))
 
 
-def _stacked(entries: Sequence[Entry], conditions: list[tuple[str, float]], sign: float) -> Cube:
+def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
     """All rows of a board in one cube, the explainers being numbers; samples that a row lacks are not attempted."""
     samples = sorted({sample for entry in entries for sample in entry.cube.samples})
     measures = dict.fromkeys(m for entry in entries for m in entry.cube.values)
@@ -199,48 +168,36 @@ def _stacked(entries: Sequence[Entry], conditions: list[tuple[str, float]], sign
         at = np.ix_(rows, np.searchsorted(samples, entry.cube.samples))
         status[i][at] = entry.cube.status[0]
         for m, scores in entry.cube.values.items():
-            values[m][i][at] = sign * scores[0]
+            values[m][i][at] = scores[0]
             asked[m][i, rows] = entry.cube.asked[m][0]
     names = [str(i) for i in range(len(entries))]
-    first = entries[0].cube
     parts: dict[str, Any] = {"explainers": names, "conditions": conditions, "samples": samples, "values": values}
-    return replace(first, **parts, status=status, asked=asked)
+    return replace(entries[0].cube, **parts, status=status, asked=asked, floor={})
 
 
-def _rows_of(cube: Cube, names: Sequence[str]) -> Cube:
-    kept = [cube.explainers.index(name) for name in names]
-    values = {m: scores[kept] for m, scores in cube.values.items()}
-    asked = {m: flags[kept] for m, flags in cube.asked.items()}
-    return replace(cube, explainers=list(names), values=values, asked=asked, status=cube.status[kept])
-
-
-def _why_unranked(entry: Entry, i: int, cube: Cube, measure: str) -> str:
-    """Why a row has no rank: its mean would be over other samples or conditions than those of the others."""
-    seen = int((cube.status[i] >= 0).any(0).sum())
-    if seen < max(entry.expected, len(cube.samples)):
-        return f"unfinished: {seen} of {max(entry.expected, len(cube.samples))} samples attempted"
-    scored = np.isfinite(cube.values[measure][i]).any(-1)
+def _why_unranked(entry: Entry, i: int, cube: Cube) -> str:
+    """Why a row has no rank: nobody knows what a good score is, or its mean is over other samples or conditions."""
+    if entry.measure.better == "neither":
+        return "not declared which way is better"
+    seen, all_samples = int((cube.status[i] >= 0).any(0).sum()), max(entry.expected, len(cube.samples))
+    if seen < all_samples:
+        return f"unfinished: {seen} of {all_samples} samples attempted"
+    scored = np.isfinite(cube.values[entry.measure.name][i]).any(-1)
     lost = [f"{name} {level:g}" for (name, level), ok in zip(cube.conditions, scored, strict=True) if not ok]
     return f"no score under {', '.join(lost)}" if lost else ""
 
 
-def _by_condition(summary: pd.DataFrame, conditions: list[tuple[str, float]], sign: int) -> list[dict[str, Any]]:
+def _by_condition(summary: pd.DataFrame, conditions: list[Condition]) -> list[dict[str, Any]]:
     rows = {(str(r.condition), float(r.level)): r for r in records(summary)}
-    found = []
+    cells = []
     for name, level in conditions:
         r = rows.get((name, level))
         cell: dict[str, Any] = {"condition": name, "level": level, "score": None, "low": None, "high": None}
         if r is not None:
-            forms = [
-                (r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high),
-                (r.calibrated, r.calibrated_low, r.calibrated_high),
-            ]
-            best = next((form for form in forms if math.isfinite(form[0])), (r.mean, r.low, r.high))
-            ends = best[1:] if sign > 0 else best[:0:-1]
-            cell |= {"score": _number(sign * best[0]), "low": _number(sign * ends[0]), "high": _number(sign * ends[1])}
+            cell |= {"score": _number(r.best), "low": _number(r.best_low), "high": _number(r.best_high)}
             cell |= {"retained": int(r.retained), "attempted": int(r.attempted)}
-        found.append(cell)
-    return found
+        cells.append(cell)
+    return cells
 
 
 def _run(side: Side) -> dict[str, Any]:

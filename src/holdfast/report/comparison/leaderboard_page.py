@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.axes.measures import measure_title
-from holdfast.axes.stability.perturbations import title as condition_words
+from holdfast.axes import axis_of
+from holdfast.drawing.pages import page
 from holdfast.drawing.prose import number, with_interval
+from holdfast.report.comparison.common import short
 from holdfast.report.comparison.leaderboard import boards_of, leaderboard
-from holdfast.report.comparison.matching import short
 from holdfast.report.comparison.page import PACKAGE, look
-from holdfast.report.pages import page
-from holdfast.runs.study_differences import ABSENT, brief, call, plain, presets, told_apart
+from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_apart
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -68,9 +67,12 @@ def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _board(board: Mapping[str, Any], title: str, runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    measure = measure_title(str(board["measure"]))
+    name = str(board["axis"])
+    axis = axis_of(name, {"study": {"evaluations": {name: board["parameters"]}}}, [board["measure"]])
+    measure = axis.measure(board["measure"])
+    way = {"higher": ", more is better", "lower": ", less is better"}.get(measure.better, "") if measure else ""
     cells = board["rows"][0]["conditions"]
-    conditions = [condition_words(cell["condition"], cell["level"]) for cell in cells]
+    conditions = [axis.condition(cell["condition"], cell["level"]) for cell in cells]
     facts = [("Data", f"{board['dataset']}, fingerprint {short(board['dataset_fingerprint'])}")]
     facts += [("Samples", str(board["samples"])), ("Seed", str(board["seed"]))]
     facts += [("References", str(board["references"]))] if "references" in board else []
@@ -78,7 +80,7 @@ def _board(board: Mapping[str, Any], title: str, runs: Mapping[str, Mapping[str,
     return {
         "id": f"board-{board['id']}",
         "title": title,
-        "measure": f"{measure}, {'less' if board['lower_is_better'] else 'more'} is better",
+        "measure": f"{measure.title if measure else board['measure']}{way}",
         "facts": facts,
         "columns": _columns(),
         "rows": [_row(row, runs[row["run"]]) for row in board["rows"]],

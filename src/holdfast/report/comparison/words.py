@@ -8,22 +8,49 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from holdfast.axes.measures import BETTER, direction, measure_title
-from holdfast.axes.stability.perturbations import title
+from holdfast.axes import Finding
 from holdfast.drawing.prose import listing, p_value, records, with_interval
-from holdfast.report.cautions import FEW_SAMPLES, Caution
-from holdfast.report.comparison.joining import OVERALL
+from holdfast.report.comparison.common import Common
+from holdfast.report.comparison.pairs import OVERALL
+from holdfast.statistics import FEW_SAMPLES
 
 if TYPE_CHECKING:
     from holdfast.report.comparison.compare import Comparison
 
 WIDTH = 110
+ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
 COARSE = 0.05  # differences below are written with three digits
 REFERENCE_NOISE = 0.01
 """How far another choice of reference samples moves calibrated scores; a model against itself moved by 0.006."""
+FEW, LOST, OTHER, SMALL, MOVED = (
+    "Few samples",
+    "Many samples fell out",
+    "Other predictions",
+    "Small differences",
+    "Controls differ",
+)
+TEXTS = {
+    FEW: (f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.", ""),
+    LOST: (
+        "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
+        "that are easy for both.",
+        "",
+    ),
+    OTHER: (
+        "Each map explains what its own model predicts. Where predictions differ, the maps answer different questions.",
+        "",
+    ),
+    SMALL: (
+        f"A difference below {REFERENCE_NOISE:g} may come from the few samples that chance is taken from, which the "
+        "intervals do not cover.",
+        "Run both with another seed.",
+    ),
+    MOVED: ("Controls do not look at the model, and yet they differ: something besides the models does, too.", ""),
+}
+"""What each thing to mind means, and what to do about it."""
 
 
 def main_rows(comparison: Comparison) -> pd.DataFrame:
@@ -48,11 +75,12 @@ def verdict(comparison: Comparison) -> list[str]:
     if apart.empty:
         largest = max(records(tested), key=lambda r: abs(r.difference))
         gap = with_interval(largest.difference, largest.low, largest.high, 3)
-        nearest = f"The largest difference, {largest.b} − {largest.a} for {_what(largest, rows)}, is {gap}."
+        what = _what(largest, rows, comparison.common)
+        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {gap}."
         return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
     ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
-    sentences = [f"{_sentence(ordered[0], rows)}; {count}."]
-    sentences += [f"{_sentence(row, rows)}." for row in ordered[1:SENTENCES]]
+    first, *others = (_sentence(row, rows, comparison.common) for row in ordered[:SENTENCES])
+    sentences = [f"{first}; {count}.", *(f"{sentence}." for sentence in others)]
     if len(ordered) > SENTENCES:
         sentences.append(f"{len(ordered) - SENTENCES} more are in the table.")
     return sentences
@@ -62,17 +90,18 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _sentence(row: Any, rows: pd.DataFrame) -> str:
-    way = direction(row.kind, row.measure)
+def _sentence(row: Any, rows: pd.DataFrame, common: Common) -> str:
+    evaluated = common.evaluation(row.evaluation)
+    measure = evaluated.measure(row.measure)
     gap = (row.difference, row.low, row.high)
     ends = ((row.b, row.explainer_b), (row.a, row.explainer_a))
-    (first, method), (second, other) = ends if row.difference * (way or 1) > 0 else ends[::-1]
+    (first, method), (second, other) = ends if row.difference * (measure.sign or 1) > 0 else ends[::-1]
     if row.difference < 0:
         gap = (-row.difference, -row.high, -row.low)
     place = _place(row, rows)
-    how = BETTER[row.kind] if way else f"scores higher in {row.evaluation} than"
-    lower = ", where less is better" if way < 0 else ""
-    facts = f"{measure_title(row.measure)}{lower}, {p_value(row.p_holm)}, {_counted(row.joined, 'sample')}"
+    how = evaluated.axis.verb if measure.sign else f"scores higher in {row.evaluation} than"
+    lower = ", where less is better" if measure.better == "lower" else ""
+    facts = f"{measure.title}{lower}, {p_value(row.p_holm)}, {_counted(row.joined, 'sample')}"
     digits = 2 if abs(row.difference) >= COARSE else 3
     than = f"{second}’s" if other == method else f"{second}’s {other}"
     return f"{first}’s {method} {how} {than} by {with_interval(*gap, digits)} ({facts}){place}"
@@ -83,53 +112,49 @@ def _place(row: Any, rows: pd.DataFrame) -> str:
     return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
 
 
-def _what(row: Any, rows: pd.DataFrame) -> str:
-    return f"{row.explainer} ({row.evaluation}, {measure_title(row.measure)}){_place(row, rows)}"
+def _what(row: Any, rows: pd.DataFrame, common: Common) -> str:
+    title = common.evaluation(row.evaluation).measure(row.measure).title
+    return f"{row.explainer} ({row.evaluation}, {title}){_place(row, rows)}"
 
 
-def condition_title(row: Any) -> str:
+def condition_title(row: Any, common: Common) -> str:
     """The condition of a row with its level."""
-    return "all conditions" if row.condition == OVERALL else title(row.condition, row.level)
+    if row.condition == OVERALL:
+        return ALL_CONDITIONS
+    return common.evaluation(row.evaluation).axis.condition(row.condition, row.level)
 
 
-def cautions(comparison: Comparison) -> list[Caution]:
+def cautions(comparison: Comparison) -> list[Finding]:
     """What not to conclude: few or lost samples, other predictions, controls that differ."""
-    rows = main_rows(comparison)
-    listed = []
+    common, every, rows = comparison.common, comparison.differences, main_rows(comparison)
     few = rows[(rows["joined"] > 0) & (rows["joined"] < FEW_SAMPLES)]
-    if len(few):
-        text = f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen."
-        listed.append(Caution("Few samples", text))
-    every = comparison.differences
     lost = every[(every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])]
-    if len(lost):
-        items = [
-            f"{r.explainer}, {condition_title(r)}, {r.b} − {r.a}: {r.joined} of {r.samples} joined, "
+    near = rows[rows["separated"] & (rows["form"] != "raw") & (rows["difference"].abs() < REFERENCE_NOISE)]
+    moved = every[(every["family"] == "controls") & every["separated"]]
+    items = {
+        FEW: [],
+        LOST: [
+            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {r.joined} of {r.samples} joined, "
             f"{r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
             for r in records(lost)
-        ]
-        text = "Only samples that both runs retain are compared. Where less than half remain, the difference is about "
-        listed.append(Caution("Many samples fell out", text + "those that are easy for both.", items))
-    other = _other_predictions(comparison)
-    if other:
-        text = "Each map explains what its own model predicts. Where predictions differ, the maps answer different "
-        listed.append(Caution("Other predictions", text + "questions.", other))
-    near = rows[rows["separated"] & (rows["form"] != "raw") & (rows["difference"].abs() < REFERENCE_NOISE)]
-    if len(near):
-        text = f"A difference below {REFERENCE_NOISE:g} may come from the few samples that chance is taken from, which "
-        items = [
-            f"{_what(r, rows)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high, 3)}" for r in records(near)
-        ]
-        listed.append(
-            Caution("Small differences", text + "the intervals do not cover: run both with another seed.", items)
-        )
-    moved = every[(every["family"] == "controls") & (every["kind"] == "stability") & every["separated"]]
-    if len(moved):
-        text = "Controls do not look at the model, yet here they differ: something besides the models does, too."
-        gaps = [(r, with_interval(r.difference, r.low, r.high)) for r in records(moved)]
-        items = [f"{r.explainer}, {condition_title(r)}, {r.b} − {r.a}: {gap}" for r, gap in gaps]
-        listed.append(Caution("Controls differ", text, items))
-    return listed
+        ],
+        OTHER: _other_predictions(comparison),
+        SMALL: [
+            f"{_what(r, rows, common)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high, 3)}"
+            for r in records(near)
+        ],
+        MOVED: [
+            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high)}"
+            for r in records(moved)
+            # Scores that compare maps with maps: the model has no part in those of a control.
+            if common.evaluation(r.evaluation).measure(r.measure).chance == "column"
+        ],
+    }
+    return [
+        Finding("", "mind", title, "", *TEXTS[title], items=tuple(lines))
+        for title, lines in items.items()
+        if lines or (title == FEW and len(few))
+    ]
 
 
 def _other_predictions(comparison: Comparison) -> list[str]:
@@ -154,12 +179,12 @@ def _other_predictions(comparison: Comparison) -> list[str]:
 
 def legend(comparison: Comparison) -> list[tuple[str, str]]:
     """Each run's letter, and what is in it."""
-    found = []
+    lines = []
     for i, side in enumerate(comparison.runs):
         models = listing(names[i] for names in comparison.common.models)
         data = listing(names[i] for names in comparison.common.datasets)
-        found.append((side.label, f"{side.path} ({models} on {data})"))
-    return found
+        lines.append((side.label, f"{side.path} ({models} on {data})"))
+    return lines
 
 
 def text(comparison: Comparison) -> str:

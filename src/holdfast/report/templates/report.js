@@ -148,8 +148,8 @@
     all(".strip").forEach(fill);
     for (const select of all("[data-gallery]")) {
       const show = () => {
-        for (const deck of all(`[data-deck="${select.dataset.gallery}"]`)) {
-          deck.hidden = deck.id !== `${select.dataset.gallery}-deck-${select.value}`;
+        for (const deck of all("[data-deck]", select.closest(".gallery"))) {
+          deck.hidden = deck.dataset.deck !== select.value;
           if (!deck.hidden) fill(deck);
         }
       };

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from holdfast.errors import UserError
-from holdfast.models.allocation import keep_freed_memory
+from holdfast.models.batches import keep_freed_memory
 from holdfast.models.precision import Precision
 from holdfast.runs import table
 from holdfast.runs.differences import differences

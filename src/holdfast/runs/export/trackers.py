@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from holdfast import axes, statistics
 from holdfast.errors import UserError, unknown
+from holdfast.runs.differences import parameters_of
 from holdfast.runs.export.tables import fingerprint, write_study, write_tables
 from holdfast.runs.merge import missing
 from holdfast.runs.storage import Place
+from holdfast.runs.table import read_scores
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -118,16 +121,10 @@ def payload(run: Run) -> Payload:
 
 
 def _metrics(run: Run) -> Iterator[tuple[str, float]]:
-    from holdfast import statistics
-    from holdfast.axes.measures import headlines
-    from holdfast.axes.symmetry.evaluation import SYMMETRISED
-
     study = run.manifest["study"]
     several = len(study["models"]) * len(study["datasets"]) > 1
-    rows = run.table()
-    for cube in statistics.arrange(rows[rows["condition"] != SYMMETRISED]):
-        facts = study["evaluations"].get(cube.evaluation, {})
-        for measure in headlines(str(facts.get("name") or cube.evaluation), cube.measures):
+    for cube in axes.arrange(read_scores(run.path, compact=True)):
+        for measure in axes.axis_of(cube.evaluation, run.manifest, cube.values).headlines(cube):
             for row in statistics.ranking([cube], measure).to_dict("records"):
                 name = f"{cube.evaluation}/{measure}/{row['explainer']}"
                 name += f"/{cube.model}/{cube.dataset}" if several else ""
@@ -142,10 +139,9 @@ def _params(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "references", str(study["references"])
     for section in ("models", "datasets", "explainers", "evaluations"):
         for name, facts in study[section].items():
-            for key, value in facts.items():
-                if key not in ("conditions", "left_out"):  # they follow from the rest
-                    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                    yield f"{section}/{name}/{key}", text
+            for key, value in parameters_of(facts).items():
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                yield f"{section}/{name}/{key}", text
 
 
 def _allowed(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from pydantic.dataclasses import dataclass
 
 from holdfast.axes import USUAL
 from holdfast.data import open_data
+from holdfast.data.code import load_object
+from holdfast.data.hub import hub_name
+from holdfast.data.sources import check_data_name
 from holdfast.errors import BadParameter, UserError, make, nearest, only_known, unknown
 from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import open_examples
-from holdfast.models.loaders import check_data_name, check_model_name, hub_name, load_model, load_object, short_name
+from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
 from holdfast.runs.plan import Plan, make_plan
 from holdfast.runs.shard import REFERENCES

@@ -20,6 +20,7 @@ from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
 from holdfast.removal import CONTEXTUAL, IMPUTERS
+from holdfast.types import adopted as adopted_explainer
 from holdfast.types import label_of, name_of
 
 EXPLAINERS: dict[str, Any] = {**METHODS, **{kind.name: kind for axis in AXES for kind in axis.explainers}}
@@ -120,7 +121,7 @@ def explainers(specs: Any) -> dict[str, Any]:
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
-    return _labelled("explainer", EXPLAINERS, specs)
+    return {label: adopted_explainer(item) for label, item in _labelled("explainer", EXPLAINERS, specs).items()}
 
 
 def evaluations(specs: Any) -> dict[str, Any]:

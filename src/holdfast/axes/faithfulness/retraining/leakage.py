@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 from holdfast.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
 from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, scores, small_net
-from holdfast.models.reference import seeded
+from holdfast.models.nets import seeded
 from holdfast.statistics.bounds import clopper_pearson
 
 PROBES = ("mask", "imputed", "both")

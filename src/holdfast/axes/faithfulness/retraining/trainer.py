@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from holdfast.errors import UserError
-from holdfast.models.reference import seeded
+from holdfast.models.nets import seeded
 
 Trainer = Callable[[TensorDataset, int], nn.Module]
 """`train(dataset, seed) -> module`: the data set holds images (N, C, H, W) in [0, 1] and classes (N,) int64, and the

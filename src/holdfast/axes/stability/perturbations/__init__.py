@@ -22,8 +22,8 @@ from holdfast.axes.stability.perturbations.contract import (
     condition,
     describe,
     is_geometric,
-    kind_of,
     level,
+    member,
 )
 from holdfast.axes.stability.perturbations.geometric import Elastic, Rotation, Translation
 from holdfast.axes.stability.perturbations.photometric import (
@@ -72,8 +72,10 @@ __all__ = [
     "condition",
     "describe",
     "is_geometric",
-    "kind_of",
+    "known",
     "level",
+    "member",
+    "milder",
     "resolve",
     "title",
 ]
@@ -125,6 +127,17 @@ OPEN: dict[str, dict[Kind, str]] = {
     "mild": {"image": "fass-mild", "series": "series-mild", "table": "table-mild"},
 }
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
+NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
+"""The levels at which perturbations change next to nothing; 0 for the others."""
+
+
+def known(condition: str) -> type[Perturbation] | None:
+    """The built-in perturbation of a condition, which names its parameters too where they are not the usual ones.
+
+    >>> known("translation(axis=vertical)"), known("my_own")
+    (<class 'holdfast.axes.stability.perturbations.geometric.Translation'>, None)
+    """
+    return KNOWN.get(condition.split("(", maxsplit=1)[0])
 
 
 def title(condition: str, level: float) -> str:
@@ -135,13 +148,30 @@ def title(condition: str, level: float) -> str:
     >>> title("time_shift", 2.0), title("my_own", 0.0)
     ('time shift 2 steps', 'my own')
     """
-    unit = getattr(KNOWN.get(condition.split("(", maxsplit=1)[0]), "unit", None)
+    kind = known(condition)
     name, size = condition.replace("_", " "), f"{level:g}"
-    if unit == "" or (unit is None and level == 0):
+    if (kind is None and level == 0) or (kind is not None and not kind.unit):
         return name
+    unit = kind.unit if kind else ""
     if unit in ("×", "σ", "quality"):
         return f"{name} {unit}{'' if unit == '×' else ' '}{size}"
-    return f"{name} {size}{'' if unit == '°' else ' '}{unit or ''}".rstrip()
+    return f"{name} {size}{'' if unit == '°' else ' '}{unit}".rstrip()
+
+
+def milder(condition: str, level: float) -> str:
+    """A sweep from mild to this level, as a study file has it; empty for one's own and for those with parameters.
+
+    >>> milder("rotation", 15.0), milder("jpeg", 40.0), milder("mine", 1.0)
+    ('rotation: {degrees: [1.5, 3.75, 7.5, 15]}', 'jpeg: {quality: [94, 85, 70, 40]}', '')
+    """
+    kind = KNOWN.get(condition)
+    if kind is None or not kind.magnitude_field:
+        return ""
+    neutral = NEUTRAL.get(condition, 0.0)
+    steps = [neutral + (level - neutral) * share for share in (0.1, 0.25, 0.5, 1.0)]
+    whole = float(level).is_integer() and isinstance(getattr(kind(), kind.magnitude_field), int)
+    shown = [f"{max(1, round(x)) if whole else round(x, 3):g}" for x in steps]
+    return f"{condition}: {{{kind.magnitude_field}: [{', '.join(dict.fromkeys(shown))}]}}"
 
 
 def resolve(spec: Any) -> tuple[Perturbation, ...]:

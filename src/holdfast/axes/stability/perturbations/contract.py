@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import Field
 from torch import Tensor
@@ -27,29 +27,65 @@ Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 class Perturbation(Protocol):
     """Anything callable as (batch, seed) -> x of the same shape; the built-in ones are frozen objects with fields.
 
-    They also have `name`, `family`, `unit`, `text` (how `describe` writes them), `magnitude_field` (which field is
-    the severity) and `stochastic` (whether the seed matters), and may have `check(shape)`, which raises `UserError` for
-    a sample shape that cannot be perturbed; `kind` says what it is made for where that is not images. One that needs
-    other samples has `bound(references)`, which gives what is called. All of these are optional for one's own.
+    `kind` is the data it is made for, None for any; `text` is how `describe` writes it; `magnitude_field` names the
+    field that is the severity, and `stochastic` says whether the seed matters. One's own may leave out all but the
+    call: what is then assumed stands in `USUAL`.
     """
+
+    name: ClassVar[str]
+    family: ClassVar[Family]
+    kind: ClassVar[Kind | None]
+    unit: ClassVar[str]
+    magnitude_field: ClassVar[str]
+    text: ClassVar[str]
+    stochastic: ClassVar[bool]
 
     def __call__(self, batch: Batch, seed: int) -> Tensor: ...
 
 
-class Geometric(Perturbation, Protocol):
+USUAL: dict[str, Any] = {"kind": None, "magnitude_field": "", "text": "", "stochastic": True}
+"""What is assumed of a perturbation of one's own that does not say."""
+
+
+@runtime_checkable
+class Geometric(Protocol):
     """A perturbation that can move a map the way it moves the image."""
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]: ...
 
 
-def is_geometric(perturbation: Perturbation) -> TypeGuard[Geometric]:
+@runtime_checkable
+class Demanding(Protocol):
+    """A perturbation that raises `UserError` for a sample shape that cannot be perturbed."""
+
+    def check(self, shape: Sequence[int]) -> None: ...
+
+
+@runtime_checkable
+class Relative(Protocol):
+    """A perturbation that needs other samples; `bound` gives what is called."""
+
+    def bound(self, references: Batch) -> Callable[[Batch, int], Tensor]: ...
+
+
+def member(perturbation: Any, name: str) -> Any:
+    """What a perturbation says of itself, or the usual.
+
+    >>> from holdfast.axes.stability.perturbations import Rotation
+    >>> member(Rotation(), "stochastic"), member(print, "stochastic")
+    (False, True)
+    """
+    return getattr(perturbation, name, USUAL[name])
+
+
+def is_geometric(perturbation: Any) -> TypeGuard[Geometric]:
     """Whether it moves pixels and can move a map alike.
 
     >>> from holdfast.axes.stability.perturbations import Brightness, Rotation
     >>> is_geometric(Rotation()), is_geometric(Brightness())
     (True, False)
     """
-    return callable(getattr(perturbation, "move", None))
+    return isinstance(perturbation, Geometric)
 
 
 def condition(perturbation: Perturbation) -> str:
@@ -59,7 +95,7 @@ def condition(perturbation: Perturbation) -> str:
     >>> condition(Rotation(degrees=5)), condition(Translation(axis="vertical"))
     ('rotation', 'translation(axis=vertical)')
     """
-    magnitude = getattr(perturbation, "magnitude_field", "")
+    magnitude = member(perturbation, "magnitude_field")
     return label_of(perturbation, hide=lambda name: name == magnitude)
 
 
@@ -70,7 +106,7 @@ def level(perturbation: Perturbation) -> float:
     >>> level(Rotation(degrees=5)), level(Identity())
     (5.0, 0.0)
     """
-    magnitude = getattr(perturbation, "magnitude_field", "")
+    magnitude = member(perturbation, "magnitude_field")
     return float(getattr(perturbation, magnitude)) if magnitude else 0.0
 
 
@@ -81,26 +117,11 @@ def describe(perturbation: Perturbation) -> str:
     >>> describe(Rotation()), describe(Jpeg()), describe(Brightness())
     ('rotation 15°', 'JPEG quality 40', 'brightness ×1.5')
     """
-    text = getattr(perturbation, "text", None)
-    if not isinstance(text, str):
-        return condition(perturbation)
-    return text.format(**vars(perturbation))
+    text: str = member(perturbation, "text")
+    return text.format(**vars(perturbation)) if text else condition(perturbation)
 
 
-def kind_of(perturbation: Perturbation) -> Kind | None:
-    """What a perturbation is made for: images, series or tables; None where any data will do.
-
-    >>> from holdfast.axes.stability.perturbations import Identity, Jitter, Rotation
-    >>> kind_of(Rotation()), kind_of(Jitter()), kind_of(Identity())
-    ('image', 'series', None)
-    """
-    if getattr(perturbation, "family", "control") == "control":
-        return None
-    kind: Kind = getattr(perturbation, "kind", "image")
-    return kind
-
-
-def bound(perturbation: Perturbation, references: Batch) -> Perturbation:
+def bound(perturbation: Perturbation, references: Batch) -> Callable[[Batch, int], Tensor]:
     """What is called: the perturbation itself, or one that needs other samples with these.
 
     >>> import torch
@@ -108,9 +129,7 @@ def bound(perturbation: Perturbation, references: Batch) -> Perturbation:
     >>> bound(ColumnNoise(), Batch(("a", "b"), torch.tensor([[1.0, 7.0], [5.0, 7.0]]))).scale
     (2.0, 0.0)
     """
-    bind: Any = getattr(perturbation, "bound", None)
-    ready: Perturbation = bind(references) if callable(bind) else perturbation
-    return ready
+    return perturbation.bound(references) if isinstance(perturbation, Relative) else perturbation
 
 
 def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
@@ -124,14 +143,14 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     Traceback (most recent call last):
     holdfast.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
-    kind, found = kind_of(perturbation), KIND_BY_DIMENSIONS.get(len(shape))
-    if kind is not None and (found != kind or min(shape) < 1):
+    kind: Kind | None = member(perturbation, "kind")
+    data = KIND_BY_DIMENSIONS.get(len(shape))
+    if kind is not None and (data != kind or min(shape) < 1):
         text = ", ".join(str(n) for n in ("B", *shape))
-        hint = "" if found in (None, kind) else f"; {INSTEAD[found]}"
+        hint = "" if data in (None, kind) else f"; {INSTEAD[data]}"
         raise UserError(f"{name_of(perturbation)} needs {_SHAPES[kind]}, got shape ({text}){hint}")
-    own = getattr(perturbation, "check", None)
-    if callable(own):
-        own(shape)
+    if isinstance(perturbation, Demanding):
+        perturbation.check(shape)
 
 
 def images_of(perturbation: Perturbation, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ from holdfast.axes.stability.perturbations.contract import Family, Finite, NonNe
 from holdfast.errors import UserError
 from holdfast.maps.warping import elastic_offsets, resample, rotation_offsets, shift
 from holdfast.rand import keys
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Kind
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -28,6 +28,7 @@ class Rotation:
 
     name: ClassVar[str] = "rotation"
     family: ClassVar[Family] = "geometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "°"
     magnitude_field: ClassVar[str] = "degrees"
     text: ClassVar[str] = "rotation {degrees:g}°"
@@ -54,6 +55,7 @@ class Translation:
 
     name: ClassVar[str] = "translation"
     family: ClassVar[Family] = "geometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "pixels"
     text: ClassVar[str] = "{axis} translation {pixels} px"
@@ -94,6 +96,7 @@ class Elastic:
 
     name: ClassVar[str] = "elastic"
     family: ClassVar[Family] = "geometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "amplitude"
     text: ClassVar[str] = "elastic deformation up to {amplitude:g} px, smooth over {smoothness:g} px"

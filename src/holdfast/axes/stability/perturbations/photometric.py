@@ -20,7 +20,7 @@ from torch.nn import functional
 from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Positive, images_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Kind
 
 _LUMA = (0.299, 0.587, 0.114)
 _TRUNCATE = 4.0
@@ -37,6 +37,7 @@ class Identity:
 
     name: ClassVar[str] = "identity"
     family: ClassVar[Family] = "control"
+    kind: ClassVar[Kind | None] = None
     unit: ClassVar[str] = ""
     magnitude_field: ClassVar[str] = ""
     text: ClassVar[str] = "identity"
@@ -56,6 +57,7 @@ class Brightness:
 
     name: ClassVar[str] = "brightness"
     family: ClassVar[Family] = "photometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "brightness ×{factor:g}"
@@ -79,6 +81,7 @@ class Contrast:
 
     name: ClassVar[str] = "contrast"
     family: ClassVar[Family] = "photometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "contrast ×{factor:g}"
@@ -104,6 +107,7 @@ class GaussianNoise:
 
     name: ClassVar[str] = "gaussian_noise"
     family: ClassVar[Family] = "photometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
@@ -127,6 +131,7 @@ class GaussianBlur:
 
     name: ClassVar[str] = "gaussian_blur"
     family: ClassVar[Family] = "photometric"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "Gaussian blur σ {sigma:g} px"
@@ -152,6 +157,7 @@ class Jpeg:
 
     name: ClassVar[str] = "jpeg"
     family: ClassVar[Family] = "compression"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "quality"
     magnitude_field: ClassVar[str] = "quality"
     text: ClassVar[str] = "JPEG quality {quality}"
@@ -192,6 +198,7 @@ class OccludingPatch:
 
     name: ClassVar[str] = "occluding_patch"
     family: ClassVar[Family] = "occlusion"
+    kind: ClassVar[Kind | None] = "image"
     unit: ClassVar[str] = "of the area"
     magnitude_field: ClassVar[str] = "fraction"
     text: ClassVar[str] = "occluding patch, {fraction:g} of the area, value {value:g}"

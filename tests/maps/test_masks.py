@@ -7,7 +7,7 @@ import torch
 
 from holdfast.errors import UserError
 from holdfast.features import Patches, Superpixels, Tokens, Windows
-from holdfast.maps.selection import select, top
+from holdfast.maps.masks import select, top
 from holdfast.types import Batch
 
 

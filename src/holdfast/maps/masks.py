@@ -1,16 +1,16 @@
-"""From attribution maps to explanations: which features are selected, (B, n) boolean."""
+"""Selection of features by an attribution map, (B, n) boolean."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError, unknown
-from holdfast.features import count, pool
+from holdfast.features import Grouping, count, fixed, pool
 from holdfast.types import Batch
 
 Pool = Literal["mean", "sum", "absolute"]
@@ -19,7 +19,7 @@ Pool = Literal["mean", "sum", "absolute"]
 def select(
     maps: Tensor,
     batch: Batch,
-    features: Any,
+    features: Grouping,
     *,
     fraction: float | None = None,
     k: int | None = None,
@@ -54,8 +54,8 @@ def select(
         channels = maps[0].numel() / segments[0].numel()
         values = values / (area * channels).clamp(min=1)
     free = torch.arange(n, device=maps.device) < counts[:, None]
-    if hasattr(features, "fixed"):
-        free &= ~features.fixed(batch).to(maps.device)
+    if (always := fixed(features, batch)) is not None:
+        free &= ~always.to(maps.device)
     return top(values, batch.ids, free=free, fraction=fraction, k=k, threshold=threshold, seed=seed)
 
 

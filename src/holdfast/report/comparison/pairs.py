@@ -17,34 +17,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.axes.measures import direction, headlines
-from holdfast.axes.symmetry.evaluation import SYMMETRISED
-from holdfast.report.comparison.matching import Common, Evaluated, Names, Side, shown
-from holdfast.statistics import IDENTITY, holm, is_control, signed_rank
-from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, percentiles, resampled_means
-from holdfast.statistics.cubes import Array, Cube, arrange
+from holdfast.axes import arrange
+from holdfast.report.comparison.common import Common, Evaluated, Names, Side, shown
+from holdfast.statistics import holm, signed_rank
+from holdfast.statistics.bootstrap import calibrate, interval, mean_of_finite
+from holdfast.statistics.cubes import Array, Cube
+from holdfast.statistics.forms import Form, forms_of
+from holdfast.types import FLIPPED as PAIR_FLIPPED
+from holdfast.types import IDENTITY, Condition
 
 OVERALL = "overall"
 FAMILIES = (OVERALL, "conditions", "measures", "controls")
 COLUMNS = ["dataset", "model", "evaluation", "kind", "explainer", "measure", "condition", "level", "family", "form"]
-COLUMNS += [
-    "a",
-    "b",
-    "explainer_a",
-    "explainer_b",
-    "mean_a",
-    "mean_b",
-    "difference",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "separated",
-    "better",
-]
+COLUMNS += ["a", "b", "explainer_a", "explainer_b", "mean_a", "mean_b", "difference", "low", "high"]
+COLUMNS += ["p", "p_holm", "separated", "better"]
 COLUMNS += ["samples", "joined", "flipped", "undefined", "absent", "unreadable"]
+FATES = ("joined", "undefined", "flipped", "absent", "unreadable")
+"""What becomes of a sample; where none of its conditions was joined, the last of these counts."""
 JOINED, UNDEFINED, FLIPPED, ABSENT, UNREADABLE = range(5)
-FORMS = (("_aligned", "_aligned_chance", "aligned, calibrated"), ("", "_chance", "calibrated"), ("", "", "raw"))
+AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -84,9 +75,10 @@ def paired_differences(
         table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
     away = (table["low"] > 0) | (table["high"] < 0)  # an interval and a test of the median may disagree
     table["separated"] = (table["p_holm"] < 1 - level) & away
-    ways = np.array([direction(*pair) for pair in zip(table["kind"], table["measure"], strict=True)])
-    gain = table["difference"].to_numpy() * ways
-    table["better"] = np.where(~table["separated"] | (ways == 0), "", np.where(gain > 0, table["b"], table["a"]))
+    measured = zip(table["evaluation"], table["measure"], strict=True)
+    signs = np.array([found.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
+    gain = table["difference"].to_numpy() * signs
+    table["better"] = np.where(~table["separated"] | (signs == 0), "", np.where(gain > 0, table["b"], table["a"]))
     return table[COLUMNS]
 
 
@@ -109,7 +101,7 @@ def _rows(
             cubes.append(cube)
         if len(cubes) == 2:
             key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
-            key |= {"kind": evaluated.kind, "a": pair[0].label, "b": pair[1].label}
+            key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
             for own in found.explainers:
                 by = {"explainer": shown(own), "explainer_a": own[places[0]], "explainer_b": own[places[1]]}
                 if all(shown(own) in cube.explainers for cube in cubes):
@@ -156,17 +148,17 @@ def _explainer_rows(
     order = {name: i for i, name in enumerate(evaluated.order)}
     conditions.sort(key=lambda c: (order.get(c[0], len(order)), c))
     measures = [m for m in a.measures if m in b.measures]
-    leading = headlines(evaluated.kind, measures)
-    control = is_control(key["explainer"])
+    leading = evaluated.axis.headlines(a.select(explainers=[key["explainer"]], measures=measures))
+    control = key["explainer"] in a.controls
     for measure in leading + [m for m in measures if m not in leading]:
         rows = []
         for c in conditions:
-            own = {**key, "measure": measure, "condition": c[0], "level": c[1]}
-            row = _condition_row(own, cubes, c, lost, FORMS if calibrated else FORMS[-1:])
+            about = {**key, "measure": measure, "condition": c[0], "level": c[1]}
+            row = _condition_row(about, cubes, c, lost, "best" if calibrated else "raw")
             if row is not None:
                 rows.append(row)
         if measure in leading:
-            counted = [r for r in rows if r.key["condition"] != SYMMETRISED]
+            counted = [row for row in rows if row.key["condition"] not in evaluated.axis.aside]
             if counted:
                 yield _overall(counted, "controls" if control else OVERALL)
             if len(rows) == len(counted) == 1:
@@ -178,37 +170,26 @@ def _explainer_rows(
 
 
 def _condition_row(
-    key: dict[str, Any],
-    cubes: tuple[Cube, Cube],
-    condition: tuple[str, float],
-    lost: NDArray[np.bool_],
-    forms: Sequence[tuple[str, str, str]],
+    key: dict[str, Any], cubes: tuple[Cube, Cube], condition: Condition, lost: NDArray[np.bool_], best: Form
 ) -> Row | None:
     explainer, measure = key["explainer"], key["measure"]
-    cells = [(cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes]
-    if not all(cube.asked[measure][cell] for cube, cell in zip(cubes, cells, strict=True)):
+    sides = [(cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes]
+    if not all(cube.asked[measure][e, c] for cube, e, c in sides):
         return None
-    status = np.stack([cube.status[cell] for cube, cell in zip(cubes, cells, strict=True)])
-    for score, chance, form in forms:
-        if not all(measure + score in cube.values for cube in cubes):
-            continue
-        values = [cube.values[measure + score][cell] for cube, cell in zip(cubes, cells, strict=True)]
+    status = np.stack([cube.status[e, c] for cube, e, c in sides])
+    for score, chance, form in forms_of(measure, best, lambda column: all(column in cube.values for cube in cubes)):
+        values = [cube.values[score][e, c] for cube, e, c in sides]
         both = np.isfinite(values[0]) & np.isfinite(values[1])
-        if not both.any() and form != "raw":
+        if chance is not None and not both.any():
             continue
         values = [np.where(both, v, np.nan) for v in values]
-        if chance:
-            if not all(measure + chance in cube.values for cube in cubes):
-                continue
-            level = [
-                mean_of_finite(np.where(both, cube.values[measure + chance][cell], np.nan))
-                for cube, cell in zip(cubes, cells, strict=True)
-            ]
-            values = [calibrate(v, np.broadcast_to(c, v.shape)) for v, c in zip(values, level, strict=True)]
+        if chance is not None:
+            levels = [mean_of_finite(np.where(both, cube.values[chance][e, c], np.nan)) for cube, e, c in sides]
+            values = [calibrate(v, np.broadcast_to(level, v.shape)) for v, level in zip(values, levels, strict=True)]
             if not all(np.isfinite(v[both]).all() for v in values):
                 continue
         fate = np.full(len(both), UNDEFINED, dtype=np.int8)
-        fate[(status == 1).any(0)] = FLIPPED
+        fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
         fate[(status < 0).any(0)] = ABSENT
         fate[lost] = UNREADABLE
         fate[both] = JOINED
@@ -229,20 +210,15 @@ def _overall(rows: list[Row], family: str) -> Row:
 
 def _tested(rows: list[Row], level: float, resamples: int, seed: int) -> pd.DataFrame:
     stacked = np.stack([row.later - row.earlier for row in rows])
-    counts = bootstrap_counts(stacked.shape[1], resamples, seed)
-    low, high = np.empty(len(rows)), np.empty(len(rows))
-    for start in range(0, len(rows), 256):
-        part = slice(start, start + 256)
-        low[part], high[part] = percentiles(resampled_means(stacked[part], counts), level)
     frame = pd.DataFrame([row.key for row in rows])
     frame["mean_a"] = [float(mean_of_finite(row.earlier)) for row in rows]
     frame["mean_b"] = [float(mean_of_finite(row.later)) for row in rows]
     frame["difference"] = mean_of_finite(stacked)
-    few = np.isfinite(stacked).sum(-1) < 2
-    frame["low"], frame["high"] = np.where(few, np.nan, low), np.where(few, np.nan, high)
+    # A few rows at a time, which bounds the memory of the draws.
+    parts = [interval(stacked[i : i + AT_ONCE], level, resamples, seed) for i in range(0, len(rows), AT_ONCE)]
+    frame["low"], frame["high"] = (np.concatenate(ends) for ends in zip(*parts, strict=True))
     frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
     frame["samples"] = stacked.shape[1]
-    fates = {"joined": JOINED, "flipped": FLIPPED, "undefined": UNDEFINED, "absent": ABSENT, "unreadable": UNREADABLE}
-    for name, code in fates.items():
+    for code, name in enumerate(FATES):
         frame[name] = [int((row.fate == code).sum()) for row in rows]
     return frame

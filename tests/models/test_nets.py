@@ -19,7 +19,7 @@ from holdfast.data import open_data
 from holdfast.errors import UserError
 from holdfast.models.layers import activations
 from holdfast.models.loaders import load_model
-from holdfast.models.reference import (
+from holdfast.models.nets import (
     GNN,
     BagOfWords,
     CircularCNN1d,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.axes import Axis, Measure, axis_of
 from holdfast.errors import UserError, unknown
-from holdfast.runs import study_differences as settings
+from holdfast.runs.differences import ABSENT, disagreements, parameters_of, plain
 from holdfast.runs.manifest import references_of
-from holdfast.runs.study_differences import SEPARABLE, disagreements
+from holdfast.types import Condition
 
-FORMAT = 1
 SHORT = 12
 Names = tuple[str, ...]
 """What one thing is called in each of the runs."""
@@ -43,9 +43,13 @@ class Evaluated:
     """
 
     names: Names
-    kind: str
+    axis: Axis
     order: Names = ()
-    conditions: frozenset[tuple[str, float]] | None = None
+    conditions: frozenset[Condition] | None = None
+
+    def measure(self, name: str) -> Measure:
+        """What is known of a measure; of one that the axis does not declare nobody says which way is better."""
+        return self.axis.measure(name) or Measure(name, name.replace("_", " "), "", "neither", "component")
 
 
 @dataclass
@@ -61,6 +65,10 @@ class Common:
     left_out: list[str] = field(default_factory=list)
     forbidden: list[str] = field(default_factory=list)
 
+    def evaluation(self, name: str) -> Evaluated:
+        """The evaluation that goes by a name in the differences."""
+        return next(evaluated for evaluated in self.evaluations if shown(evaluated.names) == name)
+
 
 def common(
     sides: Sequence[Side],
@@ -74,10 +82,6 @@ def common(
     `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
     labels = [side.label for side in sides]
-    formats = [side.manifest.get("format") for side in sides]
-    if any(number != FORMAT for number in formats):
-        held = ", ".join(f"{number} in {label}" for number, label in zip(formats, labels, strict=True))
-        raise UserError(f"the runs cannot be compared: format: {held}; this holdfast reads tables of format {FORMAT}")
     found = Common()
     studies = [side.manifest["study"] for side in sides]
     apart = disagreements("seed", [study.get("seed") for study in studies], labels)
@@ -193,10 +197,6 @@ def _match_models(found: Common, sides: Sequence[Side]) -> None:
         for entry in entries:
             entry["weights"] = short(entry.pop("fingerprint", None))
         found.subject += disagreements("" if len(found.models) == 1 else shown(names), entries, labels)
-    for side in sides:
-        trained = set(side.table["model"].unique()) - set(side.study("models")) if len(side.table) else set()
-        if trained:
-            found.left_out.append(f"networks that were retrained, {len(trained)} of them in {side.label}")
 
 
 def _match_explainers(found: Common, sides: Sequence[Side]) -> None:
@@ -225,24 +225,58 @@ def _match_evaluations(found: Common, sides: Sequence[Side], wanted: Sequence[st
         sections = [{name: entry for name, entry in section.items() if name in wanted} for section in sections]
     labels = [side.label for side in sides]
     pairs, rest = pair_up(sections)
+    one_version = len({side.manifest.get("holdfast") for side in sides}) == 1
     for names in pairs:
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
-        kind = str(entries[0].get("name") or names[0])
+        axis = axis_of(names[0], sides[0].manifest, _measured(sides, names))
+        if not axis.of_role("headline"):
+            found.left_out.append(f"evaluation {shown(names)}: none of its measures ranks explanations")
+            continue
         order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
-        listed = SEPARABLE.get(kind, "")
-        one_version = len({side.manifest.get("holdfast") for side in sides}) == 1
-        parameters = [settings.own_settings(entry) for entry in entries]
-        inner = disagreements(f"{shown(names)}.{listed}", [p.pop(listed, settings.ABSENT) for p in parameters], labels)
+        parameters = [parameters_of(entry) for entry in entries]
+        made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
+        inner = disagreements(f"{shown(names)}.{axis.separable}", made_by, labels)
         outer = disagreements(shown(names), parameters, labels)
         found.forbidden += inner + outer
         if not inner and not outer:
-            found.evaluations.append(Evaluated(names, kind, order))
-        elif not outer and (kind == "stability" or one_version):
-            # A condition's name leaves out defaults, which only the same version surely has in common.
-            conditions = settings.shared_conditions(entries)
+            found.evaluations.append(Evaluated(names, axis, order))
+        elif not outer:
+            conditions = shared_conditions(entries, axis.separable, one_version)
             if conditions:
-                found.evaluations.append(Evaluated(names, kind, order, frozenset(conditions)))
+                found.evaluations.append(Evaluated(names, axis, order, frozenset(conditions)))
     _tell_rest(found, sides, "evaluation", rest)
+
+
+def _measured(sides: Sequence[Side], names: Names) -> list[str]:
+    """The measures that any of the runs has of an evaluation."""
+    tables = [side.table[side.table["evaluation"] == name] for side, name in zip(sides, names, strict=True)]
+    return list(dict.fromkeys(str(measure) for table in tables for measure in table["measure"].unique()))
+
+
+def shared_conditions(
+    evaluations: Sequence[Mapping[str, Any]], separable: str, one_version: bool = True
+) -> set[Condition]:
+    """The conditions that several settings of one evaluation have in common, made by the same entries of a parameter.
+
+    Where an entry makes several conditions these are told by their names, which leave out defaults; only one version
+    surely has these in common.
+
+    >>> jpeg, shift = {"name": "jpeg", "quality": 40}, {"name": "translation", "pixels": 20}
+    >>> a = {"perturbations": [jpeg], "conditions": [["jpeg", 40]]}
+    >>> b = {"perturbations": [shift, jpeg], "conditions": [["translation", 20], ["jpeg", 40]]}
+    >>> shared_conditions([a, b], "perturbations")
+    {('jpeg', 40.0)}
+    """
+    held = []
+    for evaluation in evaluations:
+        conditions = [(str(name), float(level)) for name, level in evaluation.get("conditions", [])]
+        made_by = evaluation.get(separable, [])
+        if len(made_by) != len(conditions) and not one_version:
+            return set()
+        entries = map(plain, made_by) if len(made_by) == len(conditions) else [""] * len(conditions)
+        held.append(dict(zip(conditions, entries, strict=True)))
+    first, *others = held
+    return {key for key, entry in first.items() if all(other.get(key) == entry for other in others)}
 
 
 def _tell_versions(found: Common, sides: Sequence[Side]) -> None:

@@ -1,0 +1,75 @@
+"""Findings from the sweep over λ: what smoothing costs in accuracy, and soft guarantees against hard ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from holdfast.axes.certificate.shares import accuracy, guaranteed_shares, least_rate
+from holdfast.axes.certificate.words import percent
+from holdfast.axes.contract import Finding, Judged
+from holdfast.drawing.prose import records, some
+
+COSTLY = Finding(
+    axis="smoothing",
+    severity="act",
+    title="Smoothing costs accuracy",
+    seen="Accuracy is {smoothed}, and {plain} without smoothing.",
+    means="A guarantee about a model that no longer predicts well is worth little.",
+    do="{larger} Or train the model on masked inputs, so that it bears them.",
+)
+STAY_AT = "Stay at λ = {keep:g} or more."
+LARGER = "Use larger λ."
+FURTHER = Finding(
+    axis="smoothing",
+    severity="note",
+    title="Soft guarantees reach further than hard ones",
+    seen="For {explainer} with λ = {keep:g} at r = {radius:g}, τ ≥ {least:g} is guaranteed (SCA) for {yes} of {n} "
+    "samples, τ = 1 (MuS) for {hard}.",
+    means="MuS promises that no superset turns the prediction, without error, and so reaches only small radii. SCA "
+    "promises less, that most supersets do not, with a confidence.",
+    do="Use MuS where one exception is too many, within its radius; beyond it use SCA and give its τ and confidence.",
+)
+
+
+def findings(judged: Judged) -> Iterator[Finding]:
+    """What one sweep over λ shows, in no particular order."""
+    yield from _costly(judged)
+    yield from _further(judged)
+
+
+def _costly(judged: Judged) -> Iterator[Finding]:
+    """Values of λ with which accuracy is lower than without smoothing beyond doubt."""
+    rows = accuracy(judged.cube)
+    plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
+    if plain.empty:
+        return
+    lower = smoothed["high"] < float(plain["low"].iloc[0])
+    worse, kept = smoothed[lower], smoothed[~lower]
+    if len(worse):
+        shares = some([f"{percent(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
+        larger = STAY_AT.format(keep=float(kept["keep"].min())) if len(kept) else LARGER
+        seen = COSTLY.seen.format(smoothed=shares, plain=percent(records(plain)[0]))
+        yield replace(COSTLY, seen=seen, do=COSTLY.do.format(larger=larger))
+
+
+def _further(judged: Judged) -> Iterator[Finding]:
+    """Where soft guarantees reach samples that hard ones do not, beyond doubt."""
+    least = least_rate(judged)
+    shares = guaranteed_shares(judged.cube, least)
+    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(judged.cube.controls)]
+    soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "MuS"]
+    both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
+    further = both[both["low"] > both["high_hard"]]
+    if len(further):
+        best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
+        seen = FURTHER.seen.format(
+            explainer=best.explainer,
+            keep=best.keep,
+            radius=best.level,
+            least=least,
+            yes=best.yes,
+            n=best.n,
+            hard=best.yes_hard,
+        )
+        yield replace(FURTHER, seen=seen, explainers=tuple(dict.fromkeys(further["explainer"])))

@@ -1,0 +1,87 @@
+"""What certificates and the sweep over λ find: controls by their role, λ by its column, nothing without samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.axes import judge
+from holdfast.axes.contract import Finding, Judged, figures_of, findings_of, page_of
+from holdfast.axes.material import Material
+from holdfast.drawing import style
+from holdfast.drawing.pieces import Skipped
+from support.synthetic import Entry, rows_of
+
+N = 40
+
+
+def judged(rows: pd.DataFrame, **explainers: dict[str, Any]) -> Judged:
+    samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
+    (result,) = judge(rows, samples, [], {"study": {"explainers": explainers}})
+    return result
+
+
+def findings(result: Judged) -> dict[str, Finding]:
+    return {finding.title: finding for finding in findings_of(result)}
+
+
+def certificates(value: float, names: tuple[str, ...], n: int = N) -> pd.DataFrame:
+    entries: list[Entry] = [
+        (name, measure, "radius", r, np.full(n, value))
+        for name in names
+        for r in (1.0, 3.0)
+        for measure in ("certified", "passes", "rate")
+    ]
+    return rows_of(entries, "certificate")
+
+
+def sweep(value: float, n: int = N) -> pd.DataFrame:
+    entries: list[Entry] = []
+    for where, right in (("λ=0.25", 10), ("λ=1", n)):
+        correct = np.where(np.isnan(value), np.nan, np.arange(n) < right)
+        entries += [("a", "correct", where, 0.0, correct), ("a", "hard_radius", where, 0.0, np.full(n, 0 * value))]
+        entries += [("a", measure, where, 2.0, np.full(n, value)) for measure in ("certified", "passes", "rate")]
+    return rows_of(entries, "smoothing")
+
+
+def test_random_features_are_known_by_role_and_registered_name() -> None:
+    rows = certificates(0.7, ("a", "dice"))
+    rows["role"] = np.where(rows["explainer"] == "dice", "control", "method")
+    title = "Not shown to keep the prediction better than random features"
+    finding = findings(judged(rows, dice={"name": "random"}))[title]
+    assert finding.explainers == ("a",) and "less that of dice" in finding.seen
+    assert title not in findings(judged(rows, dice={"name": "sobel"}))
+    assert title not in findings(judged(rows.assign(role="method"), dice={"name": "random"}))
+
+
+def test_lambda_is_a_column_and_not_read_from_a_name() -> None:
+    rows = sweep(0.95)
+    rows["condition"] = rows["condition"].map({"λ=0.25": "strong", "λ=1": "none"})
+    result = judged(rows)
+    seen = findings(result)
+    assert "with λ = 0.25" in seen["Smoothing costs accuracy"].seen
+    assert "with λ = 0.25 at r = 2" in seen["Soft guarantees reach further than hard ones"].seen
+    page = page_of(result.axis)
+    assert page is not None and "with λ = 0.25 and" in page.lead(result)[0]
+    assert {name for part in page.parts(result) if part.key == "rates" for name, _ in part.views} == {
+        "λ = 1",
+        "λ = 0.25",
+    }
+
+
+@pytest.mark.parametrize(
+    "rows", [certificates(np.nan, ("a", "random")), certificates(0.7, ("a",), 1), sweep(np.nan, 3)]
+)
+def test_little_is_said_of_little(rows: pd.DataFrame) -> None:
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    result = judged(rows)
+    page = page_of(result.axis)
+    assert not findings_of(result) and page is not None and page.lead(result)
+    assert all(part.key for part in page.parts(result))
+    with style.look():
+        for item in figures_of(result.axis):
+            assert list(item.make(Material([result], {}), 3.25))
+            assert [type(piece) for piece in item.make(Material([], {}), 3.25)] == [Skipped]

@@ -1,0 +1,210 @@
+"""Findings of stability: each rule speaks where its interval supports it, and is silent where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.axes import Finding, judge
+from holdfast.axes.stability.findings import findings
+from holdfast.axes.stability.frames import Frames, frames
+from holdfast.axes.stability.words import verdict
+from support import synthetic
+
+SHORT = (("rotation", 15.0), ("jpeg", 40.0))
+JPEG = (("jpeg", 40.0),)
+N = 40
+NOBODY = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
+
+
+def study(explainers: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    return {"study": {"explainers": explainers or {}, "evaluations": {"stability": {}}, **sections}}
+
+
+def frames_of(table: pd.DataFrame, manifest: dict[str, Any] | None = None) -> Frames:
+    (judged,) = judge(table, NOBODY, [], manifest or {})
+    found = frames(judged)
+    assert found is not None
+    return found
+
+
+def of(table: pd.DataFrame, manifest: dict[str, Any] | None = None) -> dict[str, Finding]:
+    """All findings by their title; a title that comes twice is a mistake."""
+    given = list(findings(frames_of(table, manifest).judged))
+    assert len({(f.title, f.explainers) for f in given}) == len(given)
+    assert all(f.seen and f.means and f.do and f.title and f.axis == "stability" for f in given)
+    assert not [f for f in given if "{" in f.title + f.means or "  " in f.seen + f.means + f.do]
+    return {f.title: f for f in given}
+
+
+def held(quality: dict[str, float], n: int = N, **options: Any) -> pd.DataFrame:
+    settings = {"conditions": SHORT, "flip": 0.0, "undefined": 0.0, "stochastic": (), **options}
+    return synthetic.table(quality, samples=n, model="net", **settings)
+
+
+def noisy(centre: float, width: float, seed: int = 0, n: int = N) -> np.ndarray:
+    draws = np.random.default_rng(seed).normal(0, width, n)
+    return centre + draws - draws.mean()
+
+
+def test_a_good_run_gives_no_cause_to_act() -> None:
+    given = of(held({"a": 0.9, "b": 0.7, "random": 0.0}))
+    assert {f.severity for f in given.values()} == {"note"} and "Stability is not faithfulness" in given
+    assert "Add faithfulness" in given["Stability is not faithfulness"].do
+    both = study(evaluations={"stability": {}, "mine": {"name": "faithfulness"}})
+    assert "both axes" in of(held({"a": 0.9, "b": 0.7}), both)["Stability is not faithfulness"].do
+
+
+def test_maps_at_chance_are_told_from_wide_intervals() -> None:
+    given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))["Hardly more stable than unrelated maps"]
+    assert (given.severity, given.explainers) == ("act", ("blind",)) and "blind " in given.seen
+    wide = held({"good": 0.6, "b": 0.05}, n=3)
+    scores = (wide["explainer"] == "b") & ~wide["measure"].str.endswith("_chance")
+    wide.loc[scores, "value"] += np.tile([-0.4, 0.0, 0.4], int(scores.sum()) // 3)
+    row = frames_of(wide).ranking.set_index("explainer").loc["b"]
+    assert row["low"] < 0 and row["high"] > 0.1
+    assert "Hardly more stable than unrelated maps" not in of(wide)
+
+
+def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
+    table = held({"a": 0.5, "integrated_gradients": 0.5})
+    own = (table["explainer"] == "integrated_gradients") & (table["condition"] == "jpeg")
+    for measure in ("ssim", "spearman", "jaccard", "fass"):
+        values = table.loc[own & (table["measure"] == f"{measure}_chance"), "value"].to_numpy()
+        table.loc[own & (table["measure"] == measure), "value"] = values + noisy(0.0, 0.005)
+    card = of(table)["Next to chance under jpeg quality 40"]
+    assert card.explainers == ("integrated_gradients",) and "jpeg: {quality: [94, 85, 70, 40]}" in card.do
+    assert "smoothgrad: {of: integrated_gradients}" in card.do
+
+
+@pytest.mark.parametrize(
+    ("component", "title"),
+    [("ssim", "Spatial failure"), ("spearman", "Ordinal failure"), ("jaccard", "Salient-region failure")],
+)
+def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: str) -> None:
+    table = held({"a": 0.7, "b": 0.7}, conditions=JPEG)
+    own = (table["explainer"] == "a") & (table["measure"] == component)
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.2, 0.05)
+    cards = [a for t, a in of(table, study({"a": {"name": "lime"}})).items() if "failure" in t]
+    assert [(c.title.startswith(title), c.explainers) for c in cards] == [(True, ("a",))]
+    if component == "ssim":
+        assert "patches" in cards[0].do, "segments that are cut anew do not keep their place"
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.6, 0.05)
+    assert not [t for t in of(table) if "failure" in t], "lower than the others, but not low"
+
+
+def test_controls_that_beat_methods() -> None:
+    card = of(held({"a": 0.9, "b": 0.3, "sobel": 0.7}))["sobel holds better"]
+    assert card.explainers == ("b",) and "Add faithfulness" in card.do
+    assert "sobel holds better" not in of(held({"a": 0.9, "b": 0.3, "sobel": 0.1}))
+
+
+def test_random_draws_say_which_parameter_to_raise() -> None:
+    table = held({"lime": 0.4, "b": 0.5}, conditions=JPEG, stochastic=("lime",))
+    redraw = table["condition"] == "redraw"
+    table.loc[redraw, "value"] = np.tile(noisy(0.55, 0.02), int(redraw.sum()) // N)
+    title = "The method’s own random draws move its maps"
+    manifest = study({"lime": {"name": "lime", "samples": 32}})
+    card = of(table, manifest)[title]
+    assert card.severity == "act" and "lime: {samples: 128} (now 32)" in card.do, "0.55 against pairs at about 0.62"
+    table.loc[redraw, "value"] = np.tile(noisy(0.75, 0.02), int(redraw.sum()) // N)
+    assert of(table, manifest)[title].severity == "mind"
+    table.loc[redraw, "value"] = np.tile(noisy(0.97, 0.02), int(redraw.sum()) // N)
+    assert title not in of(table, manifest)
+
+
+def test_retention_undefined_maps_and_alignment() -> None:
+    given = of(held({"grad_cam": 0.6, "b": 0.5}, conditions=(("rotation", 15.0),), n=60, flip=0.9, undefined=0.4))
+    assert "rotation 15°" in next(t for t in given if t.startswith("Most predictions do not survive"))
+    table = held({"grad_cam": 0.6, "b": 0.5}, n=60)
+    assert not [t for t in of(table) if t.startswith("Most predictions")]
+    lost = (table["explainer"] == "grad_cam") & table["sample"].isin([f"img/{i:04d}.jpg" for i in range(20)])
+    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
+    card = of(table)["Maps without a score"]
+    assert (card.severity, card.explainers) == ("act", ("grad_cam",)) and "relu: false" in card.do
+    assert "grad_cam 40 of 120 (constant map)" in card.seen
+    bare = table[~table["measure"].str.contains("_aligned")]
+    assert of(bare)["Moved pictures were compared with maps that were not moved"].severity == "act"
+    assert "Moved pictures were compared with maps that were not moved" not in of(table)
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
+    quality = {f"m{i:02d}": 0.0 if i else 0.5 for i in range(count)} | {"random": 0.0, "sobel": 0.9}
+    said = verdict(frames_of(held(quality, n=20)))
+    assert all(s.endswith(".") and len(s) < 400 for s in said)
+    text = " ".join(said)
+    assert "The control sobel, which never sees the model" in text and "shown to do better" in text
+    if count == 2:
+        assert "m01 is not separated from the control random." in text
+    if count == 12:
+        assert "and 5 more are not separated from the control random." in text
+
+
+def test_below_chance_is_not_called_noise() -> None:
+    table = held({"a": 0.5, "b": 0.3}, conditions=JPEG)
+    own = (table["explainer"] == "b") & (table["measure"] == "fass")
+    table.loc[own, "value"] = noisy(0.2, 0.01)
+    found = frames_of(table)
+    assert "Below chance: b under jpeg quality 40." in verdict(found)
+    assert not [s for s in verdict(found) if s.startswith("Within noise")]
+
+
+def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
+    table = synthetic.table({"a": 0.0, "b": 0.3, "lime": 0.2}, samples=20)
+    table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [np.nan, "undefined"]
+    given = of(table)
+    assert given["Missing conditions"].items == ("b: 4 of 5 conditions",)
+    assert [item for item in given["Maps without a score"].items if item.startswith("b: ")]
+    assert given["Low retention"].items and "20 attempted" in given["Low retention"].items[0]
+    assert "Hardly more stable than unrelated maps" in given
+    assert not [i for i in getattr(given.get("Scores at chance"), "items", ()) if i.startswith("a, ")]
+    draws = [f for f in given.values() if "lime" in f.explainers and ("draws" in f.title or f.title == "Noise floor")]
+    assert len(draws) == 1
+
+
+def test_scores_that_reach_chance_are_listed() -> None:
+    table = held({"good": 0.6, "b": 0.05}, n=5)
+    scores = (table["explainer"] == "b") & ~table["measure"].str.endswith("_chance")
+    table.loc[scores, "value"] += np.tile([-0.4, -0.2, 0.0, 0.2, 0.4], int(scores.sum()) // 5)
+    card = of(table)["Scores at chance"]
+    assert card.explainers == ("b",) and len(card.items) == len(SHORT)
+    assert all(item.startswith("b, ") and "calibrated" in item for item in card.items)
+
+
+def test_controls_without_a_map_are_told_too() -> None:
+    table = held({"a": 0.6, "random": 0.0}, conditions=JPEG)
+    own = table["explainer"] == "random"
+    table.loc[own & (table["sample"] == "img/0000.jpg"), ["value", "status", "reason"]] = [np.nan, "undefined", "flat"]
+    card = of(table)["Maps without a score"]
+    assert (card.severity, card.explainers, card.items) == ("mind", (), ("random: 1 × flat",))
+
+
+def test_steady_draws_have_a_noise_floor() -> None:
+    table = held({"lime": 0.4, "b": 0.5}, conditions=JPEG, stochastic=("lime",))
+    table.loc[table["condition"] == "redraw", "value"] = np.tile(
+        noisy(0.97, 0.02), (table["condition"] == "redraw").sum() // N
+    )
+    assert of(table)["Noise floor"].items == ("lime: 0.97",)
+
+
+def test_many_samples_and_few_references_are_told_apart_from_many_of_both() -> None:
+    def said(n: int, references: int) -> list[str]:
+        datasets = {"photos": {"references": [str(i) for i in range(references)]}}
+        given = of(held({"a": 0.5, "b": 0.3}, n=n), study(datasets=datasets))
+        return [f.seen for f in given.values() if f.title == "Chance from few samples"]
+
+    for references in (8, 12):
+        (text,) = said(200, references)
+        assert text.startswith(f"Chance is taken from the maps of {references} other samples. The intervals over 200 ")
+    assert not said(200, 64) and not said(100, 8)
+
+
+def test_series_and_tables_are_not_called_pictures() -> None:
+    for kind, sample in (("series", "series"), ("table", "row"), ("image", "picture")):
+        manifest = study(tasks={"photos": {"net": {"modality": kind}}})
+        card = of(held({"good": 0.6, "blind": 0.0}), manifest)["Hardly more stable than unrelated maps"]
+        assert f"those of another {sample}." in card.means

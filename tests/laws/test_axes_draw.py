@@ -1,0 +1,113 @@
+"""Every axis draws a page, a terminal summary, figures and a gate from an empty run, undefined rows and one sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.axes import AXES, BY_NAME, Axis, arrange, judge
+from holdfast.axes.contract import figures_of
+from holdfast.axes.material import Material
+from holdfast.report import build_report, text_summary
+from holdfast.report.figures import write_items
+from holdfast.runs.pictures import read_exhibits
+from holdfast.runs.run import Run
+from holdfast.testing.check import check
+from support.laws import AXES as QUICK
+from support.small import model, pictures
+
+METHODS = ["saliency", {"gradient_shap": {"samples": 2}}, "random"]
+ASKED: dict[str, Any] = {**QUICK, "stability": {"perturbations": ["jpeg", "identity"], "k": 50}}
+ASKED["faithfulness"] = {**QUICK["faithfulness"], "imputers": ["zero"]}
+EVALUATED = [axis.name for axis in AXES if axis.evaluation is not None]
+
+
+class Blind(nn.Module):
+    """A network whose maps are all constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bias + 0 * x.flatten(1)[:, :4]
+
+
+def retrained(n: int) -> Run:
+    def train(dataset: Any, seed: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+
+    from tempfile import mkdtemp
+
+    data = pictures(n)
+    return holdfast.retrain(
+        model(), data, data, "saliency", train, mkdtemp(), fractions=[0.5], imputers=["zero"], leakage=True, repeats=2
+    )
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[tuple[str, str], Run]:
+    """Every evaluation on one sample, and on samples whose maps are constant."""
+    made = {}
+    for name in EVALUATED:
+        asked = [{name: ASKED[name]}]
+        made[name, "one"] = holdfast.evaluate(model(), pictures(1), METHODS, asked)
+        layered = {**ASKED[name], "layers": []} if "layers" in ASKED[name] else ASKED[name]
+        made[name, "undefined"] = holdfast.evaluate(Blind(), pictures(3), METHODS[:2], [{name: layered}])
+    return made
+
+
+def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
+    samples, exhibits = run.samples(), read_exhibits(run.path)
+    html = build_report(table, samples, exhibits, run.manifest)
+    assert "<!doctype html>" in html and "nan" not in html.split("<script")[0].lower().replace("nano", "")
+    text = text_summary(table, samples, run.manifest)
+    assert (axis.title in text) == bool(len(table))
+    written = write_items(
+        Material(judge(table, samples, (), run.manifest), run.manifest), figures_of(axis), folder, ["png"], 5.0
+    )
+    assert written.index.is_file() and len(written.files) + len(written.skipped) >= len(figures_of(axis))
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+@pytest.mark.parametrize("kind", ["one", "undefined"])
+def test_an_axis_draws_from_little(runs, name, kind, tmp_path):
+    run = runs[name, kind]
+    draw(run.in_study_order(), run, BY_NAME[name], tmp_path)
+    cubes = arrange(run.table())
+    for measure in BY_NAME[name].headlines(cubes[0]):
+        for outcome in check(run, [f"{name}.{measure} >= 0.1"]):
+            assert not outcome.passed, "so little allows no conclusion"
+            assert outcome.need
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_an_axis_draws_from_nothing(runs, name, tmp_path):
+    run = runs[name, "one"]
+    draw(run.in_study_order().iloc[:0], run, BY_NAME[name], tmp_path)
+
+
+def test_retraining_draws_with_and_without_removal(tmp_path):
+    run = retrained(6)
+    table = run.table()
+    assert set(table["repeat"]) == {0, 1} and set(table["model"]) == {"shapes"}
+    names = [judged.axis.name for judged in judge(table, run.samples(), (), run.manifest)]
+    assert names == ["retraining", "leakage"]
+    draw(table, run, BY_NAME["retraining"], tmp_path)
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_every_measure_in_a_table_is_declared(runs, name):
+    for kind in ("one", "undefined"):
+        for measure in runs[name, kind].table()["measure"].unique():
+            declared = BY_NAME[name].measure(measure)
+            assert declared is not None, measure
+            assert declared.title and declared.better in ("higher", "lower", "neither") and declared.role

@@ -1,0 +1,132 @@
+"""The recipe "an axis": one folder and one name in `ROOMS`, and it appears wherever results are shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import holdfast
+
+RECORD = '''
+"""Depth: how far below its peak is the mean of a map?"""
+
+from holdfast.axes.contract import Axis, Measure
+from holdfast.axes.depth.evaluation import Depth
+
+AXES = (
+    Axis(
+        name="depth",
+        title="Depth",
+        question="how far below its peak is the mean of a map?",
+        verb="is deeper than",
+        evaluation=Depth,
+        measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
+        figures="holdfast.axes.depth.figures",
+    ),
+)
+'''
+EVALUATION = '''
+"""One number per map."""
+
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from holdfast.types import STRICT, Scores
+
+
+@dataclass(frozen=True, config=STRICT)
+class Depth:
+    """How far the mean of a map lies below its peak."""
+
+    name: ClassVar[str] = "depth"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    reexplains: ClassVar[bool] = False
+
+    def conditions(self):
+        return [("clean", 0.0)]
+
+    def check(self, shape):
+        pass
+
+    def suited(self, model, batch):
+        return self
+
+    def __call__(self, subject):
+        for explainer in subject.explainers:
+            maps = subject.clean(explainer).abs().flatten(1)
+            yield Scores.column(explainer, "fathoms", ("clean", 0.0), 1 - maps.mean(1) / maps.amax(1), [""] * len(maps))
+'''
+FIGURES = '''
+"""A table of depths."""
+
+from holdfast.drawing.latex import Tabular
+from holdfast.drawing.pieces import Item, Table
+
+
+def depths(material, width):
+    for judged in material.of("depth"):
+        rows = [[r.explainer, f"{r.score:.2f}"] for r in judged.ranking.itertuples()]
+        yield Table("", "Depths", Tabular(["Explainer", "Fathoms"], rows))
+
+
+ITEMS = (Item("depth-scores", "no paper", "table", depths),)
+'''
+USE = """
+import sys
+from pathlib import Path
+import torch, holdfast
+from holdfast.report import figures
+from holdfast.runs.study.registry import evaluations
+from holdfast.testing.check import check
+
+out = Path(sys.argv[1])
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+images = torch.rand(9, 3, 16, 16)
+nets = {"a": net, "b": other}
+runs = [holdfast.evaluate(m, images, ["saliency", "random"], ["depth"], out / name) for name, m in nets.items()]
+print("RANKING", runs[0].ranking()[["evaluation", "measure", "explainer"]].to_dict("list"))
+print("TESTS", runs[0].tests()[["evaluation", "measure"]].to_dict("list"))
+print("TEXT", runs[0].text())
+print("PAGE", "Fathoms" in runs[0].report().read_text(), ">Depth<" in runs[0].report().read_text())
+print("GATE", [o.passed for o in check(runs[0], ["depth.fathoms >= 0.01"])])
+print("COMPARE", holdfast.compare(*runs).differences["measure"].unique().tolist())
+print("FIGURES", [p.name for p in figures.write(runs[0], only=["depth-scores"])])
+"""
+
+
+def test_an_axis_is_one_folder_and_one_name(tmp_path):
+    package = tmp_path / "holdfast"
+    shutil.copytree(Path(holdfast.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    room = package / "axes" / "depth"
+    room.mkdir()
+    for name, text in (("__init__", RECORD), ("evaluation", EVALUATION), ("figures", FIGURES)):
+        (room / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
+    listing = package / "axes" / "__init__.py"
+    before = listing.read_text(encoding="utf-8")
+    after = before.replace('"faithfulness")\n"""The folders', '"faithfulness", "depth")\n"""The folders')
+    assert after != before
+    listing.write_text(after, encoding="utf-8")
+
+    here = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "use.py").write_text(USE, encoding="utf-8")
+    command = [sys.executable, "use.py", str(tmp_path)]
+    done = subprocess.run(command, env=here, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.split(" ")[0].isupper())
+    assert "'depth', 'depth'" in said["RANKING"] and "'fathoms', 'fathoms'" in said["RANKING"]
+    assert "'depth'" in said["TESTS"] and "'fathoms'" in said["TESTS"]
+    assert "Depth" in done.stdout and "Fathoms" in done.stdout
+    assert said["PAGE"] == "True True"
+    assert said["GATE"] == "[True]"
+    assert said["COMPARE"] == "['fathoms']"
+    assert "depth-scores.tex" in said["FIGURES"]
+    for what, word in (("evaluations", "depth"), ("measures", "fathoms")):
+        command = [sys.executable, "-m", "holdfast", "ls", what]
+        listed = subprocess.run(command, env=here, capture_output=True, text=True, check=True)
+        assert word in listed.stdout
