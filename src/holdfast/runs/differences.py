@@ -10,7 +10,7 @@ from typing import Any
 ABSENT = "absent"
 """Stands for the value of a study that does not name what another one does."""
 LONGEST = 80
-DERIVED = ("conditions", "left_out")
+DERIVED = ("conditions", "left_out", "measures")
 """What a manifest says of an evaluation besides its parameters; it follows from them."""
 MOST_ENTRIES = 8
 """How many entries of a list an error names."""
