@@ -121,7 +121,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     rows = []
     for i, entry in enumerate(entries):
         name, (explainer,) = str(i), entry.cube.explainers
-        score = scores.loc[name]
+        score: dict[str, Any] = dict(scores.loc[name])
         model = entry.side.study("models")[entry.cube.model]
         row: dict[str, Any] = {
             "run": entry.side.label,
@@ -134,7 +134,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
             **{end: _number(score[end]) for end in ("score", "low", "high")},
             **{end: _number(ranks[end].get(name)) for end in ("rank", "rank_low", "rank_high")},
             "unranked": why[i],
-            "samples": int(float(score["samples"])),
+            "samples": int(score["samples"]),
             "attempted": int((cube.status[i] >= 0).sum()),
             "retained": int((cube.status[i] == OK).sum()),
             "flipped": int((cube.status[i] == FLIPPED).sum()),
