@@ -51,7 +51,8 @@ def test_paths_and_addresses_are_told_apart(tmp_path):
 
 def test_a_directory_needs_no_fsspec(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from holdfast import atomic, storage; root = storage.place(sys.argv[1]);"
+        "import sys; from pathlib import Path; from holdfast.runs import atomic, storage; "
+        "root = storage.place(sys.argv[1]);"
         "atomic.write_atomically(root / 'a.json', b'1'); assert storage.present(root / 'a.json');"
         "assert [*storage.contents(storage.files(root, '.json'))] == [b'1']; assert 'fsspec' not in sys.modules"
     )
