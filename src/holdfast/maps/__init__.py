@@ -1,5 +1,1 @@
 """Attribution maps: their similarity, their top values, their movement with the input, the features they select."""
-
-from holdfast.maps.selection import select
-
-__all__ = ["select"]

@@ -19,7 +19,7 @@ from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.table import part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, Function, name_of, parameters
+from holdfast.types import Batch, Evaluation, Explainer, Function, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 """The features that explainers and evaluations have by default, which only images have."""
@@ -30,14 +30,12 @@ Job = tuple[str, str, int]
 def why_left_out(evaluation: str, item: Evaluation, name: str, explainer: Explainer) -> str:
     """Why an evaluation does not judge an explainer; empty where it does.
 
-    An evaluation that `reexplains` may ask for maps of changed inputs, which an explainer that says
-    `clean_only = True` does not have.
+    An evaluation that `reexplains` may ask for maps of changed inputs, which stored maps are not.
     """
-    kind = getattr(explainer, "kind", "feature")
-    if kind not in item.kinds:
+    if explainer.kind not in item.kinds:
         wanted = " and ".join(sorted(item.kinds))
-        return f"{evaluation} judges {wanted} explanations, and {name} gives {kind} explanations"
-    if getattr(explainer, "clean_only", False) and item.reexplains:
+        return f"{evaluation} judges {wanted} explanations, and {name} gives {explainer.kind} explanations"
+    if isinstance(explainer, Stored) and item.reexplains:
         return f"{evaluation} explains changed inputs anew, and {name} only has maps of the data as they are"
     return ""
 
@@ -182,7 +180,7 @@ def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
 
 def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]) -> None:
     for name, item in evaluations.items():
-        if not any(getattr(explainer, "kind", "feature") in item.kinds for explainer in explainers.values()):
+        if not any(explainer.kind in item.kinds for explainer in explainers.values()):
             kinds = " and ".join(sorted(item.kinds))
             raise UserError(f"{name} judges {kinds} explanations, and no explainer gives them")
         refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
@@ -202,7 +200,7 @@ def _check_fits(
     source: Data,
     first: Batch,
     models: Mapping[str, Model],
-    explainers: Mapping[str, Any],
+    explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Evaluation],
 ) -> None:
     """Raise `UserError` where samples such as the first do not fit a model, an explainer or an evaluation."""
@@ -210,14 +208,13 @@ def _check_fits(
     for evaluation in evaluations.values():
         evaluation.check(shape)
     for explainer in explainers.values():
-        if hasattr(explainer, "check_ids"):
+        if isinstance(explainer, Stored):
             explainer.check_ids(source.ids, source.name)
     for model in models.values():
         _check_channels(model, source.name, shape)
         _check_defined(explainers, model, source.name, first)
         for explainer in explainers.values():
-            if hasattr(explainer, "check"):
-                explainer.check(model, shape)
+            explainer.check(model, shape)
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from holdfast.axes import faithfulness
+from holdfast.axes.faithfulness import LEAKAGE as LEAKAGE_AXIS
+from holdfast.axes.faithfulness import RETRAINING as RETRAINING_AXIS
 from holdfast.axes.faithfulness import sweeps
-from holdfast.axes.faithfulness.retraining.leakage import PIXELS, Removed, probe_classes, probe_pixels
+from holdfast.axes.faithfulness.retraining.leakage import Removed, probe_columns
 from holdfast.axes.faithfulness.retraining.trainer import Trainer, scores
 from holdfast.axes.faithfulness.sweeps import (
     Order,
@@ -42,7 +43,7 @@ from holdfast.runs.storage import Place, place
 from holdfast.runs.study import registry as building
 from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
 
-RETRAINING, LEAKAGE = faithfulness.RETRAINING.name, faithfulness.LEAKAGE.name
+RETRAINING, LEAKAGE = RETRAINING_AXIS.name, LEAKAGE_AXIS.name
 NOT_FINITE = "the retrained network's scores are not finite"
 COMMAND = "holdfast.retrain(...)"
 VALUES = 2**23
@@ -101,7 +102,7 @@ def retrain(
     {'noisy_linear lerf': 8, 'noisy_linear morf': 8}
     """
     methods = building.explainers(explainers)
-    found = resolve_imputers(imputers)
+    fills = resolve_imputers(imputers)
     check_fractions(tuple(fractions))
     for order in orders:
         if order not in sweeps.ORDERS:
@@ -119,13 +120,13 @@ def retrain(
         Cell(e, order, imputer, float(f), repeat)
         for e in methods
         for order in orders
-        for imputer in found
+        for imputer in fills
         for f in fractions
         for repeat in range(repeats)
     ]
     settings = {
         "orders": list(orders),
-        "imputers": [{"name": name_of(i), **parameters(i)} for i in found],
+        "imputers": [{"name": name_of(i), **parameters(i)} for i in fills],
         "fractions": list(fractions),
         "repeats": repeats,
         "target": target,
@@ -140,19 +141,19 @@ def retrain(
     first = {name: sets["test"].load([0]).batch}
     study = manifest.describe({model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first)
     study["datasets"][name].pop("references")  # no chance level is taken here
-    found_there = manifest.begin(root, study, 32, COMMAND)
+    begun_there = manifest.begin(root, study, 32, COMMAND)
     session: dict[str, Any] = {"started": manifest.now(), "command": COMMAND, "versions": manifest.versions()}
-    manifest.record(root, found_there, session)
+    manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
     work = Work(model, sets, methods, trainer, root, name, cells, target, frozenset(probed), seed, batch_size)
     try:
-        with progress(len(cells), "retraining", show_progress) as tick:
+        with progress(len(cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
     finally:  # what a run that was stopped has cost is part of what it cost
         session |= {"seconds": round(time.perf_counter() - begun, 2), "passes": {model.name: model.passes - before}}
         session["durations"] = {what: round(seconds, 2) for what, seconds in work.spent.items()}
-        manifest.record(root, found_there, session)
+        manifest.record(root, begun_there, session)
     return Run(root)
 
 
@@ -294,11 +295,7 @@ class Work:
         path = self._path(LEAKAGE, number, cell)
         if path.is_file():
             return
-        classes = int(max(train.label.max(), test.label.max())) + 1
-        columns = {"prior": test.label.double().cpu(), PIXELS: probe_pixels(train, test, self.seed)}
-        for probe, found in probe_classes(train, test, classes, self.seed):
-            columns[f"{probe}_log2"], columns[f"{probe}_hit"] = found.unbind(1)
-        self._write(path, LEAKAGE, cell, ids, columns)
+        self._write(path, LEAKAGE, cell, ids, probe_columns(train, test, self.seed))
 
     def _outputs(self, net: Any, x: Tensor, where: str) -> Tensor:
         if isinstance(net, Model):

@@ -17,7 +17,7 @@ from holdfast.axes.symmetry.scores import equivariance, max_sensitivity, model_i
 from holdfast.errors import BadParameter, make
 from holdfast.explainers import GradientShap, InputXGradient, Saliency
 from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
-from holdfast.runs import table
+from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
 
 METHODS = {
@@ -183,7 +183,7 @@ def test_a_prediction_that_is_not_finite_is_undefined():
 
 def test_the_gallery_shows_the_element_with_the_lowest_score(tmp_path):
     done = run(Symmetry(group=Dihedral(4)), {"saliency": Saliency()}, out=tmp_path / "run")
-    shown = [s for s in table.read_exhibits(tmp_path / "run") if s.explainer == "saliency"]
+    shown = [s for s in read_exhibits(tmp_path / "run") if s.explainer == "saliency"]
     assert {s.condition for s in shown} == {"clean", "dihedral"}
     assert len(shown) == 2 * 6
     model, batch = standard(), images()

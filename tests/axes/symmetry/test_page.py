@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from holdfast.report.parts import Axis, Panel
 from scipy import stats
 
 import holdfast
-from holdfast import statistics
-from holdfast.axes.symmetry import page as symmetric
+from holdfast import axes, statistics
+from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.flowchart import flow_chart
 from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
+from holdfast.axes.symmetry.page import PAGE
 from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
 from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
-from holdfast.drawing.charts import Chart, label
-from holdfast.report import axes, build_report
-from holdfast.runs.table import Shown
-from holdfast.statistics.cubes import arrange
-from holdfast.types import parameters
+from holdfast.drawing.charts import Chart, Panel, label
+from holdfast.runs.pictures import read_exhibits
+from holdfast.types import Shown
 from support.small import model, pictures
 
 N = 24
@@ -70,31 +69,33 @@ def rows_of(
         frames.append(frame)
     rows = pd.concat(frames, ignore_index=True)
     rows["dataset"], rows["model"], rows["evaluation"] = "photos", "net", "symmetry"
+    rows["role"] = np.where(rows["explainer"].isin(["random", "sobel"]), "control", "method")
     return rows
 
 
-def axis_of(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None) -> Axis:
-    (cube,) = arrange(rows)
-    samples = pd.DataFrame({"sample": cube.samples, "predicted_name": "cat", "probability": 0.9, "error": ""})
-    samples["dataset"], samples["model"] = cube.dataset, cube.model
-    return Axis(cube, rows, samples, list(exhibits), settings, {"study": {"explainers": explainers or {}}})
+def judge(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None) -> Judged:
+    samples = pd.DataFrame({"sample": sorted(rows["sample"].unique()), "predicted_name": "cat", "probability": 0.9})
+    samples = samples.assign(error="", dataset=rows["dataset"].iloc[0], model=rows["model"].iloc[0])
+    study = {"explainers": explainers or {}, "evaluations": {"symmetry": settings}}
+    (judged,) = axes.judge(rows, samples, list(exhibits), {"study": study})
+    return judged
 
 
-def found_in(axis: Axis) -> Symmetries:
-    found = symmetries(axis)
-    assert found is not None
-    return found
+def measured_in(judged: Judged) -> Symmetries:
+    measured = symmetries(judged)
+    assert measured is not None
+    return measured
 
 
-def by_key(axis: Axis) -> dict[str, Any]:
-    return {part.key: part for part in symmetric.parts(axis)}
+def by_key(judged: Judged) -> dict[str, Any]:
+    return {part.key: part for part in PAGE.parts(judged)}
 
 
 def test_the_boxes_hold_the_numbers_of_the_table():
     ig, lime = spread(0.7), spread(0.3, seed=1)
     rows = rows_of({"lime": lime, "ig": ig, "random": spread(0.12)}, floors={"lime": 0.25})
-    axis = axis_of(rows)
-    (view,) = by_key(axis)["boxes"].views
+    judged = judge(rows)
+    (view,) = by_key(judged)["boxes"].views
     boxes = [trace for trace in view[1].data if trace.type == "box"]
     assert [label(e) for e in ("random", "lime", "ig")] == list(view[1].layout.yaxis.ticktext), "best on top, by mean"
     for box, values in zip(boxes, (spread(0.12), lime, ig), strict=True):
@@ -103,9 +104,9 @@ def test_the_boxes_hold_the_numbers_of_the_table():
         inside = values[np.abs(values - np.median(values)) < 9]
         assert inside.min() - 1e-5 <= box.lowerfence[0] <= box.q1[0] and box.q3[0] <= box.upperfence[0]
     assert {box.line.color for box in boxes} == {"#8A8D91", "#0072B2"}, "controls are grey"
-    summary = statistics.summary([axis.cube])
+    summary = statistics.summary([judged.cube])
     summary = summary[(summary.measure == "equivariance") & (summary.condition == "dihedral")].set_index("explainer")
-    for row in found_in(axis).means.itertuples():
+    for row in measured_in(judged).means.itertuples():
         wanted = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
         assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(wanted, abs=1e-6)
     means = next(t for t in view[1].data if t.name == "mean")
@@ -119,12 +120,12 @@ def test_the_boxes_hold_the_numbers_of_the_table():
 
 
 def test_the_error_of_drawn_elements_is_told():
-    whole = by_key(axis_of(rows_of({"ig": spread(0.7)})))["boxes"].caption
-    drawn = axis_of(rows_of({"ig": spread(0.7)}, half=0.21))
+    whole = by_key(judge(rows_of({"ig": spread(0.7)})))["boxes"].caption
+    drawn = judge(rows_of({"ig": spread(0.7)}, half=0.21))
     assert "no Monte-Carlo error" in whole and "D4" in whole and "moves exactly as the input does" in whole
     assert "±0.21" in by_key(drawn)["boxes"].caption and "identity counted" not in by_key(drawn)["boxes"].caption
-    assert any("8 elements were drawn" in s and "±0.21 (median of the 95 % bounds)" in s for s in symmetric.lead(drawn))
-    assert not any("drawn" in s for s in symmetric.lead(axis_of(rows_of({"ig": spread(0.7)}))))
+    assert any("8 elements were drawn" in s and "±0.21 (median of the 95 % bounds)" in s for s in PAGE.lead(drawn))
+    assert not any("drawn" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.7)}))))
 
 
 def test_kinds_are_kept_apart():
@@ -132,59 +133,60 @@ def test_kinds_are_kept_apart():
         {"ig": 0.9, "tracin": spread(0.5), "cav(layer=1)": spread(0.6), "mine": spread(0.4)},
         measures={"tracin": "invariance", "cav(layer=1)": "invariance", "mine": "invariance"},
     )
-    means = found_in(axis_of(rows)).means
+    known = {"tracin": {"name": "tracin"}, "cav(layer=1)": {"name": "cav", "layer": "1"}}
+    means = measured_in(judge(rows, explainers=known)).means
     assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
-    figure = by_key(axis_of(rows))["boxes"].views[0][1]
+    figure = by_key(judge(rows, explainers=known))["boxes"].views[0][1]
     assert [text.split("<i>")[1] for text in figure.layout.yaxis.ticktext][::-1] == [f"{k}</i>" for k in means.kind]
     assert figure.layout.xaxis.title.text == "equivariance or invariance"
-    named = axis_of(rows, explainers={"mine": {"name": "cav"}})
-    assert found_in(named).means.kind.tolist().count("concept") == 2, "the manifest knows what a name stands for"
-    said = symmetric.lead(named)
+    named = judge(rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}})
+    assert measured_in(named).means.kind.tolist().count("concept") == 2, "the manifest knows what a name stands for"
+    said = PAGE.lead(named)
     assert said[0].startswith("ig has an equivariance") and "no other feature method" in said[0]
     assert any("concept methods" in s for s in said)
 
 
 def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     invariance = np.linspace(0.8, 1, N)
-    axis = axis_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
-    figure = by_key(axis)["relaxed"].views[0][1]
+    judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
+    figure = by_key(judged)["relaxed"].views[0][1]
     point = next(t for t in figure.data if t.name == "ig")
     assert (point.x[0], point.y[0]) == pytest.approx((invariance.mean(), spread(0.7).mean()), abs=1e-5)
-    assert figure.layout.shapes[0].x0 == pytest.approx(found_in(axis).model.low, abs=1e-5)
+    assert figure.layout.shapes[0].x0 == pytest.approx(measured_in(judged).model.low, abs=1e-5)
     cloud = next(t for t in figure.data if t.legendgroup == "ig" and not t.name)
     assert list(cloud.x) == pytest.approx(invariance, abs=1e-5) and list(cloud.y) == pytest.approx(
         spread(0.7), abs=1e-5
     )
-    assert "relaxed" not in by_key(axis_of(rows_of({"ig": spread(0.7)})))
+    assert "relaxed" not in by_key(judge(rows_of({"ig": spread(0.7)})))
 
 
 def test_clouds_are_thinned_the_same_way_every_time():
     n = 3 * MOST_DOTS
     rows = rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
-    clouds = [by_key(axis_of(rows))["relaxed"].views[0][1].data[0].y for _ in range(2)]
+    clouds = [by_key(judge(rows))["relaxed"].views[0][1].data[0].y for _ in range(2)]
     assert len(clouds[0]) == MOST_DOTS and clouds[0] == clouds[1]
-    box = by_key(axis_of(rows))["boxes"].views[0][1].data[0]
+    box = by_key(judge(rows))["boxes"].views[0][1].data[0]
     assert len(box.x[0]) == MOST_DOTS and box.median[0] == pytest.approx(np.median(spread(0.7, n)), abs=1e-5)
 
 
 def test_the_curve_of_repair_starts_at_the_plain_score():
     repair = tuple(("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0)))
-    axis = axis_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
-    chart = by_key(axis)["repair"]
+    judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
+    chart = by_key(judged)["repair"]
     (curve,) = chart.views[0][1].data
     assert list(curve.x) == [1, 4, 8] and list(curve.y) == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
     assert "by construction" in chart.caption and "faithfulness" in chart.caption
-    with_one = axis_of(rows_of({"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)))
+    with_one = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)))
     assert list(by_key(with_one)["repair"].views[0][1].data[0].y) == pytest.approx([0.71, 0.9, 1.0])
-    assert "repair" not in by_key(axis_of(rows_of({"ig": spread(0.7)})))
-    not_invariant = axis_of(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
+    assert "repair" not in by_key(judge(rows_of({"ig": spread(0.7)})))
+    not_invariant = judge(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
     assert "This model is not" in by_key(not_invariant)["repair"].caption
 
 
 def test_sensitivity_is_set_against_the_score_with_spearman():
     changes = np.random.default_rng(3).random(N)
-    axis = axis_of(rows_of({"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)))
-    (dots,) = by_key(axis)["sensitivity"].views[0][1].data
+    judged = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)))
+    (dots,) = by_key(judged)["sensitivity"].views[0][1].data
     rho = stats.spearmanr(changes, spread(0.7)).statistic
     assert f"{rho:.2f}".replace("-", "−") in dots.name
     assert list(dots.x) == pytest.approx(changes, abs=1e-5) and list(dots.y) == pytest.approx(spread(0.7), abs=1e-5)
@@ -204,13 +206,13 @@ def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
 
 
 def test_layers_are_judged_by_their_largest_error():
-    axis = axis_of(rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()), settings={**D4, "layers": ["conv", "pool"]})
-    verdicts = layer_verdicts(axis).set_index("layer").verdict
+    judged = judge(rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()), settings={**D4, "layers": ["conv", "pool"]})
+    verdicts = layer_verdicts(judged).set_index("layer").verdict
     assert verdicts.to_dict() == {"conv": "equivariant", "pool": "invariant", "fc": "neither", "dead": "unknown"}
     assert verdicts.index[:2].tolist() == ["conv", "pool"], "in the order of the study"
-    panel = layer_table(axis)
+    panel = layer_table(judged)
     assert "0.80" in panel.html and "2e−06" in panel.html and "24 outputs were zero" in panel.caption
-    assert layer_table(axis_of(rows_of({"ig": 0.9}))) is None
+    assert layer_table(judge(rows_of({"ig": 0.9}))) is None
 
 
 def exhibits(explainers=("ig", "lime"), samples=("s000", "s001"), side=32, note="equivariance -0.12, the lowest of 8"):
@@ -228,8 +230,8 @@ def exhibits(explainers=("ig", "lime"), samples=("s000", "s001"), side=32, note=
 
 def test_the_gallery_shows_the_worst_sample_of_each_method():
     values = {"ig": np.r_[0.2, 0.1, [0.5] * (N - 2)], "lime": np.r_[-0.3, np.nan, [0.5] * (N - 2)]}
-    axis = axis_of(rows_of(values), exhibits())
-    html = failures(axis, symmetries(axis)).html
+    judged = judge(rows_of(values), exhibits())
+    html = failures(judged, symmetries(judged)).html
     cards = html.split("<article>")[1:]
     assert [("lime" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], "worst method first"
     assert "s001" in cards[1] and "mean over the group 0.10" in cards[1] and "equivariance −0.12" in cards[1]
@@ -238,35 +240,35 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
         assert len(sources) == 4 and [s.split(";")[0] for s, _ in sources] == ["data:image/jpeg", "data:image/png"] * 2
         assert len({alt for _, alt in sources}) == 4
     assert "cat (90 %)" in html
-    assert failures(axis_of(rows_of(values)), None) is None
+    assert failures(judge(rows_of(values)), None) is None
     assert shown_pairs(exhibits()[:1]) == {}
 
 
 def test_a_large_gallery_stays_small():
     names = tuple(f"method_{i}" for i in range(30))
-    axis = axis_of(rows_of({name: 0.01 * i for i, name in enumerate(names)}), exhibits(names, ("s000",), side=224))
-    panel = failures(axis, symmetries(axis))
+    judged = judge(rows_of({name: 0.01 * i for i, name in enumerate(names)}), exhibits(names, ("s000",), side=224))
+    panel = failures(judged, symmetries(judged))
     assert len(panel.html) < 1_500_000 and panel.html.count("<article>") == 24
     assert "6 better methods were left out" in panel.caption
 
 
-def lit(axis: Axis) -> list[list[str]]:
+def lit(judged: Judged) -> list[list[str]]:
     """The framed answers of every step."""
-    html = str(flow_chart(axis, found_in(axis)).html).split("</ol>")[0]
+    html = str(flow_chart(measured_in(judged)).html).split("</ol>")[0]
     return [re.findall(r'<li class="lit" aria-current="step"><b>([^<]+)</b>', s) for s in re.split(r"</ul></li>", html)]
 
 
 def test_the_flow_lights_the_way_of_the_run():
-    good = axis_of(rows_of({"ig": 1.0, "sobel": 1.0}))
+    good = judge(rows_of({"ig": 1.0, "sobel": 1.0}))
     assert lit(good)[:5] == [["yes"], ["feature"], ["yes"], [], []]
-    bad = axis_of(rows_of({"ig": 0.5, "grad": 0.995}))
+    bad = judge(rows_of({"ig": 0.5, "grad": 0.995}))
     assert lit(bad)[:5] == [["yes"], ["feature"], ["yes", "no"], ["feature"], ["symmetrise"]]
-    loose = axis_of(rows_of({"ig": 0.5}, model_invariance=0.95))
+    loose = judge(rows_of({"ig": 0.5}, model_invariance=0.95))
     assert lit(loose)[:5] == [["no"], ["feature"], ["no"], [], ["leave it"]]
-    assert "do not symmetrise" in flow_chart(loose, found_in(loose)).html
-    assert lit(axis_of(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
-    assert flow_chart(axis_of(rows_of({"sobel": 1.0})), found_in(axis_of(rows_of({"sobel": 1.0})))) is None
-    caption = flow_chart(good, found_in(good)).caption
+    assert "do not symmetrise" in flow_chart(measured_in(loose)).html
+    assert lit(judge(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
+    assert flow_chart(measured_in(judge(rows_of({"sobel": 1.0})))) is None
+    caption = flow_chart(measured_in(good)).caption
     assert "0.999" in caption and "0.99" in caption
 
 
@@ -284,8 +286,9 @@ def test_the_flow_says_what_to_do():
         extra=extra,
     )
     named = {"cav": {"name": "cav", "layer": "conv"}, "cars": {"name": "car", "layer": "other"}}
-    axis = axis_of(rows, explainers=named)
-    advice = str(flow_chart(axis, found_in(axis)).html).split('class="advice">')[1].split("</li>")
+    named["tracin"] = {"name": "tracin"}
+    judged = judge(rows, explainers=named)
+    advice = str(flow_chart(measured_in(judged)).html).split('class="advice">')[1].split("</li>")
     words = {re.search("<b>([^<]+)", line)[1]: line for line in advice if "<b>" in line}
     assert "two runs on the same input agree only to 0.66" in words["ig"]
     assert "layer conv is not invariant (equivariant)" in words["cav"] and "such as pool" in words["cav"]
@@ -295,22 +298,22 @@ def test_the_flow_says_what_to_do():
 
 
 def test_the_lead_names_the_best_method_with_its_interval():
-    axis = axis_of(rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)}))
-    row = found_in(axis).means.iloc[0]
-    first = symmetric.lead(axis)[0]
+    judged = judge(rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)}))
+    row = measured_in(judged).means.iloc[0]
+    first = PAGE.lead(judged)[0]
     assert first.startswith("Of 2 feature methods, ig moves with the input best: equivariance ")
     assert f"{row['mean']:.2f} [{row['mean_low']:.2f}, {row['mean_high']:.2f}]" in first and "ahead of lime" in first
-    tied = axis_of(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
-    assert "cannot be separated" in symmetric.lead(tied)[0]
-    exact = axis_of(rows_of({"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}))
-    said = symmetric.lead(exact)[0]
+    tied = judge(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
+    assert "cannot be separated" in PAGE.lead(tied)[0]
+    exact = judge(rows_of({"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}))
+    said = PAGE.lead(exact)[0]
     assert "a and b move with the input: mean equivariance at least 1.000" in said and "c with 0.39 [" in said
 
 
 def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     lifted = 0.1
-    axis = axis_of(rows_of({"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0}, floors={"shap": 0.6}))
-    said = " ".join(symmetric.lead(axis))
+    judged = judge(rows_of({"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0}, floors={"shap": 0.6}))
+    said = " ".join(PAGE.lead(judged))
     assert "The model is invariant to the group, D4" in said
     assert "Within noise of chance: lime" in said and "shap (0.9" not in said.split("Within noise")[1].split(".")[0]
     assert (
@@ -318,47 +321,47 @@ def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     )
     assert "shap 0.60 (score 0." in said
     assert f"Only {N} samples" in said
-    loose = " ".join(symmetric.lead(axis_of(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))))
+    loose = " ".join(PAGE.lead(judge(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))))
     assert "The model itself is not invariant" in loose and "invariant means at least 0.999" in loose
     d8 = {**D4, "group": {"name": "dihedral", "n": 8}}
-    assert any("interpolates" in s for s in symmetric.lead(axis_of(rows_of({"ig": spread(0.9)}), settings=d8)))
+    assert any("interpolates" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.9)}), settings=d8)))
 
 
 def test_undefined_scores_are_counted_with_their_reasons():
     values = np.r_[[np.nan] * 4, spread(0.5, N - 4)]
-    axis = axis_of(rows_of({"ig": spread(0.9), "lime": values}))
-    assert f"4 of {2 * N} scores are undefined (lime: 4 × the explanation is zero)." in symmetric.lead(axis)
-    nothing = axis_of(rows_of({"ig": np.nan}))
-    said = symmetric.lead(nothing)
+    judged = judge(rows_of({"ig": spread(0.9), "lime": values}))
+    assert f"4 of {2 * N} scores are undefined (lime: 4 × the explanation is zero)." in PAGE.lead(judged)
+    nothing = judge(rows_of({"ig": np.nan}))
+    said = PAGE.lead(nothing)
     assert said[0].startswith("Nothing can be concluded") and f"{N} of {N} scores" in said[-2]
-    assert symmetric.parts(nothing) == []
+    assert PAGE.parts(nothing) == []
 
 
 def test_one_sample_has_no_interval():
     extra = (("ig", "max_sensitivity", "sensitivity", 0.02, 0.3), ("ig", "equivariance", "symmetrised", 4.0, 0.9))
-    axis = axis_of(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
-    parts = by_key(axis)
+    judged = judge(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
+    parts = by_key(judged)
     assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
-    assert "0.70 (no interval)" in symmetric.lead(axis)[0] and "Only 1 sample was" in symmetric.lead(axis)[-1]
+    assert "0.70 (no interval)" in PAGE.lead(judged)[0] and "Only 1 sample was" in PAGE.lead(judged)[-1]
     assert "ρ not defined" in parts["sensitivity"].views[0][1].data[0].name
 
 
 def test_missing_measures_leave_out_their_parts():
     rows = rows_of({"ig": spread(0.7)}, model_invariance=0.9)
     only = rows[rows.measure == "equivariance"]
-    assert set(by_key(axis_of(only, settings={}))) == {"boxes", "flow"}
-    assert any("is not known" in s for s in symmetric.lead(axis_of(only, settings={})))
-    bare = axis_of(rows[rows.measure == "model_invariance"])
-    assert symmetric.parts(bare) == [] and "Nothing can be concluded" in symmetric.lead(bare)[0]
-    foreign = axis_of(rows, settings={"group": {"name": "of_another_version", "n": 3}})
+    assert set(by_key(judge(only, settings={}))) == {"boxes", "flow"}
+    assert any("is not known" in s for s in PAGE.lead(judge(only, settings={})))
+    bare = judge(rows[rows.measure == "model_invariance"])
+    assert PAGE.parts(bare) == [] and "Nothing can be concluded" in PAGE.lead(bare)[0]
+    foreign = judge(rows, settings={"group": {"name": "of_another_version", "n": 3}})
     assert "of_another_version" in by_key(foreign)["boxes"].caption
-    own = axis_of(rows, settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}})
-    assert found_in(own).title == "change of <sign>" and found_in(own).interpolates
+    own = judge(rows, settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}})
+    assert measured_in(own).title == "change of <sign>" and measured_in(own).interpolates
     both = [{"name": "cyclic", "dim": -1}, {"name": "dihedral", "n": 8}]
-    assert found_in(axis_of(rows, settings={"group": {"name": "product", "factors": both}})).interpolates
+    assert measured_in(judge(rows, settings={"group": {"name": "product", "factors": both}})).interpolates
 
 
-def test_names_are_inert(monkeypatch):
+def nasty() -> Judged:
     extra = (
         (NASTY, "max_sensitivity", "sensitivity", 0.02, spread(0.3)),
         (NASTY, "equivariance", "symmetrised", 4.0, 0.9),
@@ -371,15 +374,24 @@ def test_names_are_inert(monkeypatch):
     rows["reason"] = rows["reason"].where(rows["reason"] == "", NASTY)
     shown = exhibits((NASTY,), (f"s001{NASTY}",), note=NASTY)
     settings = {**D4, "group": {"name": "own", "title": NASTY}}
-    axis = axis_of(rows, shown, settings)
-    axis.samples["predicted_name"] = NASTY
-    panels = "".join(str(part.html) for part in symmetric.parts(axis) if isinstance(part, Panel))
-    figures = "".join(f.to_json() for p in symmetric.parts(axis) if isinstance(p, Chart) for _, f in p.views)
+    judged = judge(rows, shown, settings)
+    return replace(judged, samples=judged.samples.assign(predicted_name=NASTY))
+
+
+def test_names_are_inert():
+    judged = nasty()
+    panels = "".join(str(part.html) for part in PAGE.parts(judged) if isinstance(part, Panel))
+    figures = "".join(f.to_json() for p in PAGE.parts(judged) if isinstance(p, Chart) for _, f in p.views)
     assert "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
     assert "<script" not in figures.encode().decode("unicode_escape")
-    assert {"layers", "failures", "flow"} <= set(by_key(axis))
-    monkeypatch.setitem(axes.DRAWN, "symmetry", symmetric.parts)
-    page = build_report(rows, axis.samples, shown, {"study": {"evaluations": {"symmetry": settings}}})
+    assert {"layers", "failures", "flow"} <= set(by_key(judged))
+
+
+def test_names_are_inert_on_the_page():
+    from holdfast.report import build_report
+
+    judged = nasty()
+    page = build_report(judged.rows, judged.samples, judged.exhibits, judged.manifest)
     assert len(re.findall("<script", page.split('id="plotly"')[0])) == 2 and "<img src=x" not in page
     charts = json.loads(re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)[1])["charts"]
     assert {key.split("-")[-1] for key in charts} == {"boxes", "relaxed", "repair", "sensitivity"}
@@ -388,12 +400,13 @@ def test_names_are_inert(monkeypatch):
 def test_models_are_set_side_by_side():
     loose = rows_of({"ig": spread(0.4), "lime": spread(0.3)}, model_invariance=spread(0.8)).assign(model="plain <b>")
     tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
-    chart = symmetric.across_models([axis_of(tight), axis_of(loose)])
+    (chart,) = PAGE.across([judge(tight), judge(loose)])
     curve = next(t for t in chart.views[0][1].data if t.name == "ig")
     assert list(curve.x) == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
     assert list(curve.y) == pytest.approx([spread(0.4).mean(), spread(0.9).mean()], abs=1e-5)
     assert "plain <b> (0.79" in chart.caption and "<b>" not in "".join(curve.hovertext)
-    assert symmetric.across_models([axis_of(tight)]) is None
+    assert chart.title == "Relaxed invariance: photos"
+    assert PAGE.across([judge(tight)]) == []
 
 
 def test_a_real_run_is_drawn():
@@ -402,15 +415,12 @@ def test_a_real_run_is_drawn():
     )
     done = holdfast.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
     rows = done.table()
-    (cube,) = arrange(rows)
-    shown = holdfast.runs.table.read_exhibits(done.path)
-    pictured = [item for item in shown if item.evaluation == cube.evaluation]
-    axis = Axis(cube, rows, done.samples(), pictured, parameters(evaluation), done.manifest)
-    parts = symmetric.parts(axis)
+    (judged,) = axes.judge(rows, done.samples(), read_exhibits(done.path), done.manifest)
+    parts = PAGE.parts(judged)
     assert [p.key for p in parts] == ["boxes", "flow", "relaxed", "repair", "sensitivity", "layers", "failures"]
-    found = found_in(axis)
-    assert found.whole and found.elements == 4 and found.title == "D2: reflections"
+    measured = measured_in(judged)
+    assert measured.whole and measured.elements == 4 and measured.title == "D2: reflections"
     wanted = rows[(rows.measure == "equivariance") & (rows.condition == "dihedral") & (rows.explainer == "saliency")]
-    assert float(found.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(wanted.value.mean())
-    assert found.means.set_index("explainer").loc[["gradient_shap", "random"], "floor"].notna().all()
+    assert float(measured.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(wanted.value.mean())
+    assert measured.means.set_index("explainer").loc[["gradient_shap", "random"], "floor"].notna().all()
     assert parts[-1].html.count("<img") == 12

@@ -10,8 +10,9 @@ from captum.metrics import sensitivity_max
 from torch import Tensor, nn
 
 from holdfast import Batch, Model, UserError, rand
+from holdfast.axes.symmetry.criterion import compare
 from holdfast.axes.symmetry.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
-from holdfast.axes.symmetry.orbit import compare, orbit
+from holdfast.axes.symmetry.orbit import orbit
 from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
 from holdfast.explainers import (
     DeepLift,

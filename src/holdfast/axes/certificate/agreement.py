@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.features import count
+from holdfast.features import Grouping, Hiding, count, fixed
 from holdfast.features.fill import Fill, filled, kept_only
 from holdfast.types import Batch
 
@@ -32,7 +32,7 @@ class Problem:
         model: Model,
         batch: Batch,
         mask: Tensor,
-        features: Any,
+        features: Grouping,
         fill: Fill,
         agreement: Agreement,
         margin: float | None,
@@ -43,11 +43,10 @@ class Problem:
         features.check(tuple(batch.x.shape))
         self.segments = features.segments(self.batch)
         counts = count(self.segments)
-        fixed = features.fixed(self.batch) if hasattr(features, "fixed") else None
-        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed)
+        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed(features, self.batch))
         self.left_out = self.free.sum(1).cpu()
         with torch.no_grad():
-            if hasattr(features, "hide"):
+            if isinstance(features, Hiding):
                 self.inputs = self.fill = self.batch.x
             else:
                 self.inputs = model.inputs(self.batch)
@@ -96,7 +95,7 @@ class Problem:
 
 
 def _checked_mask(
-    mask: Tensor, batch: Batch, features: Any, counts: Tensor, fixed: Tensor | None
+    mask: Tensor, batch: Batch, features: Grouping, counts: Tensor, always: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
@@ -113,7 +112,7 @@ def _checked_mask(
     mask = mask.to(counts.device)
     exists = torch.arange(width, device=counts.device) < counts[:, None]
     _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
-    may = exists if fixed is None else exists & ~fixed
+    may = exists if always is None else exists & ~always
     chosen, free = mask & may, may & ~mask
     _refuse(
         ~chosen.any(1, keepdim=True),
@@ -127,7 +126,7 @@ def _checked_mask(
         "has all features selected for sample {id!r}: none of its {n} can be added",
         counts,
     )
-    return (chosen if fixed is None else chosen | (fixed & exists)), free
+    return (chosen if always is None else chosen | (always & exists)), free
 
 
 def _refuse(wrong: Tensor, batch: Batch, why: str, counts: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -16,7 +16,8 @@ from holdfast.axes.certificate.certify import Mode, certify
 from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
 from holdfast.errors import UserError
-from holdfast.features import GroupingField, Patches, count, spread
+from holdfast.features import GroupingField, Patches, count, fixed, spread
+from holdfast.features.fill import Fill
 from holdfast.maps.masks import select
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
@@ -53,7 +54,6 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Radii = Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(_different)]
 ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
 Threshold = Annotated[Share, AfterValidator(_is_asked)]
-FillField = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -86,7 +86,7 @@ class Certificate:
     threshold: Threshold = USUAL_THRESHOLD
     simultaneous: bool = False
     agreement: Agreement = "argmax"
-    fill: FillField = "zero"
+    fill: Fill = "zero"
 
     def conditions(self) -> list[Condition]:
         """("radius", r) for every radius."""
@@ -132,8 +132,8 @@ class Certificate:
     def _too_few(self, batch: Batch) -> list[str]:
         """Why a sample has no feature that could be added to its explanation, empty where it has one."""
         n = count(self.features.segments(batch)).cpu()
-        if hasattr(self.features, "fixed"):
-            n = n - self.features.fixed(batch).sum(1).cpu()
+        if (always := fixed(self.features, batch)) is not None:
+            n = n - always.sum(1).cpu()
         return [
             "" if size > self._selected(size) else f"with {size} features none is left to be added"
             for size in n.tolist()

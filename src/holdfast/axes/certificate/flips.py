@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.features import count
+from holdfast.features import Grouping, count, fixed
 from holdfast.features.fill import Fill, filled, kept_only
 from holdfast.models import Model
 from holdfast.types import Batch
@@ -20,7 +19,7 @@ AT_ONCE = 8
 """Features tried before it is asked whether one of them flips: a single one is the smallest set there is."""
 
 
-def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fill, seed: int) -> Tensor:
+def find_flip(model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int) -> Tensor:
     """A superset of the explanation `mask` (n,) of one sample on which the prediction differs, with few features added.
 
     Features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips), then together,
@@ -41,7 +40,7 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fil
         inputs = model.inputs(batch)
         absent = filled(fill, model, batch, inputs, segments)
     exists = torch.arange(len(mask), device=mask.device) < count(segments)
-    may = exists & ~features.fixed(batch)[0] if hasattr(features, "fixed") else exists
+    may = exists if (always := fixed(features, batch)) is None else exists & ~always[0]
     addable = (may & ~mask).nonzero().flatten()
     order = rand.permutation(rand.keys(seed, batch.ids, "flip"), len(addable))[0].to(addable.device)
     tried = addable[order[:SINGLES]]
@@ -85,7 +84,7 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Any, fill: Fil
     return torch.cat([head, (kept[best] & ~mask).double().cpu()])
 
 
-def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Any, fill: Fill) -> Tensor:
+def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Grouping, fill: Fill) -> Tensor:
     """What the model sees of images with only the features `kept` (B, n), in the data's own units, on the CPU.
 
     >>> from holdfast.features import Pixels

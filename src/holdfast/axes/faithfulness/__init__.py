@@ -4,6 +4,17 @@ from holdfast.axes.contract import Axis, Measure
 from holdfast.axes.faithfulness.evaluation import Faithfulness
 
 SHARE = (0.0, 1.0)
+
+
+def removed(condition: str, level: float) -> str:
+    """A condition with the share that was removed, where there is one; imputers keep the names that a study gives them.
+
+    >>> removed("noisy_linear morf", 0.5), removed("zero", 0.0)
+    ('noisy_linear morf 0.5', 'zero')
+    """
+    return f"{condition} {level:g}" if level else condition
+
+
 _ACCURACY = Measure(
     "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
 )
@@ -77,6 +88,7 @@ AXIS = Axis(
     page="holdfast.axes.faithfulness.page",
     findings="holdfast.axes.faithfulness.findings",
     figures="holdfast.axes.faithfulness.figures",
+    condition=removed,
 )
 RETRAINING = Axis(
     name="retraining",
@@ -86,7 +98,9 @@ RETRAINING = Axis(
     evaluation=None,
     measures=(_ACCURACY,),
     page="holdfast.axes.faithfulness.retraining.page",
+    findings="holdfast.axes.faithfulness.findings",
     within=AXIS.name,
+    condition=removed,
 )
 LEAKAGE = Axis(
     name="leakage",
@@ -105,5 +119,6 @@ LEAKAGE = Axis(
     ),
     page="holdfast.axes.faithfulness.retraining.page",
     within=AXIS.name,
+    condition=removed,
 )
 AXES = (AXIS, RETRAINING, LEAKAGE)

@@ -11,14 +11,17 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from holdfast.axes.contract import Judged
+from holdfast.axes.faithfulness import LEAKAGE, RETRAINING, frames
 from holdfast.axes.faithfulness.consistency import FEWEST, consistency
-from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, primary_first
-from holdfast.axes.faithfulness.nouns import IMAGE, nouns
+from holdfast.axes.faithfulness.frames import primary_first
+from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from holdfast.drawing.charts import PALETTE, Chart, Panel, blank_figure, label, rounded
 from holdfast.drawing.prose import LISTED, listing, number, records, with_interval
 
 AGAIN = "retrained "
+Strategy = tuple[bool, str, str]
+"""Whether networks were retrained, the imputer, and the order."""
 MOST_NUMBERS = 24
 NOT_MEASURED = "Leakage was not measured in this run (holdfast.retrain with leakage=True measures it). Fills with one "
 NOT_MEASURED += "value, such as zero, are known to leak: the ROAD paper shows that the mere shape of the removed part "
@@ -29,14 +32,11 @@ NOT_MEASURABLE = (
 NOT_MEASURABLE += "where, may itself tell the class, the more so the less the filling looks like real data."
 
 
-def consistency_chart(axis: Judged) -> Chart | Panel | None:
+def consistency_chart(judged: Judged) -> Chart | Panel | None:
     """Spearman's correlation of rankings between strategies as a matrix, a view for every readout."""
-    table = axis.related if len(axis.related) else axis.rows
-    table = table[table["evaluation"].isin([axis.cube.evaluation, RETRAINING])]
-    readout = str(axis.settings.get("readout") or "probability")
-    views, said = [], ""
-    few = 0
-    for measure in dict.fromkeys([readout, "accuracy"]):
+    table = judged.related[judged.related["evaluation"].isin([judged.label, RETRAINING.name])]
+    views, said, few = [], "", 0
+    for measure in dict.fromkeys([frames.readout(judged), "accuracy"]):
         pairs = consistency(table, measure)
         pairs = pairs[pairs["level"].isna()]
         few += len(pairs)
@@ -61,37 +61,35 @@ def consistency_chart(axis: Judged) -> Chart | Panel | None:
 
 
 def _orders_in_words(pairs: pd.DataFrame) -> str:
-    own = pairs[(pairs["kind"] == "order") & (pairs["evaluation"] != RETRAINING)]
-    found = [f"{r.a.rsplit(' ', 1)[0]} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)]
-    return f"Here, MoRF against LeRF: {listing(found)}. " if found else ""
+    own = pairs[(pairs["kind"] == "order") & (pairs["evaluation"] != RETRAINING.name)]
+    said = [f"{r.a_imputer} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)]
+    return f"Here, MoRF against LeRF: {listing(said)}. " if said else ""
 
 
 def consistency_figure(pairs: pd.DataFrame) -> go.Figure:
     """The matrix of one readout; `pairs` are rows of `consistency` with level NaN."""
-    cells: dict[tuple[str, str], Any] = {}
+    cells: dict[tuple[Strategy, Strategy], Any] = {}
     for r in records(pairs):
-        a, b = (str(name) for name in (r.a, r.b))
-        if r.kind == "retraining":
-            a, b = a.split(": ", 1)[1], AGAIN + b.split(": ", 1)[1]
-        elif r.evaluation == RETRAINING:
-            a, b = AGAIN + a, AGAIN + b
+        again = r.evaluation == RETRAINING.name
+        a, b = (again, r.a_imputer, r.a_order), (again or r.kind == "retraining", r.b_imputer, r.b_order)
         cells[a, b] = cells[b, a] = r
-    names = sorted(dict.fromkeys(name for pair in cells for name in pair), key=lambda name: name.endswith(" lerf"))
-    imputers = primary_first(dict.fromkeys(_imputer(name) for name in names))
-    names.sort(key=lambda name: (name.startswith(AGAIN), imputers.index(_imputer(name))))
-    z = [[float(cells[a, b].spearman) if (a, b) in cells else math.nan for b in names] for a in names]
+    strategies = sorted(dict.fromkeys(strategy for pair in cells for strategy in pair), key=lambda s: s[2] == "lerf")
+    imputers = primary_first(dict.fromkeys(imputer for _, imputer, _ in strategies))
+    strategies.sort(key=lambda s: (s[0], imputers.index(s[1])))
+    names = {s: f"{AGAIN if s[0] else ''}{s[1]} {s[2]}" for s in strategies}
+    z = [[float(cells[a, b].spearman) if (a, b) in cells else math.nan for b in strategies] for a in strategies]
     hover = [
         [
-            f"{html.escape(a)} × {html.escape(b)}: "
+            f"{html.escape(names[a])} × {html.escape(names[b])}: "
             f"{with_interval(cells[a, b].spearman, cells[a, b].low, cells[a, b].high)}<br>"
             f"{cells[a, b].explainers} methods, {cells[a, b].samples} samples"
             if (a, b) in cells
             else ""
-            for b in names
+            for b in strategies
         ]
-        for a in names
+        for a in strategies
     ]
-    titles = {name: label(name, 14) for name in names}
+    titles = {strategy: label(name, 14) for strategy, name in names.items()}
     figure = blank_figure()
     figure.add_heatmap(
         z=[rounded(row) for row in z],
@@ -127,33 +125,25 @@ def consistency_figure(pairs: pd.DataFrame) -> go.Figure:
     return figure
 
 
-def _imputer(strategy: str) -> str:
-    return strategy.removeprefix(AGAIN).rsplit(" ", 1)[0]
+def leakage_rows(judged: Judged) -> pd.DataFrame:
+    """`leakage_summary` of this model and dataset; empty where nothing was measured."""
+    rows = judged.related[judged.related["evaluation"] == LEAKAGE.name]
+    summary = leakage_summary(rows) if len(rows) else pd.DataFrame()
+    return summary if "mask_bits" in summary else pd.DataFrame()
 
 
-def leakage_rows(axis: Judged) -> pd.DataFrame:
-    """`leakage_summary` of this model and dataset with columns imputer and order; empty where nothing was measured."""
-    if axis.related.empty:
-        return pd.DataFrame()
-    found = leakage_summary(axis.related[axis.related["evaluation"] == LEAKAGE])
-    if found.empty or "mask_bits" not in found:
-        return pd.DataFrame()
-    split = found["condition"].str.rsplit(" ", n=1, expand=True)
-    return found.assign(imputer=split[0], order=split[1])
-
-
-def leakage_charts(axis: Judged) -> list[Chart | Panel]:
+def leakage_charts(judged: Judged) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
-    found = leakage_rows(axis)
-    if found.empty:
-        text = NOT_MEASURED if nouns(axis) is IMAGE else NOT_MEASURABLE
+    measured = leakage_rows(judged)
+    if measured.empty:
+        text = NOT_MEASURED if frames.words(judged) is KINDS["image"] else NOT_MEASURABLE
         return [Panel("leakage", "Leakage", text, Markup(""))]
     views = [
-        ("Bits in the mask", leakage_figure(found, "mask_bits", "guaranteed bits about the class in the mask")),
-        ("Visible masks", leakage_figure(found, "pixels", "share of pixels recognised as removed or kept")),
+        ("Bits in the mask", leakage_figure(measured, "mask_bits", "guaranteed bits about the class in the mask")),
+        ("Visible masks", leakage_figure(measured, "pixels", "share of pixels recognised as removed or kept")),
     ]
-    if "leak" in found and found["leak"].notna().any():
-        views.append(("Leak", leakage_figure(found, "leak", "estimated bits that reach the outcome")))
+    if "leak" in measured and measured["leak"].notna().any():
+        views.append(("Leak", leakage_figure(measured, "leak", "estimated bits that reach the outcome")))
     caption = "How much the mere shape of the removed part says of the class, and whether an imputed image shows it. "
     caption += "Bits in the mask: at least so much information about the class is in the mask (Fano’s bound on a "
     caption += "held-out probe at the lower confidence limit; each bar fails with probability at most 2.5 %). Visible "
@@ -162,22 +152,22 @@ def leakage_charts(axis: Judged) -> list[Chart | Panel]:
         caption += "Leak: I(C; M) − I(C; M | x′) from probes, an estimate and no bound. "
     caption += "Bars are the largest over fractions. A report warns where a mask holds more than "
     caption += f"{LEAK_BITS:g} bits and more than {100 * TELLTALE:g} % of the pixels are recognised."
-    alt = f"Bars for {found['explainer'].nunique()} methods and {found['imputer'].nunique()} imputers."
-    bars = found["explainer"].nunique() * found["condition"].nunique()
+    alt = f"Bars for {measured['explainer'].nunique()} methods and {measured['imputer'].nunique()} imputers."
+    bars = measured["explainer"].nunique() * measured["condition"].nunique()
     chart = Chart("leakage", "Leakage", caption, alt, views, 380, (bars + 1) * 3 // 4)
-    return [leak_panel(found), chart]
+    return [leak_panel(measured), chart]
 
 
-def leakage_figure(found: pd.DataFrame, column: str, title: str) -> go.Figure:
+def leakage_figure(measured: pd.DataFrame, column: str, title: str) -> go.Figure:
     """Bars per explainer, grouped by imputer and order; of the fractions the largest value."""
     figure = blank_figure(y_title=title)
-    top = found[found[column].notna()].sort_values(column, ascending=False, kind="stable")
+    top = measured[measured[column].notna()].sort_values(column, ascending=False, kind="stable")
     top = top.drop_duplicates(["explainer", "condition"])
-    imputers = primary_first(dict.fromkeys(found["imputer"]))
-    explainers = list(dict.fromkeys(found["explainer"]))
+    imputers = primary_first(dict.fromkeys(measured["imputer"]))
+    explainers = list(dict.fromkeys(measured["explainer"]))
     written = len(top) <= MOST_NUMBERS  # a bar of height 0 is only seen by its number
     for k, imputer in enumerate(imputers):
-        for order in sorted(dict.fromkeys(found["order"]), key=lambda order: str(order) != "morf"):
+        for order in sorted(dict.fromkeys(measured["order"]), key=lambda order: str(order) != "morf"):
             part = top[(top["imputer"] == imputer) & (top["order"] == order)].set_index("explainer")
             part = part.reindex(explainers)
             if part[column].isna().all():
@@ -208,9 +198,9 @@ def leakage_figure(found: pd.DataFrame, column: str, title: str) -> go.Figure:
     return figure
 
 
-def leak_panel(found: pd.DataFrame) -> Panel:
+def leak_panel(measured: pd.DataFrame) -> Panel:
     """The warning where an imputer leaks, or that none was shown to."""
-    leaking = found[found["leaks"].astype(bool)]
+    leaking = measured[measured["leaks"].astype(bool)]
     if leaking.empty:
         text = "No imputer was shown to leak here. The probes are small: that they find nothing does not prove that "
         return Panel("leak", "Does an imputer leak?", text + "nothing is there.", Markup(""))
@@ -225,7 +215,7 @@ def leak_panel(found: pd.DataFrame) -> Panel:
     said = f"{listing(names)} leak{'s' if len(names) == 1 else ''}: a network can see which pixels were removed, and "
     said += "where they lay says what the class is."
     body = Markup('<div class="caution" role="note"><p><b>{}</b></p><ul>{}</ul></div>').format(said, listed)
-    safe = [name for name in primary_first(dict.fromkeys(found["imputer"])) if name not in names]
+    safe = [name for name in primary_first(dict.fromkeys(measured["imputer"])) if name not in names]
     caption = "Scores with a leaking imputer mix what a map says with the shape of what it removes; do not rank "
     caption += "methods by them" + (f", and read those of {listing(safe)} instead." if safe else ".")
     return Panel("leak", "Does an imputer leak?", caption, body)

@@ -16,16 +16,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from holdfast.axes.faithfulness import RETRAINING
 from holdfast.errors import UserError
-from holdfast.statistics import is_control
 from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
-from holdfast.statistics.cubes import Array
+from holdfast.statistics.cubes import CONTROL, Array
 
 Pairing = Literal["removed", "mask"]
 COLUMNS = ["dataset", "model", "evaluation", "measure", "kind", "a", "b", "level", "spearman", "low", "high"]
-COLUMNS += ["explainers", "samples"]
-POOLED = "all"
-"""The model of retrained networks whose names are those of repeats."""
+COLUMNS += ["explainers", "samples", "a_imputer", "a_order", "b_imputer", "b_order"]
 FEWEST = 3
 """With fewer explainers a rank correlation can only be −1 or 1, and is not given."""
 
@@ -35,18 +33,15 @@ class Strategy:
     """The scores of one way to evaluate: fraction removed → (explainers, samples), NaN where there is none.
 
     They are turned so that larger is better: what is left after the most relevant pixels went counts against a map.
+    `name` is that of its condition in the table.
     """
 
+    name: str
     imputer: str
     order: str
     explainers: list[str]
     samples: list[str]
     scores: dict[float, Array]
-
-    @property
-    def name(self) -> str:
-        """The imputer and the order, as a condition of the table is called."""
-        return f"{self.imputer} {self.order}"
 
 
 Pair = tuple[str, tuple[str, str], Strategy, Strategy, list[tuple[float, float]]]
@@ -114,7 +109,7 @@ def consistency(
     table: pd.DataFrame,
     measure: str = "accuracy",
     pairing: Pairing = "removed",
-    retrained: str = "retraining",
+    retrained: str = RETRAINING.name,
     controls: bool = False,
     level: float = 0.95,
     resamples: int = 2000,
@@ -125,67 +120,53 @@ def consistency(
     `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
     `retrained` against the others). At a fraction, explainers are ranked by their mean over samples; the row with
     level NaN is the mean of the correlations at all fractions. Intervals are from a bootstrap over samples.
-    With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Retrained
-    networks that are named like models of the study are compared with these; others, such as
-    repeats, are averaged (model "all"). The controls, random and Sobel maps, are left out unless `controls`.
+    With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Repeats of
+    a row, such as several retrained networks, are averaged. Controls are left out unless `controls`. `a_imputer`,
+    `a_order`, `b_imputer` and `b_order` say what the two are made of.
 
-    >>> consistency(pd.DataFrame(columns=["condition", "measure", "status"])).empty
+    >>> consistency(pd.DataFrame(columns=["dataset", "model", "measure", "order", "role"])).empty
     True
     """
     if pairing not in ("removed", "mask"):
         raise UserError(f"pairing must be 'removed' or 'mask', got {pairing!r}")
-    rows = table[(table["measure"] == measure) & table["condition"].str.endswith((" morf", " lerf"))]
-    if rows.empty:
-        return pd.DataFrame(columns=COLUMNS)
+    rows = table[(table["measure"] == measure) & table["order"].isin(["morf", "lerf"])]
     if not controls:
-        rows = rows[~rows["explainer"].map(is_control).astype(bool)]
+        rows = rows[rows["role"] != CONTROL]
     records: list[dict[str, Any]] = []
-    for dataset, here in rows.groupby("dataset", sort=False, observed=True):
-        fixed = here[here["evaluation"] != retrained]
-        again = _retrained(here[here["evaluation"] == retrained], set(fixed["model"]))
-        groups: dict[tuple[str, str], dict[str, Strategy]] = {}
-        for (model, evaluation), own in fixed.groupby(["model", "evaluation"], sort=False, observed=True):
-            groups[str(model), str(evaluation)] = _strategies(own)
-        groups |= {(model, retrained): found for model, found in again.items()}
-        for (model, evaluation), found in groups.items():
-            pairs = [*_within(found, pairing)]
+    for (dataset, model), here in rows.groupby(["dataset", "model"], sort=False, observed=True):
+        groups = {str(name): _strategies(own) for name, own in here.groupby("evaluation", sort=False, observed=True)}
+        again = groups.get(retrained, {})
+        for evaluation, strategies in groups.items():
+            pairs = [*_within(strategies, pairing)]
             if evaluation != retrained:
-                pairs += _between(found, again.get(model, again.get(POOLED, {})), evaluation, retrained)
+                pairs += _between(strategies, again, evaluation, retrained)
             for kind, names, a, b, levels in pairs:
                 head = {"dataset": dataset, "model": model, "evaluation": evaluation, "measure": measure, "kind": kind}
-                head |= {"a": names[0], "b": names[1]}
+                head |= {"a": names[0], "b": names[1], "a_imputer": a.imputer, "a_order": a.order}
+                head |= {"b_imputer": b.imputer, "b_order": b.order}
                 records += [head | row for row in _rows(a, b, levels, level, resamples, seed)]
     return pd.DataFrame.from_records(records, columns=COLUMNS)
 
 
-def _retrained(rows: pd.DataFrame, models: set[str]) -> dict[str, dict[str, Strategy]]:
-    """The strategies of retrained networks per model of the study, or of all repeats together if they are named."""
-    if rows.empty:
-        return {}
-    if set(rows["model"]) <= models or not models:
-        return {str(model): _strategies(own) for model, own in rows.groupby("model", sort=False, observed=True)}
-    return {POOLED: _strategies(rows)}
-
-
 def _strategies(rows: pd.DataFrame) -> dict[str, Strategy]:
-    """The strategies in the rows, by name; repeats of a row, such as several retrained networks, are averaged."""
-    found = {}
+    """The strategies in the rows, by name; repeats of a row are averaged."""
+    strategies = {}
     value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
-    for condition, own in rows.assign(value=value).groupby("condition", sort=False, observed=True):
-        imputer, order = str(condition).rsplit(" ", 1)
+    keys = ["condition", "imputer", "order"]
+    for (condition, imputer, order), own in rows.assign(value=value).groupby(keys, sort=False, observed=True):
         sign = -1.0 if order == "morf" else 1.0
         explainers, samples = sorted(set(own["explainer"])), sorted(set(own["sample"]))
         scores = {}
         for fraction, at in own.groupby("level"):
             wide = at.pivot_table("value", "explainer", "sample", aggfunc="mean", dropna=False, observed=True)
             scores[float(str(fraction))] = sign * wide.reindex(explainers, columns=samples).to_numpy(np.float64)
-        found[str(condition)] = Strategy(imputer, order, explainers, samples, scores)
-    return found
+        strategies[str(condition)] = Strategy(str(condition), str(imputer), str(order), explainers, samples, scores)
+    return strategies
 
 
-def _within(found: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
+def _within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
     """The comparisons of orders and of imputers among the strategies of one evaluation."""
-    for a, b in itertools.combinations(found.values(), 2):
+    for a, b in itertools.combinations(strategies.values(), 2):
         if a.imputer == b.imputer:
             first, second = (a, b) if a.order == "morf" else (b, a)
             other = {f: round(1 - f, 9) if pairing == "mask" else f for f in first.scores}
@@ -196,10 +177,10 @@ def _within(found: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
             yield "imputer", (a.name, b.name), a, b, [(f, f) for f in a.scores if f in b.scores]
 
 
-def _between(found: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str) -> Iterator[Pair]:
+def _between(strategies: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str) -> Iterator[Pair]:
     """The comparisons of each strategy with the same one after retraining."""
-    for name in (name for name in found if name in again):
-        a, b = found[name], again[name]
+    for name in (name for name in strategies if name in again):
+        a, b = strategies[name], again[name]
         yield "retraining", (f"{one}: {name}", f"{other}: {name}"), a, b, [(f, f) for f in a.scores if f in b.scores]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,33 +11,31 @@ import plotly.graph_objects as go
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness import frames as scores
+from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.frames import RANDOM, faint
-from holdfast.axes.faithfulness.nouns import nouns
 from holdfast.drawing.charts import CONTROL, Chart, blank_figure, curve_styles, label, rounded
 from holdfast.drawing.prose import number, records, with_interval
-from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Cube
 
 READOUTS = ("probability", "accuracy", "logit", "margin")
 PANELS = {"morf": "Most relevant first: should fall early", "lerf": "Least relevant first: should stay high"}
 
 
-def curve_chart(axis: Judged, imputer: str, order: list[str]) -> Chart | None:
+def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     """Readouts against the fraction removed with 95 % bands, both orders in one figure, a view for every readout."""
-    cube = axis.cube
-    first = str(axis.settings.get("readout") or READOUTS[0])
+    cube = judged.cube
+    first = frames.readout(judged)
     views = []
     for readout in sorted((r for r in READOUTS if r in cube.values), key=lambda r: r != first):
-        figure = curve_figure(axis, imputer, readout, order)
+        figure = curve_figure(judged, imputer, readout, order)
         if figure is not None:
             views.append((readout.capitalize(), figure))
     if not views:
         return None
-    fractions = len({x for c, x in cube.conditions if c.rsplit(" ", 1)[0] == imputer and x > 0})
-    words = nouns(axis)
+    swept, words = frames.swept(cube, imputer), frames.words(judged)
     whole = f"the class predicted for the whole {words.sample}"
-    against = "the label" if axis.settings.get("against") == "label" else whole
+    against = "the label" if judged.settings.get("against") == "label" else whole
     filled = imputer if words.parts == "tokens" else f"filled in by {imputer}"
     caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
     caption += (
@@ -44,30 +43,30 @@ def curve_chart(axis: Judged, imputer: str, order: list[str]) -> Chart | None:
     )
     caption += "do (LeRF). "
     caption += "Lines are means over samples, bands 95 % bootstrap intervals. "
-    if any(c == f"{imputer} random" for c, _ in cube.conditions):
+    if any(cube.made_of(c).order == "random" for c, _ in swept):
         caption += f"The dashed grey line removes {words.parts} in a random order: only the distance to it counts. "
     caption += f"Accuracy is against {against}; the other readouts are of the predicted class."
+    fractions = len({level for _, level in swept if level > 0})
     alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {imputer}."
-    title = "Removal curves" if len(scores.imputers(cube)) == 1 else f"Removal curves: {imputer}"
-    return Chart(f"curves-{scores.imputers(cube).index(imputer)}", title, caption, alt, views, 620)
+    every = frames.imputers(cube)
+    title = "Removal curves" if len(every) == 1 else f"Removal curves: {imputer}"
+    return Chart(f"curves-{every.index(imputer)}", title, caption, alt, views, 620)
 
 
-def curve_figure(axis: Judged, imputer: str, readout: str, order: list[str]) -> go.Figure | None:
+def curve_figure(judged: Judged, imputer: str, readout: str, explainers: list[str]) -> go.Figure | None:
     """Both orders of one imputer and readout, one above the other; None without any number."""
-    cube = axis.cube
-    present = {c for c, _ in cube.conditions}
-    shown = [o for o in PANELS if f"{imputer} {o}" in present]
-    own = scores.cut(cube, [readout], [(c, x) for c, x in cube.conditions if c.rsplit(" ", 1)[0] == imputer])
-    cells = statistics.summary([own], resamples=scores.RESAMPLES)
-    cells = cells[(cells["measure"] == readout) & cells["mean"].notna()]
-    if cells[cells["condition"] != f"{imputer} random"].empty:
+    own = judged.cube.select(measures=[readout], conditions=frames.swept(judged.cube, imputer))
+    cells = frames.with_makeup(statistics.summary([own], resamples=frames.RESAMPLES), own)
+    cells = cells[cells["mean"].notna()]
+    shown = [order for order in PANELS if any(own.made_of(c).order == order for c, _ in own.conditions)]
+    if not cells["order"].isin(shown).any():
         return None
-    figure, words = blank_figure(), nouns(axis)
-    axes = dict(zip(shown, ("y", "y2"), strict=False))
+    figure, words = blank_figure(), frames.words(judged)
     control = random_curve(own, imputer, readout)
-    start = untouched(axis, readout)
-    for place, name in axes.items():
-        add_curves(figure, cells[cells["condition"] == f"{imputer} {place}"], control, order, name)
+    start = untouched(judged, readout)
+    styles = curve_styles(explainers, own.controls)
+    for order, name in zip(shown, ("y", "y2"), strict=False):
+        add_curves(figure, cells[cells["order"] == order], control, styles, name)
         if start is not None:
             figure.add_scatter(
                 x=[0],
@@ -80,17 +79,17 @@ def curve_figure(axis: Judged, imputer: str, readout: str, order: list[str]) -> 
                 hovertext=f"whole {words.sample}: {number(start)}",
                 hoverinfo="text",
             )
-    lay_out(figure, [PANELS[place] for place in shown], readout, sorted(set(cells["level"])), words.parts)
+    lay_out(figure, [PANELS[order] for order in shown], readout, sorted(set(cells["level"])), words.parts)
     return figure
 
 
 def add_curves(
-    figure: go.Figure, cells: pd.DataFrame, control: pd.DataFrame, explainers: list[str], yaxis: str
+    figure: go.Figure, cells: pd.DataFrame, control: pd.DataFrame, styles: Mapping[str, tuple[str, str]], yaxis: str
 ) -> None:
     """The curve of every explainer in `cells`, over the dashed `control` of the random order where there is one."""
     if len(control):
         _add_curve(figure, RANDOM, control, CONTROL, "", "dash", yaxis)
-    for explainer, (colour, symbol) in curve_styles(explainers).items():
+    for explainer, (colour, symbol) in styles.items():
         rows = cells[cells["explainer"] == explainer]
         if len(rows):
             _add_curve(figure, explainer, rows, colour, symbol, "dot" if colour == CONTROL else "solid", yaxis)
@@ -141,24 +140,28 @@ def _add_curve(
 
 def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     """level, mean, low, high of the random order, which is drawn once per sample and stored under every explainer."""
-    places = [i for i, (condition, _) in enumerate(cube.conditions) if condition == f"{imputer} random"]
+    wanted = [c for c in frames.swept(cube, imputer) if cube.made_of(c[0]).order == "random"]
     columns = ["level", "mean", "low", "high"]
-    if not places:
+    if not wanted or readout not in cube.values:
         return pd.DataFrame(columns=columns)
-    values = np.stack([scores.once(cube.values[readout][:, i]) for i in places])
-    found = ([cube.conditions[i][1] for i in places], mean_of_finite(values), *scores.interval(values))
-    frame = pd.DataFrame(dict(zip(columns, found, strict=True)))
+    values = np.stack([frames.once(cube.values[readout][:, cube.conditions.index(c)]) for c in wanted])
+    ends = interval(values, resamples=frames.RESAMPLES)
+    frame = pd.DataFrame(
+        dict(zip(columns, ([level for _, level in wanted], mean_of_finite(values), *ends), strict=True))
+    )
     return frame[frame["mean"].notna()]
 
 
-def untouched(axis: Judged, readout: str) -> float | None:
+def untouched(judged: Judged, readout: str) -> float | None:
     """The mean readout before anything is removed, where the run knows it."""
-    known = axis.samples[axis.samples["sample"].isin(axis.cube.samples)] if "sample" in axis.samples else axis.samples
+    known = judged.samples
+    if "sample" in known:
+        known = known[known["sample"].isin(judged.cube.samples)]
     if known.empty or "probability" not in known:
         return None
     if readout == "probability" and known["probability"].notna().any():
         return float(known["probability"].mean())
-    return 1.0 if readout == "accuracy" and axis.settings.get("against", "prediction") == "prediction" else None
+    return 1.0 if readout == "accuracy" and judged.settings.get("against", "prediction") == "prediction" else None
 
 
 def lay_out(figure: go.Figure, titles: list[str], readout: str, fractions: list[float], parts: str = "pixels") -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -13,8 +12,8 @@ from pydantic.dataclasses import dataclass
 
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.curves import Readout
-from holdfast.axes.faithfulness.judge import BANKED, judge
-from holdfast.axes.faithfulness.kinds import INSTEAD, KINDS, checked_kind, kind_of, usual
+from holdfast.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
+from holdfast.axes.faithfulness.scores import BANKED, removal_scores
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from holdfast.errors import UserError, unknown
 from holdfast.features import GroupingField, Pixels, Tokens
@@ -48,21 +47,24 @@ NEEDS: dict[Metric, tuple[Order, ...]] = {
 """Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
 SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
 
-USUAL: Any = "usual"
-"""What a field holds until it is known which kind of data it is for."""
-FITTED = ("imputers", "segments", "baseline")
-"""The fields that depend on it."""
 KNOWN = {**IMPUTERS, **CONTEXTUAL}
+IMAGE = (3, 2, 2)
+"""The shape of an image, whatever its size."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A validator that leaves None, which `suited` will fill in, as it is."""
+    return lambda value: None if value is None else resolve(value, KNOWN)
 
 
 @dataclass(frozen=True, config=STRICT)
 class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
-    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. What `imputers`,
-    `segments` and `baseline` are unless given depends on the kind of data, see `kinds.usual`.
+    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`.
 
     For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
     image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
@@ -79,7 +81,7 @@ class Faithfulness:
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
-    imputers: Annotated[Any, BeforeValidator(partial(resolve_imputers, known=KNOWN))] = USUAL
+    imputers: Annotated[Any, BeforeValidator(_open(resolve_imputers))] = None
     fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
@@ -87,8 +89,8 @@ class Faithfulness:
     against: Literal["prediction", "label"] = "prediction"
     readout: Readout = "probability"
     metrics: Literal["all"] | tuple[Metric, ...] = "all"
-    segments: GroupingField = USUAL
-    baseline: Annotated[Any, BeforeValidator(partial(resolve_imputer, known=KNOWN))] = USUAL
+    segments: GroupingField | None = None
+    baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
     masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
 
@@ -107,11 +109,11 @@ class Faithfulness:
     @field_validator("metrics", mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
-        given = [value] if isinstance(value, str) and value != "all" else value
-        for metric in given if isinstance(given, list | tuple) else ():
+        named = [value] if isinstance(value, str) and value != "all" else value
+        for metric in named if isinstance(named, list | tuple) else ():
             if metric not in NEEDS:
                 raise unknown("metric", metric, NEEDS)
-        return given
+        return named
 
     @field_validator("metrics")
     @classmethod
@@ -133,25 +135,16 @@ class Faithfulness:
             raise ValueError(f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}")
         return value
 
-    def __post_init__(self) -> None:
-        """Fill in what is usual for images, and remember what was left open, as another kind of data has another."""
-        left_open = tuple(name for name in FITTED if isinstance(getattr(self, name), str))
-        object.__setattr__(self, "left_open", left_open)
-        for name, value in usual("image", (3, 2, 2), None).items():
-            if name in left_open:
-                object.__setattr__(self, name, value)
-
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
-        """The axis with what was left open chosen for data such as this batch; data to remove nothing of is refused."""
-        kind = checked_kind(modality(model, batch), self.features)
-        return self._for(kind, tuple(batch.x.shape[1:]))
+        """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
+        check_kind(modality(model, batch), self.features)
+        return self._finished(batch.x.shape[1:])
 
-    def _for(self, kind: str, shape: Sequence[int]) -> Faithfulness:
-        left_open: tuple[str, ...] = getattr(self, "left_open", ())
-        if kind == "image" or not left_open:
-            return self
-        found = usual(kind, shape, self.features)
-        return replace(self, **{name: found[name] for name in left_open})
+    def _finished(self, shape: Sequence[int]) -> Faithfulness:
+        """The axis with what is None chosen for samples of this shape."""
+        chosen = usual(kind_of(shape, self.features), shape, self.features)
+        missing = {name: value for name, value in chosen.items() if getattr(self, name) is None}
+        return replace(self, **missing) if missing else self
 
     @property
     def wanted(self) -> tuple[Metric, ...]:
@@ -161,41 +154,45 @@ class Faithfulness:
         return tuple(metric for metric, orders in NEEDS.items() if set(orders) <= set(self.orders))
 
     def conditions(self) -> list[tuple[str, float]]:
-        """(imputer and order, fraction) of the curves; (imputer, 0) and (imputer, size) of the other numbers."""
-        names = [label_of(imputer) for imputer in self.imputers]
-        found = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
+        """(imputer and order, fraction) of the curves; (imputer, 0) and (imputer, size) of the other numbers.
+
+        Where imputers are None, they are those for images.
+        """
+        axis = self._finished(IMAGE)
+        names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
+        listed = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
         if set(SWEPT) & set(self.wanted):
-            found += [(name, 0.0) for name in names]
+            listed += [(name, 0.0) for name in names]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
-            found.append((label_of(self.baseline), 0.0))
+            listed.append((baseline, 0.0))
         if "sensitivity_n" in self.wanted:
-            found += [(label_of(self.baseline), size) for size in self.subsets]
-        return list(dict.fromkeys(found))
+            listed += [(baseline, size) for size in self.subsets]
+        return list(dict.fromkeys(listed))
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
         all where something must be left."""
-        kind = kind_of(shape, self.features)
-        self._for(kind, shape)._check(kind, shape)
-
-    def _check(self, kind: str, shape: Sequence[int]) -> None:
+        kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
+        text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
-            self.segments.check((1, *shape))
-        for imputer in (*self.imputers, self.baseline):
-            if isinstance(imputer, Hidden) != (kind == "text"):
-                what = KINDS[kind].parts
-                raise UserError(f"{label_of(imputer)} cannot take the place of {what}; {INSTEAD[kind]}")
-            if kind != "text":
+            assert axis.segments is not None  # as it is finished
+            axis.segments.check((1, *shape))
+        for imputer in (*axis.imputers, axis.baseline):
+            if isinstance(imputer, Hidden) != text:
+                raise UserError(f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}")
+            if not text:
                 sweeps.try_imputer(imputer, shape)
-        if kind == "text":
-            if not isinstance(self.segments, Tokens):
-                raise UserError(f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out")
+        if text:
+            if not isinstance(axis.segments, Tokens):
+                raise UserError(f"segments of texts are tokens, got {label_of(axis.segments)}; leave segments out")
             return
         total = self.features.total((1, *shape))
-        for imputer in self.imputers:
-            most = None if total is None else int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
-            if self.orders and most is not None and most == total and needs_kept(imputer, shape):
+        if total is None or not self.orders:
+            return
+        most = int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
+        for imputer in axis.imputers:
+            if most == total and needs_kept(imputer, shape):
                 raise UserError(
                     f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
                     "from what is kept; leave that fraction out"
@@ -203,4 +200,4 @@ class Faithfulness:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Curves, summaries and pictures, explainer by explainer."""
-        yield from judge(self.suited(subject.model, subject.batch), subject)
+        yield from removal_scores(self.suited(subject.model, subject.batch), subject)

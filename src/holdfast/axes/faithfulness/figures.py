@@ -9,17 +9,18 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness import frames as scores
-from holdfast.axes.faithfulness.consistency import FEWEST, consistency
+from holdfast.axes.faithfulness import AXIS, RETRAINING, frames
+from holdfast.axes.faithfulness.consistency import COLUMNS, FEWEST, consistency
 from holdfast.axes.faithfulness.curve_charts import random_curve, untouched
-from holdfast.axes.faithfulness.frames import METRICS, RANDOM
-from holdfast.axes.faithfulness.nouns import IMAGE, Nouns, nouns
+from holdfast.axes.faithfulness.frames import HEADLINES, RANDOM
+from holdfast.axes.faithfulness.kinds import KINDS, Kind
+from holdfast.axes.faithfulness.retraining.page import retrained_cube
+from holdfast.axes.material import Material
 from holdfast.drawing import style
 from holdfast.drawing.charts import CONTROL
 from holdfast.drawing.curves import curve, curve_panels, ticks_at
 from holdfast.drawing.latex import MISSING, Cell, Entry, Tabular, escape, unbeaten
-from holdfast.drawing.pieces import RETRAINING, Material, Piece, Skipped, Table, about, pages, subjects
-from holdfast.report.axes import base_model, related_rows
+from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, pages, subjects
 from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -33,62 +34,68 @@ BOUNDED = ("accuracy", "probability")
 
 
 def _swept(material: Material) -> list[Judged]:
-    return [axis for axis in material.axes if scores.imputers(axis.cube)]
+    return [judged for judged in material.of(AXIS.name) if frames.imputers(judged.cube)]
+
+
+def _places(material: Material) -> list[Judged]:
+    """One of what was judged of each dataset and model that features were removed for, with or without retraining."""
+    first: dict[tuple[str, str], Judged] = {}
+    for judged in (*material.of(AXIS.name), *material.of(RETRAINING.name)):
+        first.setdefault((judged.cube.dataset, judged.cube.model), judged)
+    return list(first.values())
 
 
 def removal_curves(material: Material, width: float) -> Iterator[Piece]:
     """Readouts against the share removed, most and least relevant first, a figure for every imputer and readout."""
-    axes_ = _swept(material)
-    if not axes_:
+    swept = _swept(material)
+    if not swept:
         yield Skipped("", NO_REMOVAL)
-    for axis, subject in zip(axes_, subjects([a.cube for a in axes_]), strict=True):
-        found = scores.imputers(axis.cube)
-        readouts = dict.fromkeys(["accuracy", str(axis.settings.get("readout") or "probability")])
-        for readout in (r for r in readouts if r in axis.cube.values):
-            for imputer in found:
-                control = random_curve(axis.cube, imputer, readout)
-                start = untouched(axis, readout)
-                cells = _cells(axis.cube, readout, imputer)
+    for judged, subject in zip(swept, subjects([judged.cube for judged in swept]), strict=True):
+        imputers, words = frames.imputers(judged.cube), frames.words(judged)
+        readouts = dict.fromkeys(["accuracy", frames.readout(judged)])
+        for readout in (r for r in readouts if r in judged.cube.values):
+            start = untouched(judged, readout)
+            for imputer in imputers:
+                control = random_curve(judged.cube, imputer, readout)
+                cells = _cells(judged.cube, readout, imputer)
                 if cells["mean"].isna().all():
                     yield Skipped(subject, f"{imputer}, {readout}: no number")
                     continue
-                words = nouns(axis)
-                figures = removal_figures(cells, imputer, material.looks, readout, width, control, start, words)
-                told = [subject, imputer if len(found) > 1 else "", readout]
-                caption = f"Removal without retraining, filled in by {imputer}: {about(axis.cube)}. "
+                figures = removal_figures(cells, material.looks, readout, width, control, start, words)
+                told = [subject, imputer if len(imputers) > 1 else "", readout]
+                caption = f"Removal without retraining, filled in by {imputer}: {about(judged.cube)}. "
                 caption += _caption(readout, words, len(control) > 0)
                 yield from pages(", ".join(filter(None, told)), caption, figures)
 
 
-def _caption(readout: str, words: Nouns, control: bool) -> str:
+def _caption(readout: str, words: Kind, control: bool) -> str:
     text = f"{readout.capitalize()} as {words.parts} go, the most (MoRF) or the least (LeRF) relevant first. In MoRF "
     text += "lower is better, in LeRF higher. Bands are 95 % bootstrap intervals over samples."
     return text + (f" Dashed: {words.parts} go in a random order." if control else "")
 
 
 def _cells(cube: Cube, readout: str, imputer: str) -> pd.DataFrame:
-    wanted = [c for c in cube.conditions if c[0] in [f"{imputer} {order}" for order in ORDERS]]
-    return statistics.summary([scores.cut(cube, [readout], wanted)])
+    wanted = [c for c in frames.swept(cube, imputer) if cube.made_of(c[0]).order in ORDERS]
+    return frames.with_makeup(statistics.summary([cube.select(measures=[readout], conditions=wanted)]), cube)
 
 
 def removal_figures(
     cells: pd.DataFrame,
-    imputer: str,
     looks: style.Looks,
     readout: str,
     width: float,
     control: pd.DataFrame,
     start: float | None = None,
-    words: Nouns = IMAGE,
+    words: Kind = KINDS["image"],
 ) -> list[Figure]:
-    """MoRF beside LeRF; `cells` are rows of `statistics.summary`, `control` those of `random_curve`."""
+    """MoRF beside LeRF; `cells` are rows of `statistics.summary` with orders, `control` those of `random_curve`."""
     whole = f"whole {words.sample}"
-    shown = [order for order in ORDERS if (cells["condition"] == f"{imputer} {order}").any()]
+    shown = [order for order in ORDERS if (cells["order"] == order).any()]
     scored = set(cells.loc[cells["mean"].notna(), "explainer"])
     drawn = {e: look for e, look in looks.items() if e in scored}
 
     def draw(axes: Axes, column: int, explainer: str, look: dict[str, Any]) -> None:
-        here = (cells["explainer"] == explainer) & (cells["condition"] == f"{imputer} {shown[column]}")
+        here = (cells["explainer"] == explainer) & (cells["order"] == shown[column])
         curve(axes, cells[here], look, explainer, bars=False)
 
     def finish(axes: Axes, column: int, first: bool) -> None:
@@ -109,27 +116,25 @@ def removal_figures(
 
 def retrained_curves(material: Material, width: float) -> Iterator[Piece]:
     """Accuracy of networks retrained on what is left, both orders, a figure for every imputer."""
-    if not material.retrained:
+    retrained = [cube for judged in _places(material) if (cube := retrained_cube(judged)) is not None]
+    if not retrained:
         yield Skipped("", NO_RETRAINING if _swept(material) else NO_REMOVAL)
-    for cube, subject in zip(material.retrained, subjects(material.retrained), strict=True):
-        found = scores.imputers(cube)
-        for imputer in found:
-            cells = _cells(cube, "accuracy", imputer)
+    for cube, subject in zip(retrained, subjects(retrained), strict=True):
+        imputers = frames.imputers(cube)
+        for imputer in imputers:
             control = random_curve(cube, imputer, "accuracy")
-            figures = removal_figures(cells, imputer, material.looks, "accuracy", width, control)
-            told = [subject, imputer if len(found) > 1 else ""]
+            cells = _cells(cube, "accuracy", imputer)
+            figures = removal_figures(cells, material.looks, "accuracy", width, control)
+            told = [subject, imputer if len(imputers) > 1 else ""]
             caption = f"Removal with retraining, filled in by {imputer}: {about(cube)}. "
-            caption += _caption("accuracy", IMAGE, len(control) > 0)
+            caption += _caption("accuracy", KINDS["image"], len(control) > 0)
             yield from pages(", ".join(filter(None, told)), caption, figures)
 
 
 def _agreements(material: Material, kind: str) -> pd.DataFrame:
     """Mean rank correlations of one kind, a row for each pair of strategies; by accuracy as in the paper."""
-    rows = material.table[material.table["measure"] == "accuracy"]
-    places = dict.fromkeys((cube.dataset, base_model(cube)) for cube in material.cubes)
-    # one model at a time: `consistency` pools all retrained networks that it is given
-    found = [consistency(related_rows(rows, *place)).assign(model=place[1]) for place in places]
-    pairs = pd.concat([one for one in found if len(one)] or found[:1] or [consistency(rows)])
+    compared = [consistency(judged.related) for judged in _places(material)]
+    pairs = pd.concat([pairs for pairs in compared if len(pairs)] or [pd.DataFrame(columns=COLUMNS)])
     return pairs[pairs["level"].isna() & (pairs["kind"] == kind)]
 
 
@@ -139,8 +144,8 @@ def order_table(material: Material, width: float) -> Iterator[Piece]:
     if pairs.empty:
         yield Skipped("", "no curves in both orders: add `faithfulness` with orders: [morf, lerf] to the study")
         return
-    pairs = pairs.assign(imputer=pairs["a"].str.rsplit(" ", n=1).str[0], again=pairs["evaluation"] == RETRAINING)
-    sections = {"Retrain": pairs[pairs["again"]], "No-Retrain": pairs[~pairs["again"]]}
+    again = pairs["evaluation"] == RETRAINING.name
+    sections = {"Retrain": pairs[again], "No-Retrain": pairs[~again]}
     caption = "Spearman's rank correlation of the methods' rankings between MoRF and LeRF by accuracy, mean over the "
     caption += "fractions removed"
     yield from _agreement_table(caption, {name: rows for name, rows in sections.items() if len(rows)})
@@ -152,9 +157,7 @@ def retraining_table(material: Material, width: float) -> Iterator[Piece]:
     if pairs.empty:
         yield Skipped("", NO_RETRAINING if _swept(material) else NO_REMOVAL)
         return
-    strategy = pairs["a"].str.split(": ", n=1).str[1].str.rsplit(" ", n=1)
-    pairs = pairs.assign(imputer=strategy.str[0], order=strategy.str[1])
-    sections = {title: pairs[pairs["order"] == order] for order, title in ORDERS.items()}
+    sections = {title: pairs[pairs["a_order"] == order] for order, title in ORDERS.items()}
     caption = "Spearman's rank correlation of the methods' rankings with and without retraining by accuracy, mean over "
     caption += "the fractions removed"
     yield from _agreement_table(caption, {name: rows for name, rows in sections.items() if len(rows)})
@@ -169,7 +172,7 @@ def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterato
     spans: list[tuple[str, int]] = [("", 1)]
     heads, keys = ["Model"], []
     for name, rows in sections.items():
-        own = scores.primary_first(dict.fromkeys(rows["imputer"]))[::-1]  # the paper's own last, as in its tables
+        own = frames.primary_first(dict.fromkeys(rows["a_imputer"]))[::-1]  # the paper's own last, as in its tables
         spans.append((name, len(own)))
         heads += [escape(imputer) for imputer in own]
         keys += [(name, imputer) for imputer in own]
@@ -178,7 +181,7 @@ def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterato
         line: list[Entry] = [escape(f"{model}, {dataset}" if len({d for d, _ in places}) > 1 else str(model))]
         for name, imputer in keys:
             rows = sections[name]
-            here = rows[(rows["dataset"] == dataset) & (rows["model"] == model) & (rows["imputer"] == imputer)]
+            here = rows[(rows["dataset"] == dataset) & (rows["model"] == model) & (rows["a_imputer"] == imputer)]
             line.append(Cell(*here.iloc[0][["spearman", "low", "high"]].astype(float)) if len(here) else MISSING)
         body.append(line)
     caption += f" ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
@@ -188,24 +191,27 @@ def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterato
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
     """Methods by metrics: ROAD first, then what else the run has; bold within each metric."""
-    axes_ = [axis for axis in material.axes if any(scores.lines(axis.cube, m) for m in METRICS)]
-    if not axes_:
+    scored = [judged for judged in material.of(AXIS.name) if frames.best_headline(judged.cube) is not None]
+    if not scored:
         yield Skipped("", NO_REMOVAL)
-    for axis, subject in zip(axes_, subjects([a.cube for a in axes_]), strict=True):
+    for judged, subject in zip(scored, subjects([judged.cube for judged in scored]), strict=True):
         heads, columns = ["Method"], []
-        for metric in METRICS:
-            found = scores.lines(axis.cube, metric)
-            for line in found:
-                standings = scores.standings(axis.cube, metric, line).set_index("explainer")
-                best = unbeaten(standings["mean"], scores.comparisons(axis.cube, metric, line), metric.sign)
+        for measure in HEADLINES:
+            lines = frames.lines(judged.cube, measure)
+            for line in lines:
+                standings = frames.standings(judged.cube, measure, line).set_index("explainer")
+                tests = frames.comparisons(judged.cube, measure, line)
+                best = unbeaten(standings["mean"], tests, judged.cube.controls, measure.sign)
                 columns.append({str(e): _cell(r, str(e) in best) for e, r in standings.iterrows()})
-                arrow = r"$\uparrow$" if metric.sign > 0 else r"$\downarrow$"
-                told = f" ({escape(line.name)})" if len(found) > 1 else ""
-                heads.append(f"{escape(metric.title)}{told} {arrow}")
-        caption = f"Faithfulness by method: {about(axis.cube)}. Arrows point to better. Bold: the best method and all "
+                arrow = r"$\uparrow$" if measure.sign > 0 else r"$\downarrow$"
+                told = f" ({escape(line.name)})" if len(lines) > 1 else ""
+                heads.append(f"{escape(frames.short(measure))}{told} {arrow}")
+        caption = (
+            f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
+        )
         caption += "that Wilcoxon's paired test with Holm's correction does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % bootstrap intervals over samples."
-        yield Table(subject, caption, Tabular(heads, _rows(scores.explainer_order(axis.cube), columns)))
+        yield Table(subject, caption, Tabular(heads, _rows(frames.explainer_order(judged.cube), columns)))
 
 
 def _cell(row: pd.Series, bold: bool) -> Cell:
@@ -214,3 +220,12 @@ def _cell(row: pd.Series, bold: bool) -> Cell:
 
 def _rows(explainers: Sequence[str], columns: Sequence[dict[str, Cell]]) -> list[list[Entry]]:
     return [[escape(e), *(column.get(e, MISSING) for column in columns)] for e in explainers]
+
+
+ITEMS = (
+    Item("removal-retrained", "ROAD, Figure 7", "figure", retrained_curves),
+    Item("removal-curves", "ROAD, Figure 8", "figure", removal_curves),
+    Item("removal-orders", "ROAD, Table 2", "table", order_table),
+    Item("removal-retraining", "ROAD, Table 3", "table", retraining_table),
+    Item("removal-scores", "ROAD score and others", "table", score_table),
+)

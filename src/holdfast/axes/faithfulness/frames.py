@@ -1,70 +1,90 @@
-"""What charts and words about faithfulness share: the metrics, which way is better, and standings with intervals."""
+"""What charts and words about removal share: the headlines, where they were read, and standings with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
+from holdfast.axes.contract import RANDOM as RANDOM_ORDER
+from holdfast.axes.contract import Judged, Measure
+from holdfast.axes.faithfulness import AXIS
+from holdfast.axes.faithfulness.kinds import KINDS, Kind
+from holdfast.explainers.controls import RandomMap
+from holdfast.removal.imputers import NoisyLinear
+from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
+from holdfast.types import Condition, matches
 
-RETRAINING, LEAKAGE = "retraining", "leakage"  # as `holdfast.runs.retrain` names its evaluations
-ROAD_IMPUTER = "noisy_linear"
 RESAMPLES = 2000
 RANDOM = "random order"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One number per curve or bank of masks: `sign` is −1 where less is better, `chance` what a random order gets.
-
-    `chance` is "zero", "random" (the table has the measure with `_random`) or empty where nothing is known.
-    """
-
-    measure: str
-    title: str
-    axis: str
-    sign: int
-    chance: str
-
-    @property
-    def better(self) -> str:
-        """Which direction is good, in words."""
-        return "higher is better" if self.sign > 0 else "lower is better"
-
-
-METRICS = (
-    Metric("road", "ROAD", "ROAD", 1, "zero"),
-    Metric("deletion_auc", "Deletion", "deletion area", -1, "random"),
-    Metric("insertion_auc", "Insertion", "insertion area", 1, "random"),
-    Metric("aopc", "AOPC", "AOPC", 1, "random"),
-    Metric("pixel_flipping", "Flipping", "pixel flipping", -1, "random"),
-    Metric("irof", "IROF", "IROF", 1, "random"),
-    Metric("faithfulness_correlation", "Correlation", "correlation", 1, "zero"),
-    Metric("sensitivity_n", "Sens.-n", "sensitivity-n", 1, "zero"),
-    Metric("infidelity_scaled", "Infidelity", "infidelity, scaled", -1, ""),
-    Metric("infidelity", "Unscaled", "infidelity, not scaled", -1, ""),
-)
-BY_MEASURE = {metric.measure: metric for metric in METRICS}
+HEADLINES = tuple(measure for measure in AXIS.measures if measure.role == "headline")
+BY_NAME = {measure.name: measure for measure in HEADLINES}
+_SHORT = {
+    "deletion_auc": "Deletion",
+    "insertion_auc": "Insertion",
+    "pixel_flipping": "Flipping",
+    "faithfulness_correlation": "Correlation",
+    "sensitivity_n": "Sens.-n",
+    "infidelity_scaled": "Infidelity",
+    "infidelity": "Unscaled",
+}
+"""Titles that fit on a button or in the head of a column, where those of the records do not."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Where a metric was read: the imputer that filled in, and for sensitivity-n the share that was removed."""
+    """Where a headline was read: the imputer that filled in, and for sensitivity-n the share that was removed."""
 
     condition: str
     level: float
     name: str
 
+    @property
+    def where(self) -> Condition:
+        """The condition with its level, as cubes have it."""
+        return self.condition, self.level
+
+
+def short(measure: Measure) -> str:
+    """A headline's title on a button or in the head of a column."""
+    return _SHORT.get(measure.name, measure.title)
+
+
+def better(measure: Measure) -> str:
+    """Which direction is good, in words."""
+    return f"{measure.better} is better"
+
+
+def words(judged: Judged) -> Kind:
+    """The words for the data of an axis; those for images where the manifest does not say."""
+    return KINDS[judged.task.get("modality", "image")]
+
+
+def readout(judged: Judged) -> str:
+    """The readout of the model that curves are summed up by."""
+    return str(judged.settings.get("readout") or "probability")
+
+
+def seeing_controls(judged: Judged, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of controls that see the input; random maps are left out, as theirs is a random order."""
+    names = {explainer: judged.settings_of(explainer).get("name", explainer) for explainer in rows["explainer"]}
+    return rows[rows["control"] & (rows["explainer"].map(names) != RandomMap.name)]
+
 
 def imputers(cube: Cube) -> list[str]:
     """The imputers with curves, that of the ROAD paper first."""
-    found = [c.rsplit(" ", 1)[0] for c, _ in cube.conditions if c.endswith((" morf", " lerf"))]
-    return primary_first(dict.fromkeys(found))
+    made = (cube.made_of(condition) for condition, _ in cube.conditions)
+    return primary_first(dict.fromkeys(m.imputer for m in made if m.order in ("morf", "lerf")))
+
+
+def swept(cube: Cube, imputer: str) -> list[Condition]:
+    """The conditions of an imputer's curves, every order and fraction."""
+    made = ((c, cube.made_of(c[0])) for c in cube.conditions)
+    return [c for c, m in made if m.imputer == imputer and m.order]
 
 
 def primary_first(names: Iterable[str]) -> list[str]:
@@ -73,60 +93,50 @@ def primary_first(names: Iterable[str]) -> list[str]:
     >>> primary_first(["blur", "noisy_linear(sigma=0.03)"])
     ['noisy_linear(sigma=0.03)', 'blur']
     """
-    return sorted(names, key=lambda name: name.split("(", maxsplit=1)[0] != ROAD_IMPUTER)
+    return sorted(names, key=lambda name: not matches(NoisyLinear.name, name))
 
 
-def lines(cube: Cube, metric: Metric) -> list[Line]:
-    """Every place at which a metric has a number, the paper's imputer first."""
-    values = cube.values.get(metric.measure)
+def with_makeup(cells: pd.DataFrame, cube: Cube) -> pd.DataFrame:
+    """Rows of statistics with the imputer and the order of their conditions as columns."""
+    made = [cube.made_of(condition) for condition in cells["condition"]]
+    return cells.assign(imputer=[m.imputer for m in made], order=[m.order for m in made])
+
+
+def lines(cube: Cube, measure: Measure) -> list[Line]:
+    """Every place at which a headline has a number, the paper's imputer first."""
+    values = cube.values.get(measure.name)
     if values is None:
         return []
     places = [c for i, c in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()]
     by_name = {name: i for i, name in enumerate(primary_first(dict.fromkeys(c for c, _ in places)))}
-    several = len({level for _, level in places}) > 1 or metric.measure == "sensitivity_n"
-    found = sorted(places, key=lambda place: (by_name[place[0]], place[1]))
-    return [Line(c, x, f"{100 * x:g} % removed, {c}" if several else c) for c, x in found]
+    places.sort(key=lambda place: (by_name[place[0]], place[1]))
+    return [Line(c, level, f"{100 * level:g} % removed, {c}" if level else c) for c, level in places]
 
 
-def cut(cube: Cube, measures: Sequence[str], conditions: Iterable[tuple[str, float]]) -> Cube:
-    """The cube with these measures and conditions only; a pair counts as undefined where it has none of them."""
-    wanted = set(conditions)
-    kept = [i for i, c in enumerate(cube.conditions) if c in wanted]
-    values = {m: cube.values[m][:, kept] for m in measures if m in cube.values}
-    asked = {m: cube.asked[m][:, kept] for m in values}
-    shape = (len(cube.explainers), len(kept), len(cube.samples))
-    some, tried = np.zeros(shape, dtype=bool), np.zeros(shape[:2], dtype=bool)
-    for m, scores in values.items():
-        some |= np.isfinite(scores)
-        tried |= asked[m]
-    status = np.where(some, 0, np.where(tried[..., None], 2, -1)).astype(np.int8)
-    return replace(cube, conditions=[cube.conditions[i] for i in kept], values=values, status=status, asked=asked)
-
-
-def standings(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame:
+def standings(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """explainer, control, mean, low, high, n at one place, the best first; explainers without a number are left out."""
-    part = cut(cube, [metric.measure], [(line.condition, line.level)])
-    rows = statistics.summary([part], resamples=RESAMPLES)[["explainer", "mean", "low", "high", "retained"]]
-    rows = rows[rows["mean"].notna()].rename(columns={"retained": "n"})
-    rows.insert(1, "control", [statistics.is_control(e) for e in rows["explainer"]])
-    return rows.sort_values("mean", ascending=metric.sign < 0, kind="stable", ignore_index=True)
+    part = cube.select(measures=[measure.name], conditions=[line.where])
+    rows = statistics.summary([part], resamples=RESAMPLES)
+    rows = rows.loc[rows["mean"].notna(), ["explainer", "control", "mean", "low", "high", "retained"]]
+    rows = rows.rename(columns={"retained": "n"})
+    return rows.sort_values("mean", ascending=measure.sign < 0, kind="stable", ignore_index=True)
 
 
-def comparisons(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame:
+def comparisons(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """Paired tests between explainers, differences turned so that more is better."""
-    part = cut(cube, [metric.measure], [(line.condition, line.level)])
-    turned = replace(part, values={m: metric.sign * v for m, v in part.values.items()})
-    return statistics.paired_tests([turned], metric.measure, form="raw", resamples=RESAMPLES)
+    part = cube.select(measures=[measure.name], conditions=[line.where])
+    turned = replace(part, values={name: measure.sign * values for name, values in part.values.items()})
+    return statistics.paired_tests([turned], measure.name, form="raw", resamples=RESAMPLES)
 
 
-def random_scores(cube: Cube, metric: Metric, line: Line) -> Array | None:
+def random_scores(cube: Cube, measure: Measure, line: Line) -> Array | None:
     """What a random order scores on each sample, (N,); None where nobody knows."""
-    if metric.chance == "zero":
+    if measure.chance == "zero":
         return np.zeros(len(cube.samples))
-    name = f"{metric.measure}_random"
-    if metric.chance != "random" or name not in cube.values:
+    name = f"{measure.name}{RANDOM_ORDER}"
+    if measure.chance != "random" or name not in cube.values:
         return None
-    return once(cube.values[name][:, cube.conditions.index((line.condition, line.level))])
+    return once(cube.values[name][:, cube.conditions.index(line.where)])
 
 
 def once(values: Array) -> Array:
@@ -134,35 +144,31 @@ def once(values: Array) -> Array:
     return mean_of_finite(values.T)
 
 
-def over_random(cube: Cube, metric: Metric, line: Line) -> pd.DataFrame | None:
-    """By how much each explainer is better than a random order on the same samples: explainer, n, mean, low, high."""
-    chance = random_scores(cube, metric, line)
+def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None:
+    """By how much each explainer is better than a random order on the same samples.
+
+    Columns: explainer, control, n, mean, low, high.
+    """
+    chance = random_scores(cube, measure, line)
     if chance is None:
         return None
-    scores = cube.values[metric.measure][:, cube.conditions.index((line.condition, line.level))]
-    gap = metric.sign * (scores - chance)
-    low, high = interval(gap)
-    frame = pd.DataFrame({"explainer": cube.explainers, "n": np.isfinite(gap).sum(-1), "mean": mean_of_finite(gap)})
-    return frame.assign(low=low, high=high)[frame["n"] > 0].reset_index(drop=True)
+    scores = cube.values[measure.name][:, cube.conditions.index(line.where)]
+    gap = measure.sign * (scores - chance)
+    low, high = interval(gap, resamples=RESAMPLES)
+    frame = pd.DataFrame({"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]})
+    frame = frame.assign(n=np.isfinite(gap).sum(-1), mean=mean_of_finite(gap), low=low, high=high)
+    return frame[frame["n"] > 0].reset_index(drop=True)
 
 
-def interval(values: Array) -> tuple[Array, Array]:
-    """The 95 % bootstrap interval over samples of the means of (K, N); NaN from fewer than two samples."""
-    draws = resampled_means(values, bootstrap_counts(values.shape[-1], RESAMPLES, 0))
-    few = np.isfinite(values).sum(-1) < 2
-    low, high = (np.where(few, np.nan, edge) for edge in percentiles(draws, 0.95))
-    return low, high
-
-
-def best_metric(cube: Cube) -> tuple[Metric, Line] | None:
-    """What explainers are ranked by: ROAD where there is one, else the first metric that has numbers."""
-    return next(((metric, line) for metric in METRICS for line in lines(cube, metric)[:1]), None)
+def best_headline(cube: Cube) -> tuple[Measure, Line] | None:
+    """What explainers are ranked by: ROAD where there is one, else the first headline that has numbers."""
+    return next(((measure, line) for measure in HEADLINES for line in lines(cube, measure)[:1]), None)
 
 
 def explainer_order(cube: Cube) -> list[str]:
     """All explainers, the best first; those without a number come last."""
-    found = best_metric(cube)
-    ranked = [] if found is None else standings(cube, *found)["explainer"].tolist()
+    best = best_headline(cube)
+    ranked = [] if best is None else standings(cube, *best)["explainer"].tolist()
     return [*ranked, *(e for e in cube.explainers if e not in ranked)]
 
 

@@ -22,18 +22,25 @@ WINDOWS = 20
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of data is spoken of: a sample, and what of it goes."""
+    """The words for one kind of data: a sample, what of it goes, its larger parts, the imputer that suits it, and what
+    to use where another has no meaning."""
 
     sample: str
     parts: str
+    segments: str
+    imputer: str
+    instead: str
 
 
+_TEXT = Kind("text", "tokens", "tokens", Hidden.name, "leave imputers and baseline out")
 KINDS: dict[str, Kind] = {
-    "image": Kind("image", "pixels"),
-    "series": Kind("series", "time steps"),
-    "table": Kind("row", "columns"),
-    "text": Kind("text", "tokens"),
+    "image": Kind("image", "pixels", "superpixels", NoisyLinear.name, "use noisy_linear, blur or zero"),
+    "series": Kind("series", "time steps", "windows", NoisyLinear.name, "use noisy_linear, blur or zero"),
+    "table": Kind("row", "columns", "columns", ReferenceMean.name, "use reference_mean, dataset_mean or zero"),
+    "text": _TEXT,
+    "token ids": _TEXT,
 }
+"""The kinds of data that something can be removed from, by their modality."""
 
 _NOTHING_ABSENT = "nothing stands for an element that is not there, and {}; certificate with features: elements works"
 NOT_REMOVABLE: dict[str, str] = {
@@ -48,13 +55,6 @@ NO_TOKENS = (
 NO_TOKENS += (
     "with tokenizer.all_special_ids and tokenizer.mask_token_id; without mask_token the attention mask hides them"
 )
-INSTEAD = {
-    "image": "use noisy_linear, blur or zero",
-    "series": "use noisy_linear, blur or zero",
-    "table": "use reference_mean, dataset_mean or zero",
-    "text": "leave imputers and baseline out",
-}
-"""What to use where an imputer has no meaning."""
 
 
 def kind_of(shape: Sequence[int], features: Any) -> str:
@@ -65,19 +65,19 @@ def kind_of(shape: Sequence[int], features: Any) -> str:
     """
     if isinstance(features, Tokens):
         return "text"
-    found = KIND_BY_DIMENSIONS.get(len(shape))
-    if found is None:
+    kind = KIND_BY_DIMENSIONS.get(len(shape))
+    if kind is None:
         raise UserError(
             "faithfulness removes pixels of images (C, H, W), time steps of series (C, T), columns of tables (F,) or "
             f"tokens of texts; this data has samples of {tuple(shape)}"
         )
-    return found
+    return kind
 
 
-def checked_kind(kind: str, features: Any) -> str:
-    """The kind as removal knows it, from that of `holdfast.models.modality`; raises where removal means nothing.
+def check_kind(kind: str, features: Any) -> None:
+    """Refuse a kind of data, as `holdfast.models.modality` names it, on which removing these features means nothing.
 
-    >>> checked_kind("graph", Pixels())
+    >>> check_kind("graph", Pixels())
     Traceback (most recent call last):
     holdfast.errors.UserError: faithfulness is not defined on graph data: nothing stands for an element ...
     """
@@ -88,7 +88,6 @@ def checked_kind(kind: str, features: Any) -> str:
         raise UserError(f"faithfulness removes tokens of texts: {NO_TOKENS}")
     if hides and not text:
         raise UserError(f"faithfulness has features: tokens, but the data is {kind} data; leave features out")
-    return "text" if text else kind
 
 
 def usual_windows(steps: int) -> Windows:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
+from holdfast.axes.contract import Judged
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.pictures import photo
 from holdfast.types import Shown
@@ -16,9 +17,9 @@ PIXELATED = 64
 """Pictures with fewer pixels on a side are drawn with sharp pixels, as a smooth enlargement would hide what went."""
 
 
-def strip(exhibits: list[Shown], order: Iterable[str]) -> Panel | None:
+def strip(judged: Judged, order: Iterable[str]) -> Panel | None:
     """The first showcase sample as its most relevant pixels go, a row for every explainer."""
-    going = [item for item in exhibits if item.explainer and item.condition.endswith(" morf")]
+    going = [item for item in judged.exhibits if judged.cube.made_of(item.condition).order == "morf"]
     if not going:
         return None
     sample = going[0].sample
@@ -38,7 +39,7 @@ def strip(exhibits: list[Shown], order: Iterable[str]) -> Panel | None:
             break
         kept.append(e)
     body = Markup("").join(_strip_row(sample, e, rows[e], pictures) for e in kept)
-    imputer = rows[kept[0]][0].condition.rsplit(" ", 1)[0]
+    imputer = judged.cube.made_of(rows[kept[0]][0].condition).imputer
     caption = f"One image ({sample}), filled in by {imputer}: what is left when the given share of its most relevant "
     caption += "pixels is gone, and the probability of the class predicted for the whole image. One image is no "
     caption += "evidence; the curves are."

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import pandas as pd
 
-from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness import frames as scores
+from holdfast.axes.contract import Judged, Measure
+from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.checks import leakage_rows
-from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, Line, Metric
+from holdfast.axes.faithfulness.frames import Line
 from holdfast.drawing.prose import LISTED, above, difference, listing, p_value, records, with_interval
-from holdfast.statistics import FEW_SAMPLES, is_control
+from holdfast.statistics import FEW_SAMPLES
 
 LIMIT = "This says whether the order of a map matters to this model with this filling, not that the map is right, "
 LIMIT += "complete, or true of another model; a method that wins here may still rest on what the imputer gives away."
 
 
-def lead(axis: Judged) -> list[str]:
+def lead(judged: Judged) -> list[str]:
     """Which method is the most faithful, what cannot be separated, what a random order does as well, and limits."""
-    kind = str(axis.settings.get("name") or axis.cube.evaluation)
-    if kind in (RETRAINING, LEAKAGE):
-        return ["Networks were retrained, but nothing was removed from the inputs of the model itself.", *_leak(axis)]
-    best = scores.best_metric(axis.cube)
-    if best is None and "accuracy" in axis.cube.values and "road" not in axis.cube.values:
-        return ["Only removal curves were computed; the metric road would rank the methods.", *_leak(axis)]
+    best = frames.best_headline(judged.cube)
+    if best is None and "accuracy" in judged.cube.values and "road" not in judged.cube.values:
+        return ["Only removal curves were computed; the metric road would rank the methods.", *leak(judged)]
     if best is None:
-        return ["Nothing can be concluded: no map led to a score.", *_undefined(axis, None)]
-    metric, line = best
-    rows = scores.standings(axis.cube, metric, line)
-    tests = scores.comparisons(axis.cube, metric, line)
-    said = _verdict(axis, metric, line, rows, tests)
-    said += _against_random(axis, metric, line) + _controls(rows, tests) + _imputers(axis, metric, rows)
-    return [*said, *_leak(axis), *_undefined(axis, metric), *_few(axis), LIMIT]
+        return ["Nothing can be concluded: no map led to a score.", *_undefined(judged, None)]
+    measure, line = best
+    rows = frames.standings(judged.cube, measure, line)
+    tests = frames.comparisons(judged.cube, measure, line)
+    said = _verdict(measure, line, rows, tests)
+    said += _against_random(judged, measure, line) + _controls(judged, rows, tests) + _imputers(judged, measure, rows)
+    return [*said, *leak(judged), *_undefined(judged, measure), *_few(judged), LIMIT]
 
 
-def _verdict(axis: Judged, metric: Metric, line: Line, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     methods = rows[~rows["control"]]
-    name = f"{metric.title} with {line.name}"
+    name = f"{frames.short(measure)} with {line.name}"
     if methods.empty:
         return [f"Nothing can be concluded: only controls were scored ({listing(rows['explainer'])})."]
     text = {r.explainer: with_interval(r.mean, r.low, r.high) for r in records(methods)}
     best, *others = methods["explainer"]
-    kind = "" if metric.measure == "road" else f" ({metric.better})"
+    kind = "" if measure.name == "road" else f" ({frames.better(measure)})"
     if not others:
         return [f"{best} has a {name} of {text[best]}{kind}; no other method was run to compare it with."]
     tied = [e for e in others if not above(tests, best, e)]
@@ -56,11 +53,11 @@ def _verdict(axis: Judged, metric: Metric, line: Line, rows: pd.DataFrame, tests
     return [first, f"It is ahead of {others[0]} ({text[others[0]]}) by {gap}, {p_value(row['p_holm'])}."]
 
 
-def _against_random(axis: Judged, metric: Metric, line: Line) -> list[str]:
-    gaps = scores.over_random(axis.cube, metric, line)
+def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
+    gaps = frames.over_random(judged.cube, measure, line)
     if gaps is None:
         return []
-    known = gaps[gaps["low"].notna() & ~gaps["explainer"].map(is_control).astype(bool)]
+    known = gaps[gaps["low"].notna() & ~gaps["control"]]
     level = known[known["low"] <= 0]
     if known.empty:
         return []
@@ -72,10 +69,10 @@ def _against_random(axis: Judged, metric: Metric, line: Line) -> list[str]:
     return [f"{who} to do better than a random order: {listing(items[:LISTED])}{more}."]
 
 
-def _controls(rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+def _controls(judged: Judged, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     said = []
     methods = rows.loc[~rows["control"], "explainer"].tolist()
-    for r in records(rows[rows["control"] & ~rows["explainer"].str.startswith("random")]):  # that is a random order
+    for r in records(frames.seeing_controls(judged, rows)):
         below = [m for m in methods if not above(tests, m, r.explainer)]
         if below:
             none = len(below) == len(methods)
@@ -86,14 +83,14 @@ def _controls(rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     return said
 
 
-def _imputers(axis: Judged, metric: Metric, rows: pd.DataFrame) -> list[str]:
+def _imputers(judged: Judged, measure: Measure, rows: pd.DataFrame) -> list[str]:
     """Imputers under which another method comes first."""
     methods = rows.loc[~rows["control"], "explainer"]
     if methods.empty:
         return []
     other = []
-    for line in scores.lines(axis.cube, metric)[1:]:
-        own = scores.standings(axis.cube, metric, line)
+    for line in frames.lines(judged.cube, measure)[1:]:
+        own = frames.standings(judged.cube, measure, line)
         own = own[~own["control"]]
         if len(own) and own.iloc[0]["explainer"] != methods.iloc[0]:
             first = own.iloc[0]
@@ -101,16 +98,17 @@ def _imputers(axis: Judged, metric: Metric, rows: pd.DataFrame) -> list[str]:
     return [f"With another imputer another method comes first: {listing(other)}."] if other else []
 
 
-def _leak(axis: Judged) -> list[str]:
-    found = leakage_rows(axis)
-    if found.empty or not found["leaks"].any():
+def leak(judged: Judged) -> list[str]:
+    """Which imputers were shown to leak."""
+    measured = leakage_rows(judged)
+    if measured.empty or not measured["leaks"].any():
         return []
-    names = scores.primary_first(dict.fromkeys(found.loc[found["leaks"].astype(bool), "imputer"]))
+    names = frames.primary_first(dict.fromkeys(measured.loc[measured["leaks"].astype(bool), "imputer"]))
     return [f"{listing(names)} leak{'s' if len(names) == 1 else ''} the class through the shape of what is removed."]
 
 
-def _undefined(axis: Judged, metric: Metric | None) -> list[str]:
-    rows = axis.rows if metric is None else axis.rows[axis.rows["measure"] == metric.measure]
+def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
+    rows = judged.rows if measure is None else judged.rows[judged.rows["measure"] == measure.name]
     lost = rows[rows["status"] == "undefined"].drop_duplicates(["explainer", "sample"])
     if lost.empty:
         return []
@@ -121,7 +119,7 @@ def _undefined(axis: Judged, metric: Metric | None) -> list[str]:
     return [f"{len(lost)} maps have no score ({'; '.join(items[:LISTED])}{more})."]
 
 
-def _few(axis: Judged) -> list[str]:
-    n = len(axis.cube.samples)
+def _few(judged: Judged) -> list[str]:
+    n = len(judged.cube.samples)
     plural = "s were" if n != 1 else " was"
     return [f"Only {n} sample{plural} tested: intervals are rough."] if n < FEW_SAMPLES else []

@@ -170,7 +170,7 @@ class Stability:
         originals = self._profile(clean)
         chance = self._profile(subject.reference(explainer))
         blank = reasons(clean, "the clean map")
-        if self.noise_floor and getattr(subject.explainers[explainer], "stochastic", True):
+        if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._floor(subject, explainer, originals, blank)
         candidates: list[Candidate] = []
         for number, pair in enumerate(pairs):
@@ -236,7 +236,7 @@ class Stability:
         references = subject.reference(explainer)
         if not len(references):
             others = {measure: torch.empty(0, len(ids)) for measure in aligned}
-        elif perturbing.member(perturbation, "stochastic"):
+        elif perturbation.stochastic:
             each = []
             for reference in references:
                 other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)

@@ -10,8 +10,8 @@ import pandas as pd
 from holdfast import statistics
 from holdfast.axes.material import Material
 from holdfast.axes.stability import heat_maps
-from holdfast.axes.stability.frames import FASS, Frames, retained
-from holdfast.axes.stability.heat_maps import NO_STABILITY, frames_of
+from holdfast.axes.stability.frames import FASS, Frames
+from holdfast.axes.stability.heat_maps import NO_STABILITY, frames_of, retained
 from holdfast.axes.stability.perturbations import known, title
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from holdfast import statistics
@@ -95,25 +93,3 @@ class Frames:
 def frames(judged: Judged) -> Frames | None:
     """The statistics of one dataset and model; None where FASS was not measured."""
     return Frames(judged) if FASS in judged.cube.values else None
-
-
-def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
-    """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
-    most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
-    held = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
-    edges = [statistics.wilson(int(k), int(n)) for k, n in zip(held["held"], held["attempted"], strict=True)]
-    held["share"] = held["held"] / held["attempted"]
-    held["share_low"], held["share_high"] = [low for low, _ in edges], [high for _, high in edges]
-    return held
-
-
-def retained(every: Sequence[Frames]) -> pd.DataFrame:
-    """The share of unchanged predictions per dataset, model, condition and level, in the order of the conditions."""
-    blocks = []
-    for one in every:
-        held = unchanged(one.cells()).assign(dataset=one.dataset, model=one.model)
-        position = {condition: i for i, condition in enumerate(one.cube.conditions)}
-        order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
-        blocks.append(held.iloc[np.argsort(order)])
-    # two evaluations of one model may share a condition, whose predictions are then the same
-    return pd.concat(blocks, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast.axes.material import Material
-from holdfast.axes.stability.frames import Frames, frames, retained
+from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.perturbations import title
+from holdfast.axes.stability.tables import unchanged
 from holdfast.drawing import style
 from holdfast.drawing.charts import PALETTE
 from holdfast.drawing.pieces import Drawing, Piece, Skipped, about, pages, subjects
@@ -32,6 +34,18 @@ def frames_of(material: Material) -> list[tuple[Frames, str]]:
     """The statistics of every dataset and model, each with the words that tell it from the others."""
     every = [one for judged in material.of("stability") if (one := frames(judged)) is not None]
     return list(zip(every, subjects([one.cube for one in every]), strict=True))
+
+
+def retained(every: Sequence[Frames]) -> pd.DataFrame:
+    """The share of unchanged predictions per dataset, model, condition and level, in the order of the conditions."""
+    blocks = []
+    for one in every:
+        held = unchanged(one.cells()).assign(dataset=one.dataset, model=one.model)
+        position = {condition: i for i, condition in enumerate(one.cube.conditions)}
+        order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
+        blocks.append(held.iloc[np.argsort(order)])
+    # two evaluations of one model may share a condition, whose predictions are then the same
+    return pd.concat(blocks, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])
 
 
 def method_maps(material: Material, width: float) -> Iterator[Piece]:

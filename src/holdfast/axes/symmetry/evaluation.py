@@ -1,4 +1,4 @@
-"""Symmetry: does the explanation respect what the model is invariant to?"""
+"""The evaluation of symmetry: scores over a group, of explanations, of the model and of its layers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     ModelInvariance,
     Orbit,
-    compare,
     explanation_scores,
-    flaw_text,
-    flaws,
     layer_errors,
     model_scores,
     orbit,
@@ -31,7 +29,7 @@ from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import OK, REDRAW, STRICT, UNDEFINED, Batch, Exhibit, Scores, Subject
+from holdfast.types import REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
 SYMMETRISED = "symmetrised"
 SENSITIVITY = "sensitivity"
@@ -46,7 +44,7 @@ def _named_group(value: Any) -> Any:
 
 
 GroupField = Annotated[Any, BeforeValidator(_named_group), Field(validate_default=True)]
-"""The type of a field that holds a group and is also given by name in a study file."""
+"""The type of a field that holds a group, which a study file names."""
 Similarity = Literal["auto", "cosine", "agreement", "spearman", "ssim", "jaccard"]
 
 
@@ -85,7 +83,7 @@ class Symmetry:
             raise ValueError(f"the entries must be different, got {value}")
         return value
 
-    def conditions(self) -> list[tuple[str, float]]:
+    def conditions(self) -> list[Condition]:
         """(condition, level) of everything that is scored; the level of a group is the most elements it may use."""
         named = [(str(self.group.name), float(self.elements))]
         if self.sensitivity is not None:
@@ -119,9 +117,7 @@ class Symmetry:
         self, subject: Subject, explainer: str, around: Orbit, model: ModelInvariance
     ) -> Iterator[Scores | Exhibit]:
         item = subject.explainers[explainer]
-        moves = getattr(item, "kind", "feature") == "feature"
-        measure = "equivariance" if moves else "invariance"
-        alike = self._similarity(item)
+        criterion = self._criterion(item)
         where = (str(self.group.name), float(len(around)))
         yield _estimated(explainer, "model_agreement", where, model.agreement)
         yield _estimated(explainer, "model_invariance", where, model.cosine)
@@ -129,53 +125,52 @@ class Symmetry:
         theirs = subject.reference(explainer)
         others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
         explain = partial(subject.explain, explainer)
-        pictures = moves and clean.ndim == 4 and clean.shape[1] in (1, 3)
+        pictures = criterion.moves and clean.ndim == 4 and clean.shape[1] in (1, 3)
         shown = [i for i, sample in enumerate(subject.batch.ids) if pictures and sample in subject.showcase]
-        found = explanation_scores(around, explain, clean, subject.target, alike, moves, self.delta, others, shown)
-        yield _estimated(explainer, measure, where, found)
-        if found.chance is not None:
-            missing = "no other sample to compare with"
-            yield _scores(explainer, f"{measure}_chance", where, found.chance, found.reason, missing)
-        if getattr(item, "stochastic", True):
+        score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
+        yield _estimated(explainer, criterion.measure, where, score)
+        if score.chance is not None:
+            measure, missing = f"{criterion.measure}_chance", "no other sample to compare with"
+            yield Scores.column(explainer, measure, where, score.chance, score.reason, missing=missing)
+        if item.stochastic:
             again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
-            yield _floor(explainer, measure, alike, again, clean)
+            yield _floor(explainer, criterion, again, clean)
         if self.sensitivity is not None:
-            yield self._sensitivity(subject, explainer, clean)
+            yield self._sensitivity(subject, explainer, clean, self.sensitivity)
         for n in self.repair:
-            yield self._repaired(subject, explainer, around, moves, n)
+            yield self._repaired(subject, explainer, around, n)
         if shown:
-            yield from _gallery(subject, explainer, around, where, clean, found, shown)
+            yield from _gallery(subject, explainer, around, where, clean, score, shown)
 
-    def _similarity(self, explainer: Any) -> str:
-        if self.similarity != "auto":
-            return self.similarity
-        return "agreement" if getattr(explainer, "categorical", False) else "cosine"
+    def _criterion(self, explainer: Explainer) -> Criterion:
+        similarity: str = self.similarity
+        if similarity == "auto":
+            categorical = isinstance(explainer, Categorical) and explainer.categorical
+            similarity = "agreement" if categorical else "cosine"
+        return Criterion(similarity, explainer.kind == "feature", self.delta)
 
-    def _sensitivity(self, subject: Subject, explainer: str, clean: Tensor) -> Scores:
-        assert self.sensitivity is not None
-        where, batch = (SENSITIVITY, self.sensitivity), subject.batch
+    def _sensitivity(self, subject: Subject, explainer: str, clean: Tensor, radius: float) -> Scores:
+        where, batch = (SENSITIVITY, radius), subject.batch
         if not batch.x.is_floating_point():
             nothing = torch.full((len(batch),), torch.nan)
-            return _scores(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
+            return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
         explain = partial(subject.explain, explainer)
-        draws = self.sensitivity_draws
-        found = sensitivities(explain, batch, subject.target, clean, self.sensitivity, draws, subject.seed)
-        why = [f"the explanation is {flaw_text('cosine', f)}" if f else "" for f in flaws("cosine", clean).tolist()]
+        changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
+        why = [flaw_text("cosine", flaw) for flaw in flaws("cosine", clean).tolist()]
         missing = "the explanation of a perturbed input is not finite"
-        return _scores(explainer, "max_sensitivity", where, found.amax(1), why, missing)
+        return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 
-    def _repaired(self, subject: Subject, explainer: str, around: Orbit, moves: bool, n: int) -> Scores:
-        repaired: Any = symmetrise(subject.explainers[explainer], self.group, n)
-        alike = self._similarity(repaired)
+    def _repaired(self, subject: Subject, explainer: str, around: Orbit, n: int) -> Scores:
+        repaired = symmetrise(subject.explainers[explainer], self.group, n)
+        criterion = self._criterion(repaired)
         bench = Workbench(subject.model, subject.model.rows)
 
         def explain(batch: Batch, target: Tensor) -> Tensor:
             return bench.explain(repaired, explainer, batch, target, subject.seed)
 
         clean = explain(subject.batch, subject.target)
-        found = explanation_scores(around, explain, clean, subject.target, alike, moves, self.delta)
-        measure = "equivariance" if moves else "invariance"
-        return _estimated(explainer, measure, (SYMMETRISED, float(n)), found)
+        score = explanation_scores(around, explain, clean, subject.target, criterion)
+        return _estimated(explainer, criterion.measure, (SYMMETRISED, float(n)), score)
 
 
 def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
@@ -185,64 +180,43 @@ def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
     return lambda batch: subject.compute(call, batch, torch.zeros(len(batch)))
 
 
-def _layer_rows(
-    explainer: str, where: tuple[str, float], errors: tuple[Tensor, Tensor | None]
-) -> Iterator[Scores | Exhibit]:
+def _layer_rows(explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None]) -> Iterator[Scores]:
     """The largest relative errors over the elements."""
     for name, error in zip(("invariance", "equivariance"), errors, strict=True):
-        column = torch.full((len(errors[0]),), torch.nan) if error is None else error.amax(1)
+        largest = torch.full((len(errors[0]),), torch.nan) if error is None else error.amax(1)
         missing = NOT_MOVABLE if error is None else "the layer's output is zero or not finite"
-        yield _scores(explainer, f"layer_{name}_error", where, column, [""] * len(column), missing)
+        yield Scores.column(explainer, f"layer_{name}_error", where, largest, [""] * len(largest), missing=missing)
 
 
-def _floor(explainer: str, measure: str, alike: str, again: Tensor, clean: Tensor) -> Scores:
-    why = []
-    for own, other in zip(flaws(alike, clean).tolist(), flaws(alike, again).tolist(), strict=True):
-        what = "the explanation" if own else "the explanation of the second draw"
-        why.append(f"{what} is {flaw_text(alike, own or other)}" if own or other else "")
-    return _scores(explainer, measure, (REDRAW, 0.0), compare(alike, again, clean), why)
+def _floor(explainer: str, criterion: Criterion, again: Tensor, clean: Tensor) -> Scores:
+    """The agreement of two draws on the same input."""
+    name = criterion.similarity
+    value = compare(name, again, clean)
+    second = "the explanation of the second draw"
+    why = reasons(name, flaws(name, clean), flaws(name, again)[:, None], second, value.isnan())
+    return Scores.column(explainer, criterion.measure, (REDRAW, 0.0), value, why)
 
 
 def _gallery(
     subject: Subject,
     explainer: str,
     around: Orbit,
-    where: tuple[str, float],
+    where: Condition,
     clean: Tensor,
-    found: Estimate,
+    score: Estimate,
     shown: Sequence[int],
 ) -> Iterator[Exhibit]:
     """The input and its map, and the element at which the score is lowest."""
     rows = torch.tensor(shown)
-    worst = found.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
-    place = around.elements.device
-    moved = around.group.act(around.elements[worst.to(place), rows.to(place)], subject.batch[rows])
+    worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
+    device = around.elements.device
+    moved = around.group.act(around.elements[worst.to(device), rows.to(device)], subject.batch[rows])
     for row, i in enumerate(shown):
         sample = subject.batch.ids[i]
         yield Exhibit(explainer, "clean", 0.0, sample, subject.batch.x[i], clean[i])
-        note = found.reason[i] or f"equivariance {float(found.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
-        yield Exhibit(explainer, *where, sample, moved.x[row], found.worst[i], note)
+        note = score.reason[i] or f"equivariance {float(score.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
+        yield Exhibit(explainer, *where, sample, moved.x[row], score.worst[i], note)
 
 
-def _estimated(explainer: str, measure: str, where: tuple[str, float], found: Estimate) -> Scores:
-    return _scores(explainer, measure, where, found.value, found.reason, low=found.low, high=found.high)
-
-
-def _scores(
-    explainer: str,
-    measure: str,
-    where: tuple[str, float],
-    value: Tensor,
-    reason: Sequence[str],
-    missing: str = "nothing to compare",
-    low: Tensor | None = None,
-    high: Tensor | None = None,
-) -> Scores:
-    """A full column: NaN with a status and a reason where a sample has no score."""
-    finite = torch.isfinite(value).tolist()
-    why = tuple(text or ("" if ok else missing) for text, ok in zip(reason, finite, strict=True))
-    lost = torch.tensor([bool(text) for text in why], dtype=torch.bool)
-    status = torch.where(lost, UNDEFINED, OK)
-    value = value.double().masked_fill(lost, torch.nan)
-    bounds = [None if v is None else v.double().masked_fill(lost, torch.nan) for v in (low, high)]
-    return Scores(explainer, measure, *where, value, status, why, *bounds)
+def _estimated(explainer: str, measure: str, where: Condition, score: Estimate) -> Scores:
+    return Scores.column(explainer, measure, where, score.value, score.reason, bounds=(score.low, score.high))

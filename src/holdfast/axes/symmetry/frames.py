@@ -1,4 +1,4 @@
-"""What the page says of symmetry, as plain frames: a row per sample and method, a row per method, one for the model."""
+"""Frames of symmetry, for page, sentences and figures: scores by sample and by method, layers, and repair."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import SENSITIVITY, SYMMETRISED
 from holdfast.axes.symmetry.groups import build
+from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
-from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
-from holdfast.statistics.cubes import Array, arrange
+from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.cubes import Array
 from holdfast.types import REDRAW
 
 INVARIANT = 0.999
 """The mean model invariance from which the page calls a model invariant."""
 HIGH = 0.99
 """The mean score from which the page says that a method keeps the symmetry."""
-TOLERANCE = 1e-4
-"""The largest relative error of a layer that is called invariant or equivariant, as in `symmetry.layer_symmetry`."""
 SCORES = ("equivariance", "invariance")
 KINDS = ("feature", "example", "concept", "example or concept")
-_KIND = {"cav": "concept", "car": "concept", "influence": "example", "tracin": "example", "simplex": "example"}
-_KIND["representation_similarity"] = "example"
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -45,15 +40,18 @@ class Mean:
 
 @dataclass(frozen=True)
 class Symmetries:
-    """The scores of one evaluation.
+    """The scores of one evaluation, `judged`.
 
     `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
     model_agreement, max_sensitivity, status, reason. `means` has a row per explainer that was asked for, kinds in
     order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high, chance,
     over_chance (the lower end of the interval of the score less chance), floor, error (the median over samples of half
-    the Monte-Carlo interval). `whole` says that every element of the group was tried.
+    the Monte-Carlo interval). `condition` is that of the rows, `title` says the group in words, and `whole` that every
+    element of it was tried.
     """
 
+    judged: Judged
+    condition: str
     title: str
     interpolates: bool
     whole: bool
@@ -73,106 +71,107 @@ class Symmetries:
         """The rows of `means` with a score, controls left out."""
         return self.means[self.means["mean"].notna() & ~self.means["control"]]
 
+    @property
+    def controls(self) -> set[str]:
+        """The explainers that do not look at the model."""
+        return set(self.means.loc[self.means["control"], "explainer"])
 
-def symmetries(axis: Judged) -> Symmetries | None:
+
+def symmetries(judged: Judged) -> Symmetries | None:
     """The frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
-    rows = axis.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
-    group = _group_condition(axis, rows)
-    here = rows[rows["condition"].astype(str) == group]
+    rows = judged.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
+    rows = rows.assign(**{name: rows[name].astype(str) for name in ("explainer", "sample", "condition")})
+    condition = _group_condition(judged, rows)
+    here = rows[rows["condition"] == condition]
     if not here["measure"].isin(SCORES).any():
         return None
-    scores = _scores(axis, rows, here)
-    counts = bootstrap_counts(len(axis.cube.samples), RESAMPLES, 0)
-    used = int(here["level"].max())
+    scores = _scores(judged, rows, here)
     bounded = scores[scores["value"].notna()]
     whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
-    means = _means(axis, scores, counts)
     one = scores.groupby("sample", sort=False)[["model_invariance", "model_agreement"]].first()  # alike for all methods
-    model, agreement = (_mean(one[name].reindex(axis.cube.samples).to_numpy(float), counts) for name in one)
-    title, interpolates = group_words(axis.settings)
-    return Symmetries(title or group, interpolates, whole, used, model, agreement, scores, means)
+    model, agreement = (_mean(one[name].reindex(judged.cube.samples).to_numpy(float)) for name in one)
+    title, interpolates = group_words(judged.settings)
+    elements, title = int(here["level"].max()), title or condition
+    means = _means(judged, scores)
+    return Symmetries(judged, condition, title, interpolates, whole, elements, model, agreement, scores, means)
 
 
-def _group_condition(axis: Judged, rows: pd.DataFrame) -> str:
+def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
     """The condition of the group's rows: where the model is judged, else the first that no other part has taken."""
-    judged = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"].astype(str)
-    left = rows.loc[rows["measure"].isin(SCORES), "condition"].astype(str)
-    named = [str(_map(axis.settings.get("group")).get("name", ""))]
-    free = [c for c in left if c not in (REDRAW, SYMMETRISED, SENSITIVITY)]
-    return next(iter([*judged, *(c for c in named if c in free), *free]), "")
+    of_model = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"]
+    scored = rows.loc[rows["measure"].isin(SCORES), "condition"]
+    free = [c for c in scored if c not in (REDRAW, SYMMETRISED, SENSITIVITY)]
+    named = [c for c in free if c == _group(judged.settings).get("name")]
+    return next(iter([*of_model, *named, *free]), "")
 
 
-def _scores(axis: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
-    own = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
-    frame = own[["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]].copy()
-    frame["explainer"], frame["sample"] = frame["explainer"].astype(str), frame["sample"].astype(str)
+def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+    once = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
+    frame = once[["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]].copy()
     ok = frame["status"].eq("ok")
     for name in ("value", "low", "high"):
         frame[name] = pd.to_numeric(frame[name]).where(ok)
     at = pd.MultiIndex.from_frame(frame[["explainer", "sample"]])
 
-    def beside(part: pd.DataFrame, measures: tuple[str, ...]) -> Array:
-        found = part[part["measure"].isin(measures) & part["status"].eq("ok")]
-        found = found.assign(explainer=found["explainer"].astype(str), sample=found["sample"].astype(str))
-        values = found.drop_duplicates(["explainer", "sample"]).set_index(["explainer", "sample"])["value"]
+    def beside(part: pd.DataFrame, *measures: str) -> Array:
+        scored = part[part["measure"].isin(measures) & part["status"].eq("ok")]
+        values = scored.drop_duplicates(["explainer", "sample"]).set_index(["explainer", "sample"])["value"]
         return values.reindex(at).to_numpy(dtype=np.float64)
 
-    floor, ball = (rows[rows["condition"].astype(str) == name] for name in (REDRAW, SENSITIVITY))
-    frame["chance"] = beside(here, ("equivariance_chance", "invariance_chance"))
-    frame["floor"] = beside(floor, SCORES)
-    frame["model_invariance"] = beside(here, ("model_invariance",))
-    frame["model_agreement"] = beside(here, ("model_agreement",))
-    frame["max_sensitivity"] = beside(ball, ("max_sensitivity",))
-    kinds = {e: _kind(axis, e, str(m)) for e, m in zip(frame["explainer"], frame["measure"], strict=True)}
+    frame["chance"] = beside(here, "equivariance_chance", "invariance_chance")
+    frame["floor"] = beside(rows[rows["condition"] == REDRAW], *SCORES)
+    frame["model_invariance"] = beside(here, "model_invariance")
+    frame["model_agreement"] = beside(here, "model_agreement")
+    frame["max_sensitivity"] = beside(rows[rows["condition"] == SENSITIVITY], "max_sensitivity")
+    kinds = {e: _kind(judged, e, str(m)) for e, m in zip(frame["explainer"], frame["measure"], strict=True)}
     frame["kind"] = frame["explainer"].map(kinds)
     return frame.reset_index(drop=True)
 
 
-def _kind(axis: Judged, explainer: str, measure: str) -> str:
+def _kind(judged: Judged, explainer: str, measure: str) -> str:
+    """The kind of an explainer as its class says; only maps are measured by their equivariance."""
     if measure == "equivariance":
         return "feature"
-    base = str(explainer_settings(axis, explainer).get("name") or explainer.split("(", maxsplit=1)[0])
-    kind = _KIND.get(base) or getattr(EXPLAINERS.get(base), "kind", "")
-    return kind if kind in KINDS and kind != "feature" else KINDS[-1]
+    settings = judged.settings_of(explainer)
+    while isinstance(settings.get("of"), Mapping):  # a symmetrised explainer is of the kind of the inner one
+        settings = settings["of"]
+    explained_by: Any = EXPLAINERS.get(str(settings.get("name")))
+    kind = "" if explained_by is None else explained_by.kind
+    return kind if kind in ("example", "concept") else KINDS[-1]
 
 
-def explainer_settings(axis: Judged, explainer: str) -> Mapping[str, Any]:
-    """The parameters of an explainer as the manifest has them; empty when it does not."""
-    return _map(((axis.manifest.get("study") or {}).get("explainers") or {}).get(explainer))
+def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
+    means = []
+    for explainer, rows in scores.groupby("explainer", sort=False):
+        by_sample = rows.set_index("sample").reindex(judged.cube.samples)
+        value, chance, floor = (by_sample[name].to_numpy(dtype=np.float64) for name in ("value", "chance", "floor"))
+        mean, first = _mean(value), rows.iloc[0]
+        means.append(
+            {
+                "explainer": explainer,
+                "kind": first["kind"],
+                "measure": first["measure"],
+                "control": explainer in judged.cube.controls,
+                "n": int(np.isfinite(value).sum()),
+                "attempted": len(rows),
+                "mean": mean.value,
+                "mean_low": mean.low,
+                "mean_high": mean.high,
+                "chance": float(mean_of_finite(chance)),
+                "floor": float(mean_of_finite(floor)),
+                "over_chance": _mean(value - chance).low,
+                "error": ((rows["high"] - rows["low"]) / 2).median(),
+            }
+        )
+    frame = pd.DataFrame(means)
+    keys = frame.assign(kind=frame["kind"].map(KINDS.index), mean=-frame["mean"])
+    return frame.loc[keys.sort_values(["kind", "mean"], kind="stable").index].reset_index(drop=True)
 
 
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _means(axis: Judged, scores: pd.DataFrame, counts: NDArray[np.float32]) -> pd.DataFrame:
-    found = []
-    for explainer, own in scores.groupby("explainer", sort=False):
-        placed = own.set_index("sample").reindex(axis.cube.samples)
-        value, chance = (placed[name].to_numpy(dtype=np.float64) for name in ("value", "chance"))
-        mean, over = _mean(value, counts), _mean(value - chance, counts)
-        half = ((own["high"] - own["low"]) / 2).median()
-        first = own.iloc[0]
-        who = (explainer, first["kind"], first["measure"], statistics.is_control(str(explainer)))
-        counted = (int(np.isfinite(value).sum()), len(own), mean.value, mean.low, mean.high)
-        floor = placed["floor"].to_numpy(dtype=np.float64)
-        centre = (float(mean_of_finite(part)) for part in (chance, floor))
-        found.append((*who, *counted, *centre, over.low, half))
-    columns = ["explainer", "kind", "measure", "control", "n", "attempted", "mean", "mean_low", "mean_high"]
-    frame = pd.DataFrame.from_records(found, columns=[*columns, "chance", "floor", "over_chance", "error"])
-    place = frame["kind"].map({kind: i for i, kind in enumerate(KINDS)})
-    order = frame.assign(place=place, worst=-frame["mean"]).sort_values(["place", "worst"], kind="stable").index
-    return frame.loc[order].reset_index(drop=True)
-
-
-def _mean(values: Array, counts: NDArray[np.float32]) -> Mean:
+def _mean(values: Array) -> Mean:
     """The same mean and interval as in `statistics.summary`, which draws the same samples."""
-    finite = int(np.isfinite(values).sum())
-    mean = float(mean_of_finite(values))
-    if finite < 2:
-        return Mean(mean)
-    low, high = percentiles(resampled_means(values[None], counts), 0.95)
-    return Mean(mean, float(low[0]), float(high[0]))
+    low, high = interval(values[None])
+    return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
 
 
 def group_words(settings: Mapping[str, Any]) -> tuple[str, bool]:
@@ -183,48 +182,66 @@ def group_words(settings: Mapping[str, Any]) -> tuple[str, bool]:
     >>> group_words({"group": {"name": "own", "title": "change of sign", "interpolating": False}})
     ('change of sign', False)
     """
-    given = _map(settings.get("group"))
-    if not given.get("name"):
+    stored = _group(settings)
+    if not stored.get("name"):
         return "", False
-    if given["name"] == "own":
-        return str(given.get("title") or "own"), bool(given.get("interpolating"))
+    if stored["name"] == "own":
+        return str(stored.get("title") or "own"), bool(stored.get("interpolating"))
     try:
-        group = build(_as_given(given))
+        group = build(_study_form(stored))
     except UserError:  # a group of another version, or with a part that only its author can make
-        return str(given["name"]), False
+        return str(stored["name"]), False
     return group.title, not group.exact
 
 
-def _as_given(value: Any) -> Any:
-    """What the manifest has of a group, {name: …, parameters}, as a study file gives it, {name: parameters}."""
+def _group(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The group as the manifest has it; empty when it does not."""
+    stored = settings.get("group")
+    return stored if isinstance(stored, Mapping) else {}
+
+
+def _study_form(value: Any) -> Any:
+    """What the manifest has of a group, {name: …, parameters}, as a study file has it, {name: parameters}."""
     if isinstance(value, Mapping) and "name" in value:
-        return {str(value["name"]): {k: _as_given(v) for k, v in value.items() if k != "name"}}
-    return [_as_given(v) for v in value] if isinstance(value, list | tuple) else value
+        return {str(value["name"]): {k: _study_form(v) for k, v in value.items() if k != "name"}}
+    return [_study_form(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def paired_tests(axis: Judged, found: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
+def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
     """Wilcoxon's tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
-    own = found.scores[found.scores["explainer"].isin(methods["explainer"])]
-    rows = own.assign(condition="group", level=0.0, evaluation=axis.cube.evaluation, **axis.cube.key)
-    return statistics.paired_tests(arrange(rows), str(methods.iloc[0]["measure"]), form="raw")
+    cube = measured.judged.cube
+    conditions = [c for c in cube.conditions if c[0] == measured.condition]
+    cube = cube.select(explainers=set(methods["explainer"]), conditions=conditions)
+    return statistics.paired_tests([cube], str(methods.iloc[0]["measure"]), form="raw")
 
 
-def layer_verdicts(axis: Judged) -> pd.DataFrame:
+def repaired(measured: Symmetries) -> pd.DataFrame:
+    """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1."""
+    cells = measured.judged.summary
+    cells = cells[(cells["condition"] == SYMMETRISED) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
+    rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
+    if rows.empty:
+        return rows
+    plain = measured.means[measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()]
+    plain = plain[~plain["explainer"].isin(rows.loc[rows["level"] == 1, "explainer"])]
+    first = plain[["explainer", "measure", "mean"]].assign(level=1.0, low=plain["mean_low"], high=plain["mean_high"])
+    return pd.concat([first, rows]).sort_values("level", kind="stable", ignore_index=True)
+
+
+def layer_verdicts(judged: Judged) -> pd.DataFrame:
     """Per tested layer: the verdict and the largest errors over samples; `equivariance` is NaN where none exists."""
-    rows = axis.rows[axis.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))]
-    named = [str(layer) for layer in axis.settings.get("layers") or ()]
-    groups = {str(layer): own for layer, own in rows.groupby(rows["condition"].astype(str), sort=False)}
-    found = []
-    for layer, own in sorted(groups.items(), key=lambda item: named.index(item[0]) if item[0] in named else len(named)):
-        same = own[own["measure"] == "layer_invariance_error"]
-        moved = own[(own["measure"] == "layer_equivariance_error") & own["status"].eq("ok")]["value"]
-        judged = same[same["status"].eq("ok")]["value"]
-        lost = int(same[same["status"].ne("ok")]["sample"].nunique())
-        invariance, equivariance = (float(v.max()) if len(v) else math.nan for v in (judged, moved))
-        verdict = "unknown" if math.isnan(invariance) else "neither"
-        if invariance <= TOLERANCE:
-            verdict = "invariant"
-        elif equivariance <= TOLERANCE:
-            verdict = "equivariant"
-        found.append((layer, verdict, invariance, equivariance, lost))
-    return pd.DataFrame.from_records(found, columns=["layer", "verdict", "invariance", "equivariance", "lost"])
+    rows = judged.rows[judged.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))]
+    tested = {str(layer): errors for layer, errors in rows.groupby(rows["condition"].astype(str), sort=False)}
+    named = [str(layer) for layer in judged.settings.get("layers") or ()]
+    verdicts = []
+    for layer in [*(name for name in named if name in tested), *(name for name in tested if name not in named)]:
+        errors = tested[layer]
+        ok = errors["status"].eq("ok")
+        same = errors["measure"] == "layer_invariance_error"
+        # NaN is the largest of no errors
+        invariance, equivariance = (float(errors.loc[ok & which, "value"].max()) for which in (same, ~same))
+        verdict = layer_verdict(invariance, equivariance)
+        known = verdict != "neither" or math.isfinite(invariance)
+        lost = int(errors.loc[same & ~ok, "sample"].nunique())
+        verdicts.append((layer, verdict if known else "unknown", invariance, equivariance, lost))
+    return pd.DataFrame.from_records(verdicts, columns=["layer", "verdict", "invariance", "equivariance", "lost"])

@@ -1,4 +1,4 @@
-"""Samples under the elements of a group, and scores over them; what `holdfast.axes.symmetry.scores` is made of.
+"""The orbit of samples under a group, and scores over it; what `holdfast.axes.symmetry.scores` is made of.
 
 The functions here take explanations and predictions as callables, so that the engine's memory guard and a plain call
 share every line of the arithmetic.
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from holdfast import rand
+from holdfast.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from holdfast.axes.symmetry.groups import Group, plan_elements
-from holdfast.errors import UserError, unknown
-from holdfast.maps import similarity
+from holdfast.errors import UserError
+from holdfast.maps.similarity import cosine
 from holdfast.statistics.bounds import mean_interval
 from holdfast.types import Batch
 
@@ -25,8 +26,6 @@ Explain = Callable[[Batch, Tensor], Tensor]
 
 VALUES_AT_ONCE = 2**25
 """How many input values are moved at once, which bounds the memory."""
-TOP = 0.1
-"""The share of places that `jaccard` calls the top."""
 
 
 @dataclass(frozen=True)
@@ -119,20 +118,18 @@ def model_scores(around: Orbit, predict: Callable[[Batch], Tensor], delta: float
     """The two scores of a model whose logits `predict` gives; see `model_invariance`."""
     skip = int(around.exact)
     clean = predict(around.batch).double().softmax(1)
-    cosine, agreement = around.column(), around.column()
+    cosines, agreement = around.column(), around.column()
     if skip:
         whole = torch.isfinite(clean).all(1)
-        cosine[:, 0] = agreement[:, 0] = torch.where(whole, 1.0, torch.nan)
+        cosines[:, 0] = agreement[:, 0] = torch.where(whole, 1.0, torch.nan)
     for piece in around.pieces(skip):
-        found, before = predict(piece.batch).double().softmax(1), clean[piece.sample]
-        same = (found.argmax(1) == before.argmax(1)).double()
-        alike = similarity.cosine(found, before)
-        cosine[piece.sample, piece.element] = alike
+        moved, before = predict(piece.batch).double().softmax(1), clean[piece.sample]
+        same = (moved.argmax(1) == before.argmax(1)).double()
+        alike = cosine(moved, before)
+        cosines[piece.sample, piece.element] = alike
         agreement[piece.sample, piece.element] = torch.where(torch.isfinite(alike), same, torch.nan)
-    reason = tuple("the prediction is not finite" if lost else "" for lost in cosine.isnan().any(1).tolist())
-    return ModelInvariance(
-        _estimate(around, cosine, reason, 0.0, delta), _estimate(around, agreement, reason, 0.0, delta)
-    )
+    reason = tuple("the prediction is not finite" if lost else "" for lost in cosines.isnan().any(1).tolist())
+    return ModelInvariance(*(_estimate(around, each, reason, 0.0, delta) for each in (cosines, agreement)))
 
 
 def explanation_scores(
@@ -140,43 +137,42 @@ def explanation_scores(
     explain: Explain,
     clean: Tensor,
     target: Tensor,
-    similarity: str,
-    moves: bool,
-    delta: float,
+    criterion: Criterion,
     others: Batch | None = None,
     shown: Sequence[int] = (),
 ) -> Estimate:
     """The score of explanations that `explain` gives, beside `clean` ones of the samples as they are.
 
-    `moves` says whether the explanation should move with the input (equivariance) or stay (invariance). `others` are
-    explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the numbers of the
-    samples whose worst explanation is kept.
+    `others` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
+    numbers of the samples whose worst explanation is kept.
     """
+    name = criterion.similarity
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
     worst: dict[int, tuple[float, Tensor]] = {}
     for piece, maps in explained(around, explain, clean, target):
         rows = (piece.sample, piece.element)
 
-        def placed(explanations: Tensor, g: Tensor = piece.g) -> Tensor:
-            return around.group.move(g, explanations) if moves else explanations
+        def expected(explanations: Tensor, g: Tensor = piece.g) -> Tensor:
+            return around.group.move(g, explanations) if criterion.moves else explanations
 
-        each[rows] = compare(similarity, maps, placed(clean[piece.sample.to(clean.device)]))
-        flaw[rows] = flaws(similarity, maps)
+        each[rows] = compare(name, maps, expected(clean[piece.sample.to(clean.device)]))
+        flaw[rows] = flaws(name, maps)
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
         if others is not None and chance is not None:
-            against = [compare(similarity, maps, placed(other.expand_as(maps))) for other in others.x.to(maps.device)]
-            own = [[piece.batch.ids[i] == name for name in others.ids] for i in range(len(piece.batch))]
-            chance[rows] = torch.stack(against, 1).masked_fill(torch.tensor(own), torch.nan).nanmean(1)
-    why = _reasons(similarity, flaws(similarity, clean), flaw, each)
-    found = _estimate(around, each, why, _LOWEST.get(similarity, -1.0), delta)
-    found = replace(found, worst={i: explanation for i, (_, explanation) in worst.items()})
+            against = [compare(name, maps, expected(other.expand_as(maps))) for other in others.x.to(maps.device)]
+            itself = torch.tensor([[sample == other for other in others.ids] for sample in piece.batch.ids])
+            chance[rows] = torch.stack(against, 1).masked_fill(itself, torch.nan).nanmean(1)
+    moved = "the explanation of a moved input"
+    why = reasons(name, flaws(name, clean), flaw, moved, each.isnan().any(1))
+    scored = _estimate(around, each, why, criterion.lowest, criterion.delta)
+    scored = replace(scored, worst={i: explanation for i, (_, explanation) in worst.items()})
     if chance is None:
-        return found
+        return scored
     if around.exact:
         chance[:, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
         chance[chance[:, 1:].isnan().all(1)] = torch.nan
-    return replace(found, chance=chance.nanmean(1))
+    return replace(scored, chance=chance.nanmean(1))
 
 
 def _keep_worst(
@@ -203,10 +199,10 @@ def layer_errors(around: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Te
     same = around.column()
     moved = around.column() if _can_move(around, clean) else None
     for piece in around.pieces():
-        found, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
-        same[piece.sample, piece.element] = _relative(found, before)
+        after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
+        same[piece.sample, piece.element] = _relative_error(after, before)
         if moved is not None:
-            moved[piece.sample, piece.element] = _relative(found, around.group.move(piece.g, before))
+            moved[piece.sample, piece.element] = _relative_error(after, around.group.move(piece.g, before))
     return same, moved
 
 
@@ -222,7 +218,7 @@ def sensitivities(
 ) -> Tensor:
     """The change of the explanation at each of n draws in the ball, (B, n) float64; see `max_sensitivity`."""
     key = rand.keys(seed, batch.ids, "max sensitivity")
-    found = torch.full((len(batch), n), torch.nan, dtype=torch.float64)
+    changes = torch.full((len(batch), n), torch.nan, dtype=torch.float64)
     size = max(1, VALUES_AT_ONCE // max(1, batch.x[0].numel()))
     for rows in torch.split(torch.arange(len(batch) * n), size):
         sample, draw = rows // n, rows % n
@@ -236,73 +232,8 @@ def sensitivities(
         before = clean[sample.to(clean.device)]
         scale = before.double().flatten(1).norm(dim=1)
         change = (maps.double() - before.double()).flatten(1).norm(dim=1)
-        found[sample, draw] = torch.where(scale > 0, change / scale if relative else change, torch.nan).cpu()
-    return found
-
-
-def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
-    """A similarity by its name, of two (B, …) tensors; (B,) float64 on the CPU, NaN where it is not defined.
-
-    >>> compare("agreement", torch.tensor([[1, 0, 1]]), torch.tensor([[1, 1, 1]])).tolist()
-    [0.666...]
-    """
-    if name not in SIMILARITIES:
-        raise unknown("similarity", name, SIMILARITIES)
-    return SIMILARITIES[name](a.double(), b.double()).double().cpu()
-
-
-def _agreement(a: Tensor, b: Tensor) -> Tensor:
-    share = (a == b).double().flatten(1).mean(1)
-    whole = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
-    return torch.where(whole, share, torch.nan)
-
-
-def _jaccard(a: Tensor, b: Tensor) -> Tensor:
-    return similarity.jaccard(a, b, k=TOP)
-
-
-SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cosine": similarity.cosine,
-    "agreement": _agreement,
-    "spearman": similarity.spearman,
-    "ssim": similarity.ssim,
-    "jaccard": _jaccard,
-}
-_LOWEST = {"agreement": 0.0, "jaccard": 0.0}
-"""The lowest value of a similarity where it is not −1; the highest is always 1."""
-
-
-def flaws(name: str, maps: Tensor) -> Tensor:
-    """0 where a map can be compared, 1 where it is not finite, 2 where it is zero or constant; (B,) on the CPU."""
-    flat = maps.flatten(1)
-    if name == "agreement":
-        empty = torch.zeros(len(maps), dtype=torch.bool, device=maps.device)
-    else:
-        empty = ~flat.any(1) if name == "cosine" else similarity.undefined(maps)
-    broken = ~torch.isfinite(flat).all(1)
-    return torch.where(broken, 1, empty.long() * 2).cpu()
-
-
-def flaw_text(name: str, flaw: int) -> str:
-    """The flaw in words.
-
-    >>> flaw_text("cosine", 2)
-    'zero'
-    """
-    return "not finite" if flaw == 1 else "zero" if name == "cosine" else "constant"
-
-
-def _reasons(name: str, clean: Tensor, moved: Tensor, each: Tensor) -> tuple[str, ...]:
-    found = []
-    for own, flaw, lost in zip(clean.tolist(), moved.tolist(), each.isnan().any(1).tolist(), strict=True):
-        bad = next((f for f in flaw if f), 0)
-        if own:
-            found.append(f"the explanation is {flaw_text(name, own)}")
-        elif bad:
-            found.append(f"the explanation of a moved input is {flaw_text(name, bad)}")
-        else:
-            found.append("nothing to compare" if lost else "")
-    return tuple(found)
+        changes[sample, draw] = torch.where(scale > 0, change / scale if relative else change, torch.nan).cpu()
+    return changes
 
 
 def _estimate(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float) -> Estimate:
@@ -311,21 +242,21 @@ def _estimate(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: floa
     return Estimate(value, low, high, each, around.elements, around.exact, reason)
 
 
-def _relative(found: Tensor, expected: Tensor) -> Tensor:
-    """‖found − expected‖ / ‖expected‖ by row, 0 where both are zero; (B,) float64 on the CPU."""
-    difference = (found.double() - expected.double()).flatten(1).norm(dim=1)
+def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
+    """‖output − expected‖ / ‖expected‖ by row, 0 where both are zero; (B,) float64 on the CPU."""
+    difference = (output.double() - expected.double()).flatten(1).norm(dim=1)
     scale = expected.double().flatten(1).norm(dim=1)
     return torch.where(difference == 0, 0.0, difference / scale).cpu()
 
 
 def _can_move(around: Orbit, output: Tensor) -> bool:
     """Whether the group acts on a layer's output as it does on the input: the same positions, any channels."""
-    given = around.batch.x
-    if output.ndim != given.ndim + (not given.is_floating_point()):
+    x = around.batch.x
+    if output.ndim != x.ndim + (not x.is_floating_point()):
         return False
     try:
         around.group.check(tuple(output.shape[1:]))
     except UserError:
         return False
-    placed = Batch(around.batch.ids, output, around.batch.aux)
-    return bool(around.group.order(placed) == around.group.order(around.batch))
+    outputs = Batch(around.batch.ids, output, around.batch.aux)
+    return bool(around.group.order(outputs) == around.group.order(around.batch))

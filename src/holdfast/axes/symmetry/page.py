@@ -1,23 +1,22 @@
-"""Symmetry on the page: scores by method, against the model's own invariance, against repair and sensitivity."""
+"""The symmetry section of the page: scores by method, against the model's own invariance, repair and sensitivity."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from holdfast import statistics
-from holdfast.axes.contract import Judged
-from holdfast.axes.symmetry.evaluation import SYMMETRISED
+from holdfast.axes.contract import Judged, Page
 from holdfast.axes.symmetry.flowchart import flow_chart
-from holdfast.axes.symmetry.frames import KINDS, SCORES, Symmetries, symmetries
+from holdfast.axes.symmetry.frames import KINDS, SCORES, Symmetries, repaired, symmetries
 from holdfast.axes.symmetry.panels import failures, layer_table
 from holdfast.axes.symmetry.relations import (
     GUIDE,
-    across_models,
     dots,
+    models_chart,
     relaxed_chart,
     score_title,
     sensitivity_chart,
@@ -38,35 +37,50 @@ from holdfast.drawing.charts import (
 )
 from holdfast.drawing.prose import number, records
 
-__all__ = ["across_models", "box_chart", "lead", "parts", "repair_chart", "repaired"]
-
 ABOVE, BELOW = 0.1, 0.28  # where the box and the mean of a row are drawn, so that they do not cover each other
+MEANINGS = {
+    "equivariance": "1 means that the map moves exactly as the input does",
+    "invariance": "1 means that the importances of examples or concepts do not change",
+}
 
 
-def parts(axis: Judged) -> list[Chart | Panel]:
+def parts(judged: Judged) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
-    found = symmetries(axis)
+    measured = symmetries(judged)
     drawn: list[Chart | Panel | None] = []
-    if found is not None:
-        drawn += [box_chart(found), flow_chart(axis, found), relaxed_chart(found), repair_chart(axis, found)]
-        drawn += [sensitivity_chart(axis, found)]
-    drawn += [layer_table(axis), failures(axis, found)]
+    if measured is not None:
+        drawn += [box_chart(measured), flow_chart(measured), relaxed_chart(measured)]
+        drawn += [repair_chart(measured), sensitivity_chart(measured)]
+    drawn += [layer_table(judged), failures(judged, measured)]
     return [part for part in drawn if part is not None]
 
 
-def box_chart(found: Symmetries) -> Chart | None:
+def across(judged: Sequence[Judged]) -> list[Chart]:
+    """How symmetry of explanations goes with that of the model, for every evaluation of several models on one dataset.
+
+    >>> across([])
+    []
+    """
+    models: dict[tuple[str, str], list[Judged]] = {}
+    for one in judged:
+        models.setdefault((one.cube.dataset, one.cube.evaluation), []).append(one)
+    charts = (models_chart(dataset, every) for (dataset, _), every in models.items())
+    return [chart for chart in charts if chart is not None]
+
+
+def box_chart(measured: Symmetries) -> Chart | None:
     """A box per method over its samples, with mean, chance and floor; the best at the top of its kind."""
-    rows = found.means[found.means["mean"].notna()].iloc[::-1]
+    rows = measured.means[measured.means["mean"].notna()].iloc[::-1]
     if rows.empty:
         return None
     figure = blank_figure(x_title=score_title(rows["measure"]))
-    place = {e: float(i) for i, e in enumerate(rows["explainer"])}
+    height = {e: float(i) for i, e in enumerate(rows["explainer"])}
     several = rows["kind"].nunique() > 1
     for r in records(rows):
-        own = found.scores[(found.scores["explainer"] == r.explainer) & found.scores["value"].notna()]
-        _add_box(figure, own, place[r.explainer] + ABOVE, _colour(r.kind, r.control), dots(len(rows)))
+        scores = measured.scores[(measured.scores["explainer"] == r.explainer) & measured.scores["value"].notna()]
+        _add_box(figure, scores, height[r.explainer] + ABOVE, _colour(r.kind, r.control), dots(len(rows)))
     for (kind, control), part in rows.iloc[::-1].groupby(["kind", "control"], sort=False):
-        at = [place[e] - BELOW for e in part["explainer"]]
+        at = [height[e] - BELOW for e in part["explainer"]]
         _add_means(figure, part, at, _colour(str(kind), bool(control)), bool(control), str(kind) if several else "")
     for column, name, symbol, size in (
         ("chance", "chance", "line-ns-open", 22),
@@ -76,55 +90,51 @@ def box_chart(found: Symmetries) -> Chart | None:
         if len(part):
             figure.add_scatter(
                 x=rounded(part[column]),
-                y=[place[e] + ABOVE for e in part["explainer"]],
+                y=[height[e] + ABOVE for e in part["explainer"]],
                 mode="markers",
                 name=name,
                 marker={"symbol": symbol, "size": size, "color": GUIDE, "line": {"width": 2, "color": GUIDE}},
                 hovertext=[
-                    f"{html.escape(r.explainer)}: {name.split(':')[0]} {number(getattr(r, column))}"
-                    for r in records(part)
+                    f"{html.escape(e)}: {column} {number(x)}"
+                    for e, x in zip(part["explainer"], part[column], strict=True)
                 ],
                 hoverinfo="text",
             )
-    low = float(np.nanmin([found.scores["value"].min(), rows["chance"].min(), rows["floor"].min()]))
-    figure.update_yaxes(tickvals=list(place.values()), range=[-0.7, len(rows) - 0.35], showgrid=False)
+    low = float(np.nanmin([measured.scores["value"].min(), rows["chance"].min(), rows["floor"].min()]))
+    figure.update_yaxes(tickvals=list(height.values()), range=[-0.7, len(rows) - 0.35], showgrid=False)
     figure.update_yaxes(ticktext=[_row_label(r.explainer, r.kind if several else "") for r in records(rows)])
     figure.update_layout(xaxis={"range": [min(0.0, low) - 0.03, 1.03], "zeroline": low < 0})
-    best = found.means.iloc[0]
+    best = measured.means.iloc[0]
     alt = f"Box plots of {len(rows)} explainers over samples; first {best['explainer']} with {number(best['mean'])}."
-    height = max(len(rows), 2) * 52 + 130
-    return Chart("boxes", "Scores by method", _box_caption(found, rows), alt, [("", figure)], height)
+    size = max(len(rows), 2) * 52 + 130
+    return Chart("boxes", "Scores by method", _box_caption(measured, rows), alt, [("", figure)], size)
 
 
-def _box_caption(found: Symmetries, rows: pd.DataFrame) -> str:
-    meanings = {
-        "equivariance": "1 means that the map moves exactly as the input does",
-        "invariance": "1 means that the importances of examples or concepts do not change",
-    }
-    caption = f"Group: {found.title}. {'; '.join(meanings[m] for m in SCORES if m in set(rows['measure']))}. "
+def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
+    caption = f"Group: {measured.title}. {'; '.join(MEANINGS[m] for m in SCORES if m in set(rows['measure']))}. "
     caption += "Boxes hold the middle half of the samples, whiskers reach to the last within 1.5 box lengths, dots are "
     caption += "samples; under each box the mean with its 95 % interval. "
     if rows["chance"].notna().any():
         caption += "Short lines mark chance, the score against the explanations of other samples"
-        lift = ", with the identity counted, which always scores 1. " if found.whole and found.elements > 1 else ". "
-        caption += lift
+        lifted = measured.whole and measured.elements > 1
+        caption += ", with the identity counted, which always scores 1. " if lifted else ". "
     if rows["floor"].notna().any():
         caption += "Diamonds mark what a random method scores against itself on the same input. "
     if rows["control"].any():
         caption += "Grey methods are controls. "
-    if found.whole:
-        return f"{caption}All {found.elements} elements of the group were tried, so there is no Monte-Carlo error."
+    if measured.whole:
+        return f"{caption}All {measured.elements} elements of the group were tried, so there is no Monte-Carlo error."
     error = number(float(rows["error"].median()))
-    caption += f"{found.elements} elements were drawn for each sample: a dot is known to ±{error} (median bound), and "
-    return caption + "the intervals of the means include that error."
+    caption += f"{measured.elements} elements were drawn for each sample: a dot is known to ±{error} (median bound), "
+    return caption + "and the intervals of the means include that error."
 
 
-def _add_box(figure: go.Figure, own: pd.DataFrame, at: float, colour: str, most: int) -> None:
-    values = own["value"].to_numpy(dtype=np.float64)
+def _add_box(figure: go.Figure, scores: pd.DataFrame, at: float, colour: str, most: int) -> None:
+    values = scores["value"].to_numpy(dtype=np.float64)
     q1, median, q3 = np.quantile(values, [0.25, 0.5, 0.75])
     reach = 1.5 * (q3 - q1)
     inside = values[(values >= q1 - reach) & (values <= q3 + reach)]
-    shown = own.iloc[thinned(len(own), most)]
+    shown = scores.iloc[thinned(len(scores), most)]
     figure.add_box(
         y=[at],
         x=[rounded(shown["value"])],
@@ -164,25 +174,25 @@ def _add_means(figure: go.Figure, part: pd.DataFrame, at: list[float], colour: s
     )
 
 
-def repair_chart(axis: Judged, found: Symmetries) -> Chart | None:
+def repair_chart(measured: Symmetries) -> Chart | None:
     """The score of a method averaged over n elements, from the plain one at n = 1."""
-    rows = repaired(axis, found)
+    rows = repaired(measured)
     if rows.empty:
         return None
     figure = blank_figure("n, elements averaged over", score_title(rows["measure"]))
-    order = [e for e in found.means["explainer"] if e in set(rows["explainer"])]
-    for explainer, (colour, symbol) in curve_styles(order).items():
-        own = rows[rows["explainer"] == explainer]
+    order = [e for e in measured.means["explainer"] if e in set(rows["explainer"])]
+    for explainer, (colour, symbol) in curve_styles(order, measured.controls).items():
+        curve = rows[rows["explainer"] == explainer]
         figure.add_scatter(
-            x=rounded(own["level"]),
-            y=rounded(own["mean"]),
-            error_y=error_bars(own["mean"], own["low"], own["high"], colour, thickness=1.5),
+            x=rounded(curve["level"]),
+            y=rounded(curve["mean"]),
+            error_y=error_bars(curve["mean"], curve["low"], curve["high"], colour, thickness=1.5),
             name=label(explainer, 60),
             mode="lines+markers",
             line={"color": colour, "width": 2, "dash": "dot" if colour == CONTROL else "solid"},
             marker={"color": colour, "symbol": symbol, "size": 8},
             hovertext=[
-                f"{html.escape(explainer)}, n = {r.level:g}: {score(r.mean, r.low, r.high)}" for r in records(own)
+                f"{html.escape(explainer)}, n = {r.level:g}: {score(r.mean, r.low, r.high)}" for r in records(curve)
             ],
             hoverinfo="text",
         )
@@ -191,29 +201,16 @@ def repair_chart(axis: Judged, found: Symmetries) -> Chart | None:
     figure.update_layout(yaxis={"range": [min(0.0, low) - 0.03, 1.05]})
     figure.update_layout(xaxis={"type": "log", "tickvals": levels, "ticktext": [f"{n:g}" for n in levels]})
     caption = "The explanation averaged over n elements, at the cost of n explanations; n = 1 is the method as it is. "
-    nearly = "nearly " if found.interpolates else ""
+    nearly = "nearly " if measured.interpolates else ""
     caption += (
         f"Over the whole group the score is {nearly}1 by construction, which says nothing about faithfulness and "
     )
     caption += "is only worth having where the model is invariant. "
-    if found.invariant is False:
+    if measured.invariant is False:
         caption += "This model is not: averaging hides what it does differently on moved inputs. "
     alt = f"Curves of the score over {len(levels)} numbers of elements for {len(order)} methods."
     caption += "Bars are 95 % intervals over samples."
     return Chart("repair", "Symmetrised explanations", caption, alt, [("", figure)], 420)
-
-
-def repaired(axis: Judged, found: Symmetries) -> pd.DataFrame:
-    """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1."""
-    cells = statistics.summary([axis.cube])
-    cells = cells[(cells["condition"] == SYMMETRISED) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
-    rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
-    if rows.empty:
-        return rows
-    plain = found.means[found.means["explainer"].isin(rows["explainer"]) & found.means["mean"].notna()]
-    plain = plain[~plain["explainer"].isin(rows.loc[rows["level"] == 1, "explainer"])]
-    first = plain[["explainer", "measure", "mean"]].assign(level=1.0, low=plain["mean_low"], high=plain["mean_high"])
-    return pd.concat([first, rows]).sort_values("level", kind="stable", ignore_index=True)
 
 
 def _row_label(explainer: str, kind: str) -> str:
@@ -227,3 +224,6 @@ def _colour(kind: str, control: bool) -> str:
 def _faint(colour: str, opacity: float) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"
+
+
+PAGE = Page(lead, parts, across)

@@ -1,30 +1,40 @@
-"""Symmetry on the page, beyond charts: which layers keep it, and an explanation that does not."""
+"""Panels of symmetry: which layers keep it, and the worst cases of every method as pictures."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from holdfast.axes.contract import Judged
-from holdfast.axes.stability.gallery import prediction
-from holdfast.axes.symmetry.frames import TOLERANCE, Symmetries, layer_verdicts
+from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts
+from holdfast.axes.symmetry.scores import TOLERANCE
 from holdfast.drawing.charts import Panel
-from holdfast.drawing.pictures import draw_map, photo
+from holdfast.drawing.pictures import draw_map, is_signed, photo, prediction
 from holdfast.drawing.prose import number, records
 from holdfast.types import Shown
 
 SIDE = 112
 MOST_FAILURES = 24
 CLEAN = "clean"
+LAYERS = (
+    "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are the "
+    "largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and ‖h(g·x) − g·h(x)‖ / "
+    f"‖h(x)‖. A verdict needs at most {TOLERANCE:g}. There is no equivariance error where the group cannot move the "
+    "output, as after pooling. Examples and concepts computed on an invariant layer are invariant."
+)
+FAILURES = (
+    "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, and the "
+    "element that is worst for it: a bad case, not a typical one. If the method respects the group, the last map is "
+    "the second, moved as the input was. Signed maps run blue – white – red about zero, others dark to bright; each "
+    "map has its own scale."
+)
 
 
-def layer_table(axis: Judged) -> Panel | None:
+def layer_table(judged: Judged) -> Panel | None:
     """Every tested layer with its verdict and the largest errors."""
-    rows = layer_verdicts(axis)
+    rows = layer_verdicts(judged)
     if rows.empty:
         return None
     body = Markup("").join(
@@ -38,17 +48,7 @@ def layer_table(axis: Judged) -> Panel | None:
     )
     head = Markup("<tr>{}</tr>").format(head)
     table = Markup('<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>')
-    caption = (
-        "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are "
-    )
-    caption += "the largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and "
-    caption += (
-        f"‖h(g·x) − g·h(x)‖ / ‖h(x)‖. A verdict needs at most {TOLERANCE:g}. There is no equivariance error where "
-    )
-    caption += (
-        "the group cannot move the output, as after pooling. Examples and concepts computed on an invariant layer "
-    )
-    caption += "are invariant."
+    caption = LAYERS
     lost = int(rows["lost"].sum())
     if lost:
         caption += f" {lost} {'output was' if lost == 1 else 'outputs were'} zero or not finite and took no part."
@@ -66,47 +66,44 @@ def error_text(value: float) -> str:
     return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
 
 
-def failures(axis: Judged, found: Symmetries | None) -> Panel | None:
+def failures(judged: Judged, measured: Symmetries | None) -> Panel | None:
     """For each method the worst of the samples that were kept as pictures: input and map, moved input and map."""
-    pairs = shown_pairs(axis.exhibits)
+    pairs = shown_pairs(judged.exhibits)
     if not pairs:
         return None
     scores: dict[tuple[str, str], float] = {}
     order: list[str] = []
-    if found is not None:
-        scores = {(r.explainer, r.sample): r.value for r in records(found.scores)}
-        order = found.means.iloc[::-1].sort_values("control", kind="stable")["explainer"].tolist()  # the worst first
-    known = axis.samples.drop_duplicates("sample").set_index("sample")
+    if measured is not None:
+        scores = {(r.explainer, r.sample): r.value for r in records(measured.scores)}
+        order = measured.means.iloc[::-1].sort_values("control", kind="stable")["explainer"].tolist()  # the worst first
+    known = judged.samples.drop_duplicates("sample").set_index("sample")
     worst = {}
     for explainer in dict.fromkeys([*order, *(e for e, _ in pairs)]):
-        own = [sample for e, sample in pairs if e == explainer]
-        if own:
+        samples = [sample for e, sample in pairs if e == explainer]
+        if samples:
             # A sample without a score says less than one with a bad score.
-            worst[explainer] = min(own, key=lambda s: (math.isnan(v := scores.get((explainer, s), math.nan)), v, s))
+            worst[explainer] = min(samples, key=lambda s: (math.isnan(v := scores.get((explainer, s), math.nan)), v, s))
     chosen = list(worst.items())[:MOST_FAILURES]
     cards = Markup("").join(_card(e, s, *pairs[e, s], prediction(known, s), scores.get((e, s))) for e, s in chosen)
-    caption = "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, "
-    caption += "and the element that is worst for it: a bad case, not a typical one. If the method respects the group, "
-    caption += "the last map is the second, moved as the input was. Signed maps run blue – white – red about zero, "
-    caption += "others dark to bright; each map has its own scale."
+    caption = FAILURES
     left = len(worst) - len(chosen)
     if left:
         caption += f" {left} better methods were left out to keep this file small."
     return Panel("failures", "Worst cases", caption, Markup('<div class="moved">{}</div>').format(cards))
 
 
-def shown_pairs(exhibits: list[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
+def shown_pairs(exhibits: Sequence[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
     """The clean and the moved picture of every explainer and sample that has both with their maps."""
-    found: dict[tuple[str, str], dict[bool, Shown]] = {}
+    pairs: dict[tuple[str, str], dict[bool, Shown]] = {}
     for item in exhibits:
         if item.map is not None and item.explainer:
-            found.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
-    return {key: (pair[True], pair[False]) for key, pair in found.items() if len(pair) == 2}
+            pairs.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
+    return {key: (pair[True], pair[False]) for key, pair in pairs.items() if len(pair) == 2}
 
 
 def _card(explainer: str, sample: str, clean: Shown, moved: Shown, predicted: str, score: float | None) -> Markup:
     assert clean.map is not None and moved.map is not None
-    signed = bool(min(_low(clean.map), _low(moved.map)) < 0)
+    signed = is_signed(clean.map) or is_signed(moved.map)
     tiles = [
         (photo(clean.image, SIDE), "input", f"{sample}, the input", clean.image.shape),
         (draw_map(clean.map, signed, SIDE), "its map", f"{explainer} map of {sample}", clean.map.shape),
@@ -127,8 +124,3 @@ def _card(explainer: str, sample: str, clean: Shown, moved: Shown, predicted: st
         else Markup("")
     )
     return Markup("<article>{}<div>{}</div>{}</article>").format(heading, figures, note)
-
-
-def _low(values: NDArray[Any]) -> float:
-    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    return float(numbers.min() + 0.01 * max(float(numbers.max()), 0.0))  # a trace of rounding is no sign

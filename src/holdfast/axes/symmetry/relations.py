@@ -1,4 +1,4 @@
-"""Symmetry against something else, sample by sample or model by model: the model's invariance, sensitivity."""
+"""Charts of symmetry against something else: the model's own invariance, that of several models, sensitivity."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ALL_DOTS = 4000
 GUIDE = "rgba(128,128,128,.7)"
 
 
-def relaxed_chart(found: Symmetries) -> Chart | None:
+def relaxed_chart(measured: Symmetries) -> Chart | None:
     """The score against the model's own invariance; None where the model is invariant on every sample."""
-    scores = found.scores[found.scores["value"].notna() & found.scores["model_invariance"].notna()]
+    scores = measured.scores[measured.scores["value"].notna() & measured.scores["model_invariance"].notna()]
     if scores.empty or scores["model_invariance"].min() >= INVARIANT:
         return None
-    rows = found.means[found.means["explainer"].isin(scores["explainer"])]
+    rows = measured.means[measured.means["explainer"].isin(scores["explainer"])]
     figure = blank_figure("model invariance", score_title(rows["measure"]))
-    styles = curve_styles(rows["explainer"])
-    m = found.model
+    styles = curve_styles(rows["explainer"], measured.controls)
+    m = measured.model
     for r in records(rows):
         colour, symbol = styles[r.explainer]
-        own = scores[scores["explainer"] == r.explainer]
-        own = own.iloc[thinned(len(own), dots(len(rows)))]
-        _add_cloud(figure, own, "model_invariance", (colour, "circle"))
+        cloud = scores[scores["explainer"] == r.explainer]
+        cloud = cloud.iloc[thinned(len(cloud), dots(len(rows)))]
+        _add_cloud(figure, cloud, "model_invariance", (colour, "circle"))
         figure.add_scatter(
             x=rounded([m.value]),
             y=rounded([r.mean]),
@@ -63,25 +63,25 @@ def relaxed_chart(found: Symmetries) -> Chart | None:
     return Chart("relaxed", "Against the model’s own invariance", caption, alt, [("", figure)], 480)
 
 
-def sensitivity_chart(axis: Judged, found: Symmetries) -> Chart | None:
+def sensitivity_chart(measured: Symmetries) -> Chart | None:
     """The score against max-sensitivity, sample by sample, with Spearman's correlation for each method."""
-    scores = found.scores[found.scores["value"].notna() & found.scores["max_sensitivity"].notna()]
+    scores = measured.scores[measured.scores["value"].notna() & measured.scores["max_sensitivity"].notna()]
     if scores.empty:
         return None
     figure = blank_figure("max-sensitivity", score_title(scores["measure"]))
-    order = [e for e in found.means["explainer"] if e in set(scores["explainer"])]
-    for explainer, style in curve_styles(order).items():
-        own = scores[scores["explainer"] == explainer]
-        rho = correlation(own["max_sensitivity"].to_numpy(), own["value"].to_numpy())
+    order = [e for e in measured.means["explainer"] if e in set(scores["explainer"])]
+    for explainer, style in curve_styles(order, measured.controls).items():
+        cloud = scores[scores["explainer"] == explainer]
+        rho = correlation(cloud["max_sensitivity"].to_numpy(), cloud["value"].to_numpy())
         name = f"{label(explainer, 60)} (ρ {rho})"
-        _add_cloud(figure, own.iloc[thinned(len(own), dots(len(order)))], "max_sensitivity", style, name)
+        _add_cloud(figure, cloud.iloc[thinned(len(cloud), dots(len(order)))], "max_sensitivity", style, name)
     positive = scores.loc[scores["max_sensitivity"] > 0, "max_sensitivity"]
     if len(positive) == len(scores) and positive.max() > 20 * positive.min():
         ticks = log_ticks(float(positive.min()), float(positive.max()))
         figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks])
     low = float(scores["value"].min())
     figure.update_layout(yaxis={"range": [min(0.0, low) - 0.03, 1.05]})
-    radius = axis.settings.get("sensitivity")
+    radius = measured.judged.settings.get("sensitivity")
     caption = "How much an explanation changes within a small ball around the input"
     caption += f" (radius {radius:g})" if isinstance(radius, int | float) else ""
     caption += ", as a share of its size, against the score; a dot is a sample. ρ is Spearman’s correlation with its "
@@ -114,48 +114,50 @@ def _spearman(x: Array, y: Array) -> Array:
     return np.asarray(np.divide((a * b).sum(1), size, out=np.full(len(x), np.nan), where=size > 0))
 
 
-def across_models(axes: Sequence[Judged]) -> Chart | None:
+def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:
     """Means of several models of one dataset, a curve per method: the score against the invariance of the model."""
-    pairs = [(axis.cube, found) for axis in axes if (found := symmetries(axis)) is not None]
-    known = sorted((p for p in pairs if math.isfinite(p[1].model.value)), key=lambda p: p[1].model.value)
+    measured = [m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)]
+    known = sorted(measured, key=lambda m: m.model.value)
     if len(known) < 2:
         return None
-    order = list(dict.fromkeys(e for _, found in known for e in found.means["explainer"]))
-    figure = blank_figure("model invariance", score_title(m for _, found in known for m in found.means["measure"]))
-    for explainer, (colour, symbol) in curve_styles(order).items():
-        found_rows = [
-            (f.model.value, f.model.low, f.model.high, r.mean, r.mean_low, r.mean_high, cube.model)
-            for cube, f in known
-            for r in records(f.means[f.means["explainer"] == explainer])
-            if math.isfinite(r.mean)
-        ]
-        own = pd.DataFrame(found_rows, columns=["x", "x_low", "x_high", "y", "y_low", "y_high", "model"])
+    columns = {"mean": "y", "mean_low": "y_low", "mean_high": "y_high"}
+    every = pd.concat(
+        m.means.rename(columns=columns).assign(
+            x=m.model.value, x_low=m.model.low, x_high=m.model.high, model=m.judged.cube.model
+        )
+        for m in known
+    )
+    order = list(dict.fromkeys(every["explainer"]))
+    controls = set().union(*(m.controls for m in known))
+    figure = blank_figure("model invariance", score_title(every["measure"]))
+    for explainer, (colour, symbol) in curve_styles(order, controls).items():
+        curve = every[(every["explainer"] == explainer) & every["y"].notna()]
         figure.add_scatter(
-            x=rounded(own["x"]),
-            y=rounded(own["y"]),
-            error_x=error_bars(own["x"], own["x_low"], own["x_high"], colour, thickness=1.5),
-            error_y=error_bars(own["y"], own["y_low"], own["y_high"], colour, thickness=1.5),
+            x=rounded(curve["x"]),
+            y=rounded(curve["y"]),
+            error_x=error_bars(curve["x"], curve["x_low"], curve["x_high"], colour, thickness=1.5),
+            error_y=error_bars(curve["y"], curve["y_low"], curve["y_high"], colour, thickness=1.5),
             name=label(explainer, 60),
             mode="lines+markers",
             line={"color": colour, "width": 1.5, "dash": "dot"},
             marker={"color": colour, "symbol": symbol, "size": 10},
             hovertext=[
                 f"{html.escape(explainer)}, {html.escape(r.model)}: {score(r.y, r.y_low, r.y_high)}"
-                for r in records(own)
+                for r in records(curve)
             ],
             hoverinfo="text",
         )
-    low = min(f.model.value if math.isnan(f.model.low) else f.model.low for _, f in known)
+    low = min(m.model.value if math.isnan(m.model.low) else m.model.low for m in known)
     edge = low - 0.05 * max(1 - low, 0.01)
     _add_diagonal(figure, edge)
     figure.update_layout(xaxis={"range": [edge, 1 + 0.05 * max(1 - low, 0.01)]}, yaxis={"range": [-0.05, 1.05]})
-    models = ", ".join(f"{cube.model} ({number(f.model.value, 3)})" for cube, f in known)
+    models = ", ".join(f"{m.judged.cube.model} ({number(m.model.value, 3)})" for m in known)
     caption = f"Models from the least to the most invariant: {models}. Means over samples with 95 % intervals; on the "
     caption += "dotted line an explanation is as alike as the predictions are. What lies between two models was not "
     caption += "measured, and need not be on the lines."
     alt = f"Scores of {len(order)} methods for {len(known)} models against their invariance."
     height = 340 + 18 * max(7, len(order))  # the legend grows with the methods
-    return Chart("models", "Relaxed invariance", caption, alt, [("", figure)], height)
+    return Chart("models", f"Relaxed invariance: {dataset}", caption, alt, [("", figure)], height)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -171,7 +173,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def thinned(n: int, most: int) -> list[int]:
-    """At most `most` of n places, evenly spread, the same every time.
+    """At most `most` of n rows, evenly spread, the same every time.
 
     >>> thinned(3, 5), thinned(9, 3)
     ([0, 1, 2], [0, 4, 8])
@@ -194,18 +196,20 @@ def score_title(measures: Iterable[str]) -> str:
     return " or ".join(m for m in SCORES if m in there) or "score"
 
 
-def _add_cloud(figure: go.Figure, own: pd.DataFrame, x: str, style: tuple[str, str], name: str = "") -> None:
+def _add_cloud(figure: go.Figure, cloud: pd.DataFrame, x: str, style: tuple[str, str], name: str = "") -> None:
     colour, symbol = style
     figure.add_scatter(
-        x=rounded(own[x]),
-        y=rounded(own["value"]),
+        x=rounded(cloud[x]),
+        y=rounded(cloud["value"]),
         mode="markers",
-        legendgroup=html.escape(str(own["explainer"].iloc[0])),
+        legendgroup=html.escape(str(cloud["explainer"].iloc[0])),
         name=name,
-        meta=name or label(f"{own['explainer'].iloc[0]}, samples", 60),
+        meta=name or label(f"{cloud['explainer'].iloc[0]}, samples", 60),
         showlegend=bool(name),
         marker={"color": colour, "size": 7 if name else 5, "opacity": 0.7 if name else 0.35, "symbol": symbol},
-        hovertext=[f"{html.escape(r.explainer)}, {html.escape(r.sample)}: {number(r.value, 3)}" for r in records(own)],
+        hovertext=[
+            f"{html.escape(r.explainer)}, {html.escape(r.sample)}: {number(r.value, 3)}" for r in records(cloud)
+        ],
         hoverinfo="text",
     )
 

@@ -1,4 +1,4 @@
-"""Does an explanation respect what the model is invariant to?
+"""Scores of symmetry: does an explanation respect what the model is invariant to?
 
 Every score is a mean over the elements g of a group G, of each sample apart: all of G where it has at most n elements,
 else n elements drawn uniformly from G, keyed by seed and sample id. The identity is an element like any other. Both
@@ -13,13 +13,13 @@ from typing import Literal
 
 from torch import Tensor
 
+from holdfast.axes.symmetry.criterion import Criterion, compare
 from holdfast.axes.symmetry.groups import Group
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Explain,
     ModelInvariance,
     Orbit,
-    compare,
     explanation_scores,
     layer_errors,
     model_scores,
@@ -34,6 +34,8 @@ from holdfast.types import Batch, Explainer, adopted
 
 Verdict = Literal["invariant", "equivariant", "neither"]
 NO_BALL = "token ids have no neighbours to perturb to"
+TOLERANCE = 1e-4
+"""The largest relative error of a layer that is called invariant or equivariant."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def model_invariance(
 
     >>> from holdfast.axes.symmetry.groups import cyclic
     >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten(), torch.nn.Linear(2, 3))
-    >>> found = model_invariance(Model(net), Batch(("a",), torch.rand(1, 2, 8)), cyclic())
-    >>> found.agreement.value.tolist(), round(float(found.cosine.value), 6)
+    >>> alike = model_invariance(Model(net), Batch(("a",), torch.rand(1, 2, 8)), cyclic())
+    >>> alike.agreement.value.tolist(), round(float(alike.cosine.value), 6)
     ([1.0], 1.0)
     """
     around = orbit(group, batch.to(model.device), n, seed)
@@ -85,12 +87,12 @@ def equivariance(
     >>> from holdfast.explainers import Saliency
     >>> ring = torch.nn.Conv1d(1, 3, 3, padding=1, padding_mode="circular")
     >>> net = torch.nn.Sequential(ring, torch.nn.Tanh(), torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten())
-    >>> found = equivariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Saliency(), cyclic())
-    >>> round(float(found.value), 5), found.exact, found.each.shape
+    >>> score = equivariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Saliency(), cyclic())
+    >>> round(float(score.value), 5), score.exact, score.each.shape
     (1.0, True, torch.Size([1, 8]))
     """
     around = orbit(group, batch.to(model.device), n, seed)
-    return _judge(model, around, target, explainer, seed, similarity, True, delta)
+    return _score(model, around, target, explainer, seed, Criterion(similarity, True, delta))
 
 
 def invariance(
@@ -112,40 +114,34 @@ def invariance(
     ...     def __call__(self, model, batch, target, seed):
     ...         return model.logits(model.inputs(batch))
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 3))
-    >>> found = invariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Logits(), cyclic())
-    >>> bool(found.value < 1)
+    >>> score = invariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Logits(), cyclic())
+    >>> bool(score.value < 1)
     True
     """
     around = orbit(group, batch.to(model.device), n, seed)
-    return _judge(model, around, target, explainer, seed, similarity, False, delta)
+    return _score(model, around, target, explainer, seed, Criterion(similarity, False, delta))
 
 
-def _judge(
-    model: Model,
-    around: Orbit,
-    target: Tensor,
-    explainer: Explainer,
-    seed: int,
-    similarity: str,
-    moves: bool,
-    delta: float,
+def _score(
+    model: Model, around: Orbit, target: Tensor, explainer: Explainer, seed: int, criterion: Criterion
 ) -> Estimate:
-    bench = Workbench(model, model.rows)
-    explain = _with_seed(bench, explainer, seed)
+    """The mean over an orbit, with the floor of an explainer that draws random numbers."""
+    explain = _explain(model, explainer, seed)
     clean = explain(around.batch, target)
-    found = explanation_scores(around, explain, clean, target, similarity, moves, delta)
+    score = explanation_scores(around, explain, clean, target, criterion)
     if not adopted(explainer).stochastic:
-        return found
-    again = _with_seed(bench, explainer, seed + 1)(around.batch, target)
-    return replace(found, floor=compare(similarity, again, clean))
+        return score
+    again = _explain(model, explainer, seed + 1)(around.batch, target)
+    return replace(score, floor=compare(criterion.similarity, again, clean))
 
 
-def _with_seed(bench: Workbench, explainer: Explainer, seed: int) -> Explain:
+def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
+    bench = Workbench(model, model.rows)
     return lambda batch, target: bench.explain(adopted(explainer), type(explainer).__name__, batch, target, seed)
 
 
 def layer_symmetry(
-    model: Model, batch: Batch, layer: str, group: Group, n: int = 32, seed: int = 0, tolerance: float = 1e-4
+    model: Model, batch: Batch, layer: str, group: Group, n: int = 32, seed: int = 0, tolerance: float = TOLERANCE
 ) -> LayerSymmetry:
     """Whether the layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
 
@@ -162,13 +158,20 @@ def layer_symmetry(
     """
     around = orbit(group, batch.to(model.device), n, seed)
     same, moved = layer_errors(around, lambda part: activations(model, part, layer))
-    verdict: Verdict = "neither"
-    if float(same.max()) <= tolerance:
-        verdict = "invariant"
-    elif moved is not None and float(moved.max()) <= tolerance:
-        verdict = "equivariant"
+    verdict = layer_verdict(float(same.max()), math.nan if moved is None else float(moved.max()), tolerance)
     largest = None if moved is None else moved.amax(1)
     return LayerSymmetry(verdict, same.amax(1), largest, around.elements, around.exact)
+
+
+def layer_verdict(invariance: float, equivariance: float, tolerance: float = TOLERANCE) -> Verdict:
+    """What the largest errors of a layer say; NaN stands for an error that does not exist.
+
+    >>> layer_verdict(0.7, 1e-6), layer_verdict(1e-6, math.nan), layer_verdict(0.7, math.nan)
+    ('equivariant', 'invariant', 'neither')
+    """
+    if invariance <= tolerance:
+        return "invariant"
+    return "equivariant" if equivariance <= tolerance else "neither"
 
 
 def max_sensitivity(
@@ -197,7 +200,7 @@ def max_sensitivity(
         raise UserError(f"at least one draw is needed, got n={n}")
     if not batch.x.is_floating_point():
         raise UserError(f"max_sensitivity: {NO_BALL}")
-    explain = _with_seed(Workbench(model, model.rows), explainer, seed)
+    explain = _explain(model, explainer, seed)
     batch = batch.to(model.device)
     clean = explain(batch, target)
     return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

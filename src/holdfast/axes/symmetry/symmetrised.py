@@ -1,4 +1,4 @@
-"""Repair: averaging an explanation over a group, so that it respects the group's symmetries.
+"""Symmetrised explainers: an explanation averaged over a group, so that it respects the group's symmetries.
 
 Invariance after symmetrising over the whole group holds by construction. It says nothing about faithfulness, and it is
 only worth having if the model itself is invariant.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.axes.symmetry.groups import Group, build
-from holdfast.axes.symmetry.groups.contract import probe
+from holdfast.axes.symmetry.groups.contract import order_text, probe
 from holdfast.errors import UserError, make
 from holdfast.explainers.gradient import draws
 from holdfast.maps.similarity import cosine
@@ -190,9 +190,8 @@ def symmetrise_curve(
         expected = clean.value()[repeated]
         if symmetrised.kind == "feature":
             expected = group.move(g, expected)
-        scores = (
-            _similarity(turned.value(), expected, symmetrised.categorical).reshape(len(others), len(batch)).nanmean(0)
-        )
+        each = _similarity(turned.value(), expected, symmetrised.categorical)
+        scores = each.reshape(len(others), len(batch)).nanmean(0)
         whole = n == order <= LISTED
         points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
         if reach is not None and points[-1].score >= reach:
@@ -228,7 +227,7 @@ def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
 
 
 def _random_order(order: int, batch: Batch, seed: int) -> Tensor:
-    """Places 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
+    """Numbers 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
     key = rand.keys(seed, batch.ids, "symmetrise").to(batch.x.device)
     rest = rand.permutation(key, order - 1) + 1
     return torch.cat([rest.new_zeros(len(batch), 1), rest], 1).T
@@ -241,10 +240,9 @@ def _seed(seed: int, purpose: str) -> int:
 def _count(group: Group, batch: Batch, n: int | None) -> int:
     order = group.order(batch)
     if n is None and order > WHOLE:
-        size = str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
         raise UserError(
-            f"{group.name} has {size} elements here, too many to average over (at most {WHOLE}); give n, for "
-            f"instance n=32, or find it by symmetrise_curve"
+            f"{group.name} has {order_text(order)} elements here, too many to average over (at most {WHOLE}); give n, "
+            "for instance n=32, or find it by symmetrise_curve"
         )
     return order if n is None else min(n, order) if order <= LISTED else n
 
@@ -274,18 +272,18 @@ class _Average:
         for image, draw in draws(len(self.batch), m, self.model.rows):
             g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
             rows = image.to(self.model.device)
-            found = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
-            if self.plan.kind != "feature" and (self.plan.categorical or not found.is_floating_point()):
+            maps = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
+            if self.plan.kind != "feature" and (self.plan.categorical or not maps.is_floating_point()):
                 if not len(votes):
-                    votes = found.new_zeros(m, len(self.batch), *found.shape[1:])
-                votes[draw.to(found.device), image.to(found.device)] = found
+                    votes = maps.new_zeros(m, len(self.batch), *maps.shape[1:])
+                votes[draw.to(maps.device), image.to(maps.device)] = maps
                 continue
-            found = found if found.is_floating_point() else found.float()
+            maps = maps if maps.is_floating_point() else maps.float()
             if self.plan.kind == "feature":
-                found = group.move(group.inverse(g), found)
+                maps = group.move(group.inverse(g), maps)
             if not len(self.total):
-                self.total = found.new_zeros(len(self.batch), *found.shape[1:])
-            self.total.index_add_(0, image.to(found.device), found)
+                self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
+            self.total.index_add_(0, image.to(maps.device), maps)
         if len(votes):
             self.votes.append(votes)
         self.count += m
@@ -304,9 +302,9 @@ def majority(votes: Tensor) -> Tensor:
     ordered = votes.long() if votes.dtype == torch.bool else votes
     ranked = ordered.movedim(0, -1).contiguous().sort(-1).values
     counts = torch.searchsorted(ranked, ranked, right=True) - torch.searchsorted(ranked, ranked)
-    # ranked upwards, so the first place with the most votes holds the smallest of the most frequent values
-    place = torch.arange(len(votes), device=votes.device)
-    first = place.where(counts == counts.amax(-1, keepdim=True), len(votes)).amin(-1, keepdim=True)
+    # ranked upwards, so the first rank with the most votes holds the smallest of the most frequent values
+    ranks = torch.arange(len(votes), device=votes.device)
+    first = ranks.where(counts == counts.amax(-1, keepdim=True), len(votes)).amin(-1, keepdim=True)
     return ranked.gather(-1, first)[..., 0].to(votes.dtype)
 
 

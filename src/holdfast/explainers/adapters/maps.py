@@ -90,7 +90,6 @@ class Precomputed:
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = False
     control: ClassVar[bool] = False
-    clean_only: ClassVar[bool] = True
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
 

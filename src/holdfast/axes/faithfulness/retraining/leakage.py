@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+from holdfast.axes.faithfulness import LEAKAGE
 from holdfast.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
 from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, scores, small_net
 from holdfast.models.nets import seeded
@@ -25,7 +26,7 @@ from holdfast.statistics.bounds import clopper_pearson
 
 PROBES = ("mask", "imputed", "both")
 """What the three probes of the class see."""
-PIXELS = "pixels"
+PRIOR, PIXELS = "prior", "pixels"
 LEAK_BITS = 0.1
 """Guaranteed bits of mask information from which on a report warns."""
 TELLTALE = 0.9
@@ -105,8 +106,17 @@ def probe_pixels(train: Removed, test: Removed, seed: int, steps: int = 300, bat
     return torch.stack(shares).mean(0).cpu()
 
 
+def probe_columns(train: Removed, test: Removed, seed: int) -> dict[str, Tensor]:
+    """What the probes say of each held-out image, as columns (N,) of the evaluation: measure → values."""
+    classes = int(max(train.label.max(), test.label.max())) + 1
+    columns = {PRIOR: test.label.double().cpu(), PIXELS: probe_pixels(train, test, seed)}
+    for probe, answers in probe_classes(train, test, classes, seed):
+        columns[f"{probe}_log2"], columns[f"{probe}_hit"] = answers.unbind(1)
+    return columns
+
+
 def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
-    """Bits from the rows of an evaluation `leakage`: one row per explainer, condition and fraction.
+    """Bits from the rows of an evaluation `leakage`: one row per explainer, imputer, order and fraction.
 
     `mask_bits`, `imputed_bits` and `both_bits` are Fano's bounds at the lower confidence limit of the accuracy, each
     failing with probability at most delta/2; `mask_indicated` is Hellman and Raviv's value. `leak` is
@@ -114,13 +124,13 @@ def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
     paper does not owe to the features, from variational estimates H(C) − cross-entropy: an estimate, no bound.
     `pixels` is the share of pixels whose removal can be told, and `leaks` whether a report should warn.
     """
-    rows = table[(table["status"] == "ok") & table["measure"].isin([*_measures(), PIXELS])]
-    found = []
-    keys = ["dataset", "model", "evaluation", "explainer", "condition", "level"]
+    rows = table[(table["status"] == "ok") & table["measure"].isin(LEAKAGE.of_role("model"))]
+    entries = []
+    keys = ["dataset", "model", "evaluation", "explainer", "condition", "imputer", "order", "level"]
     for key, part in rows.groupby(keys, sort=False, observed=True):
         columns = {name: values["value"].to_numpy() for name, values in part.groupby("measure", observed=True)}
         entry: dict[str, Any] = dict(zip(keys, key, strict=True))
-        counts = part.loc[part["measure"] == "prior", "value"].value_counts().tolist()
+        counts = part.loc[part["measure"] == PRIOR, "value"].value_counts().tolist()
         classes, prior = max(2, len(counts)), entropy([int(n) for n in counts])
         estimate = {}
         for probe in PROBES:
@@ -136,9 +146,5 @@ def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
             entry["leak"] = estimate["imputed"] - estimate["both"] + estimate["mask"]
         entry["pixels"] = float(columns[PIXELS].mean()) if PIXELS in columns else math.nan
         entry["leaks"] = bool(entry.get("mask_bits", 0.0) > LEAK_BITS and entry["pixels"] > TELLTALE)
-        found.append(entry)
-    return pd.DataFrame(found)
-
-
-def _measures() -> list[str]:
-    return ["prior", *(f"{probe}_{what}" for probe in PROBES for what in ("hit", "log2"))]
+        entries.append(entry)
+    return pd.DataFrame(entries)

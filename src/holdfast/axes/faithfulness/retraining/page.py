@@ -6,52 +6,61 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from holdfast import statistics
-from holdfast.axes.contract import Judged
+from holdfast.axes.contract import Judged, Page
+from holdfast.axes.faithfulness import LEAKAGE, RETRAINING, frames
+from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import add_curves, lay_out
-from holdfast.axes.faithfulness.frames import LEAKAGE, RETRAINING, explainer_order, primary_first
-from holdfast.drawing.charts import Chart, Panel, blank_figure
+from holdfast.axes.faithfulness.words import leak
+from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles
 from holdfast.statistics.cubes import Cube, arrange
 
 PANELS = {"morf": "ROAR: most relevant gone, should be low", "lerf": "KAR: least relevant gone, should be high"}
 
 
-def retrained_cubes(related: pd.DataFrame, model: str) -> list[Cube]:
-    """Accuracies of retrained networks as a cube of the model they come from, per sample the mean over repeats."""
-    if related.empty:
-        return []
-    rows = related[(related["evaluation"] == RETRAINING) & (related["measure"] == "accuracy")]
-    if rows.empty:
-        return []
-    keys = ["dataset", "evaluation", "explainer", "condition", "level", "sample", "measure"]
-    value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
-    mean = rows.assign(value=value).groupby(keys, sort=False, observed=True)["value"].mean().reset_index()
-    status = np.where(mean["value"].notna(), "ok", "undefined")
-    return arrange(mean.assign(model=model, status=status, reason="", low=math.nan, high=math.nan))
+def lead(judged: Judged) -> list[str]:
+    """That networks were retrained and nothing else was done, or which imputers leak; faithfulness says both itself."""
+    if judged.axis.name == LEAKAGE.name:
+        return leak(judged) or ["No imputer was shown to leak the class."]
+    return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
-def retraining_chart(axis: Judged) -> Chart | None:
+def parts(judged: Judged) -> list[Chart | Panel]:
+    """What faithfulness would show among its own: curves, cost and consistency of retraining, or the leak."""
+    if judged.axis.name == LEAKAGE.name:
+        return leakage_charts(judged)
+    unmeasured = not (judged.related["evaluation"] == LEAKAGE.name).any()
+    drawn = [consistency_chart(judged), *(leakage_charts(judged) if unmeasured else [])]
+    drawn += [retraining_chart(judged), cost_panel(judged)]
+    return [part for part in drawn if part is not None]
+
+
+PAGE = Page(lead, parts)
+
+
+def retrained_cube(judged: Judged) -> Cube | None:
+    """What networks retrained on the data of an axis score, the mean over repeats; None where there are none."""
+    return next(iter(arrange(judged.related[judged.related["evaluation"] == RETRAINING.name])), None)
+
+
+def retraining_chart(judged: Judged) -> Chart | None:
     """Accuracy of networks trained anew on what is left, against the fraction removed: ROAR and KAR."""
-    cubes = retrained_cubes(axis.related, axis.cube.model)
-    if not cubes:
+    cube = retrained_cube(judged)
+    if cube is None:
         return None
-    cube = cubes[0]
-    cells = statistics.summary([cube])
+    cells = frames.with_makeup(statistics.summary([cube]), cube)
     cells = cells[cells["mean"].notna()]
-    if cells.empty:
-        return None
-    imputers = primary_first(dict.fromkeys(cells["condition"].str.rsplit(" ", n=1).str[0]))
-    order = list(dict.fromkeys([*explainer_order(axis.cube), *cube.explainers]))  # colours as in the other charts
-    drawn = [(imputer, _figure(cells, imputer, order)) for imputer in imputers]
+    order = dict.fromkeys([*frames.explainer_order(judged.cube), *cube.explainers])  # colours as in the other charts
+    styles = curve_styles(order, judged.cube.controls | cube.controls)
+    drawn = [(imputer, _figure(cells[cells["imputer"] == imputer], styles)) for imputer in frames.imputers(cube)]
     views = [(imputer, figure) for imputer, figure in drawn if figure is not None]
     if not views:
         return None
-    repeats = axis.related.loc[axis.related["evaluation"] == RETRAINING, "model"].nunique()
+    repeats = judged.related.loc[judged.related["evaluation"] == RETRAINING.name, "repeat"].nunique()
     caption = "Networks trained anew on images whose most relevant (ROAR) or least relevant (KAR) pixels are gone, and "
     caption += "tested on held-out images treated alike; accuracy against the label. A faithful map gives low curves "
     caption += f"in ROAR and high ones in KAR. Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
@@ -60,15 +69,15 @@ def retraining_chart(axis: Judged) -> Chart | None:
     return Chart("retraining", "Retraining", caption, alt, views if len(views) > 1 else [("", views[0][1])], 620)
 
 
-def _figure(cells: pd.DataFrame, imputer: str, explainers: list[str]) -> go.Figure | None:
-    """Both orders of one imputer; None where it only has a random one."""
-    shown = [order for order in PANELS if (cells["condition"] == f"{imputer} {order}").any()]
+def _figure(cells: pd.DataFrame, styles: Mapping[str, tuple[str, str]]) -> go.Figure | None:
+    """Both orders of one imputer; None without any number."""
+    shown = [order for order in PANELS if (cells["order"] == order).any()]
     if not shown:
         return None
     figure = blank_figure()
+    control = cells[cells["order"] == "random"].drop_duplicates("level")
     for order, yaxis in zip(shown, ("y", "y2"), strict=False):
-        control = cells[cells["condition"] == f"{imputer} random"].drop_duplicates("level")
-        add_curves(figure, cells[cells["condition"] == f"{imputer} {order}"], control, explainers, yaxis)
+        add_curves(figure, cells[cells["order"] == order], control, styles, yaxis)
     lay_out(figure, [PANELS[order] for order in shown], "accuracy", sorted(set(cells["level"])))
     return figure
 
@@ -83,17 +92,17 @@ def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
     return float(sum(spent)) if spent else math.nan
 
 
-def cost_panel(axis: Judged) -> Panel | None:
+def cost_panel(judged: Judged) -> Panel | None:
     """What a point of a curve costs with and without retraining."""
-    again = axis.related[axis.related["evaluation"] == RETRAINING] if len(axis.related) else axis.related
+    again = judged.related[judged.related["evaluation"] == RETRAINING.name]
     if again.empty:
         return None
-    trained = len(again[["model", "explainer", "condition", "level"]].drop_duplicates())
-    ends = axis.rows["condition"].str.endswith((" morf", " lerf")) & (axis.rows["measure"] == "accuracy")
-    swept = len(axis.rows.loc[ends, ["explainer", "condition", "level"]].drop_duplicates())
-    entries = [("Retraining", seconds_spent(axis.manifest, RETRAINING), trained, "networks")]
-    if axis.cube.evaluation != RETRAINING:
-        plain = seconds_spent(axis.manifest, axis.cube.evaluation)
+    trained = len(again[["explainer", "condition", "level", "repeat"]].drop_duplicates())
+    ends = judged.rows["order"].isin(list(PANELS)) & (judged.rows["measure"] == "accuracy")
+    swept = len(judged.rows.loc[ends, ["explainer", "condition", "level"]].drop_duplicates())
+    entries = [("Retraining", seconds_spent(judged.manifest, RETRAINING.name), trained, "networks")]
+    if judged.axis.name != RETRAINING.name:
+        plain = seconds_spent(judged.manifest, judged.label)
         entries.insert(0, ("Without retraining", plain, swept, "points"))
     entries = [entry for entry in entries if math.isfinite(entry[1]) and entry[2]]
     if not entries:
@@ -112,7 +121,7 @@ def cost_panel(axis: Judged) -> Panel | None:
             f"Here a point costs {_count(ratio)} times as much with retraining. The time without it includes every "
         )
         caption += "other metric of this evaluation. "
-    if (axis.related["evaluation"] == LEAKAGE).any():
+    if (judged.related["evaluation"] == LEAKAGE.name).any():
         caption += "The probes of the leak are not counted. "
     caption += "Seconds of all sessions of the run, on the machine that ran them."
     return Panel("cost", "What retraining costs", caption, table)

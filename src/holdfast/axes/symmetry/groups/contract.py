@@ -1,4 +1,4 @@
-"""What a group is to the bench, and the few tensor operations that groups share.
+"""The contract of a group, the tensor operations that groups share, and the elements that a mean over one uses.
 
 An element is a tensor of shape (*e); `act` and `move` take one element for all samples or (B, *e), one per sample.
 `rank` is the number of dimensions of one element, which tells the two cases apart.
@@ -6,14 +6,16 @@ An element is a tensor of shape (*e); `act` and `move` take one element for all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.statistics.bounds import check_share
 from holdfast.types import Batch
 
 ENUMERABLE = 1_000_000
@@ -22,6 +24,7 @@ ALONG = ("mask", "attention_mask")
 """The auxiliary tensors (B, n, …) that move with the n elements of the input."""
 
 
+@runtime_checkable
 class Group(Protocol):
     """A finite group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
 
@@ -88,23 +91,23 @@ def axis(name: str, dim: int, shape: Sequence[int]) -> int:
     >>> axis("cyclic", -1, (4, 3, 50)), axis("permutation", 1, (4, 10))
     (2, 1)
     """
-    place = dim + len(shape) if dim < 0 else dim
-    if not 1 <= place < len(shape):
-        other = "the batch" if place == 0 else "not there"
+    index = dim + len(shape) if dim < 0 else dim
+    if not 1 <= index < len(shape):
+        other = "the batch" if index == 0 else "not there"
         allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
         raise UserError(
             f"{name}: dim {dim} of a tensor of shape {shape_text(shape[1:])} is {other}; allowed are {allowed}"
         )
-    return place
+    return index
 
 
 def aligned(name: str, g: Tensor, rank: int, samples: int, device: torch.device) -> Tensor:
     """The elements on a device, after a check that they are (*e) or (B, *e)."""
     if not isinstance(g, Tensor) or g.ndim not in (rank, rank + 1) or (g.ndim > rank and len(g) not in (1, samples)):
-        given = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
+        got = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
         one = "()" if rank == 0 else "(k,)"
         many = f"({samples},)" if rank == 0 else f"({samples}, k)"
-        raise UserError(f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {given}")
+        raise UserError(f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {got}")
     return g.to(device)
 
 
@@ -142,9 +145,18 @@ def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source
 def listed(name: str, order: int) -> int:
     """The order of a group that is small enough to be listed."""
     if order > ENUMERABLE:
-        size = str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
-        raise UserError(f"{name} has {size} elements here, too many to list (at most {ENUMERABLE}); use sample()")
+        many = order_text(order)
+        raise UserError(f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()")
     return order
+
+
+def order_text(order: int) -> str:
+    """The order of a group, a large one by its power of ten.
+
+    >>> order_text(24), order_text(math.factorial(20))
+    ('24', 'about 10^18')
+    """
+    return str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
 
 
 def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
@@ -156,3 +168,40 @@ def probe(shape: Sequence[int]) -> Batch:
     """One made-up sample of a shape, for questions that only the shape can answer."""
     key = rand.keys(0, ("probe",), "group probe")
     return Batch(ids=("probe",), x=rand.uniform(key, tuple(shape)))
+
+
+def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> tuple[Tensor, bool]:
+    """Elements (n, B, *e) for a mean over the group, and whether they are all of it.
+
+    All |G| elements, identity first and the same for every sample, if there are at most `limit`; else `limit` uniform
+    draws for each sample, keyed by (seed, sample id), whose mean is within `monte_carlo_error(limit)` of the full one.
+
+    >>> from holdfast.axes.symmetry.groups import Cyclic
+    >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
+    >>> elements, whole = plan_elements(Cyclic(), batch, limit=8, seed=0)
+    >>> elements.T.tolist(), whole
+    ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], True)
+    >>> plan_elements(Cyclic(), batch, limit=3, seed=0)[0].shape
+    torch.Size([3, 2])
+    """
+    if limit < 1:
+        raise UserError(f"the number of group elements must be at least 1, got {limit}")
+    if group.order(batch) > limit:
+        return group.sample(batch, limit, seed), False
+    every = group.elements(batch)
+    return every[:, None].expand(len(every), len(batch), *every.shape[1:]), True
+
+
+def monte_carlo_error(n: int, delta: float = 0.05, low: float = -1.0, high: float = 1.0) -> float:
+    """Hoeffding: the mean of n independent scores in [low, high] is within this of its expectation, but for delta.
+
+    (high − low) · √(log(2/delta) / 2n). It holds for one sample with its n draws, and for the mean over B samples with
+    n·B draws in place of n because draws are keyed by sample.
+
+    >>> round(monte_carlo_error(50), 3)
+    0.384
+    """
+    check_share("delta", delta)
+    if n < 1 or not low < high:
+        raise UserError(f"n must be at least 1 and low below high, got n={n}, low={low}, high={high}")
+    return (high - low) * math.sqrt(math.log(2 / delta) / (2 * n))

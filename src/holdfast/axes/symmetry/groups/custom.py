@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -24,9 +24,9 @@ _PROJECTIONS = 32
 
 
 def _checked(members: Any) -> Sequence[Any]:
-    if not hasattr(members, "__len__") or not 1 <= len(members) <= _LARGEST:
-        given = len(members) if hasattr(members, "__len__") else repr(members)
-        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {given}")
+    n = len(members) if isinstance(members, Sized) else None
+    if n is None or not 1 <= n <= _LARGEST:
+        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {repr(members) if n is None else n}")
     return members  # type: ignore[no-any-return]
 
 
@@ -106,8 +106,8 @@ class Own:
         """The element that moves maps like g after h."""
         table = self._table("compose")
         g, h = g + 0 * h, h + 0 * g
-        found = [table.product(a, b) for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)]
-        return torch.tensor(found, device=g.device).reshape(g.shape)
+        products = [table.products(a, b)[0] for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)]
+        return torch.tensor(products, device=g.device).reshape(g.shape)
 
     def inverse(self, g: Tensor) -> Tensor:
         """The element that moves maps back."""
@@ -145,16 +145,16 @@ class Own:
         """`moving` for one element, with a check of what it returns."""
         out = self.moving(_member(members, index), maps)
         if not isinstance(out, Tensor) or out.shape != maps.shape:
-            given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise UserError(f"own: move must return maps of shape {tuple(maps.shape)}, got {given}")
+            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise UserError(f"own: move must return maps of shape {tuple(maps.shape)}, got {got}")
         return out
 
     def _acted(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
         out = self.acting(_member(members, index), batch)
         out = batch.with_x(out) if isinstance(out, Tensor) else out
         if not isinstance(out, Batch) or out.x.shape != batch.x.shape or set(out.aux) != set(batch.aux):
-            given = f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
-            raise UserError(f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {given}")
+            got = f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
+            raise UserError(f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}")
         return out
 
     def _check_acting(self, members: Sequence[Any], batch: Batch) -> None:
@@ -254,16 +254,13 @@ class _Table:
         gaps = self.gap(self.marks, self.mark(self.moved(g, self.moved(h, self.start))))
         if not self.group.exact:
             return [int(gaps.argmin())]
-        found: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
-        if not found:
+        alike: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
+        if not alike:
             raise UserError(
                 f"own: move is no group action: {self.members[g]!r} after {self.members[h]!r} is none of the "
                 f"{len(self.members)} elements"
             )
-        return found
-
-    def product(self, g: int, h: int) -> int:
-        return self.products(g, h)[0]
+        return alike
 
     @property
     def inverses(self) -> Tensor:
@@ -277,13 +274,13 @@ class _Table:
         away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])
         home = self.mark(self.start)
         gaps = torch.stack([self.gap(self.mark(self.moved(k, away)), home) for k in range(len(self.members))])
-        best, found = gaps.min(0)
+        best, nearest = gaps.min(0)
         if self.group.exact and bool((best > _CLOSE).any()):
             lost = int(indices[int((best > _CLOSE).nonzero()[0])])
             raise UserError(
                 f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)} elements"
             )
-        return found
+        return nearest
 
 
 def _member(members: Sequence[Any], index: int) -> Any:

@@ -148,8 +148,8 @@ class NodePermutation(_Orders):
                 raise UserError(
                     f"node_permutation: aux[{key!r}] has shape {shape_text(shape[1:])}, expected (B, {n}, {n})"
                 )
-            place = source.to(aux[key].device)
-            aux[key] = take(take(aux[key], 1, place), 2, place)
+            order = source.to(aux[key].device)
+            aux[key] = take(take(aux[key], 1, order), 2, order)
         return replace(batch, x=x, aux=aux)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
@@ -162,10 +162,10 @@ class NodePermutation(_Orders):
 
 def _permute(name: str, g: Tensor, maps: Tensor, dim: int) -> Tensor:
     g = aligned(name, g, 1, len(maps), maps.device)
-    place = axis(name, dim, maps.shape)
-    if g.shape[-1] != maps.shape[place]:
+    moved = axis(name, dim, maps.shape)
+    if g.shape[-1] != maps.shape[moved]:
         raise UserError(
             f"{name}: a permutation of {g.shape[-1]} positions cannot move dimension {dim} of a tensor of shape "
             f"{shape_text(maps.shape[1:])}"
         )
-    return take(maps, place, g)
+    return take(maps, moved, g)

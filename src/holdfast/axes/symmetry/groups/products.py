@@ -95,8 +95,8 @@ class Product:
         """All combinations, (|G|, k + lengths)."""
         listed(self.name, self.order(batch))
         parts = [factor.elements(batch) for factor in self.factors]
-        places = torch.meshgrid(*(torch.arange(len(p), device=p.device) for p in parts), indexing="ij")
-        chosen = [part[place.flatten()] for part, place in zip(parts, places, strict=True)]
+        rows = torch.meshgrid(*(torch.arange(len(p), device=p.device) for p in parts), indexing="ij")
+        chosen = [part[row.flatten()] for part, row in zip(parts, rows, strict=True)]
         return _join([(part, factor.rank) for part, factor in zip(chosen, self.factors, strict=True)])
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:

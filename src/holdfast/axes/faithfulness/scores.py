@@ -1,23 +1,23 @@
-"""Scores of removal: what the sweeps and the random masks of a shard say of each explainer."""
+"""Removal scores: what the sweeps and the random masks of a shard say of each explainer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from holdfast.axes.faithfulness import curves, sweeps
-from holdfast.axes.faithfulness import mask_bank as maskbank
+from holdfast.axes.faithfulness import curves, mask_bank, sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
-from holdfast.axes.faithfulness.removals import Column, Labelled, Shared, labelled, strip
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
-from holdfast.features import Tokens
+from holdfast.features import Tokens, count
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
-from holdfast.types import OK, UNDEFINED, Exhibit, Scores, Subject, label_of
+from holdfast.types import Batch, Condition, Exhibit, Scores, Subject, label_of
 
 if TYPE_CHECKING:
     from holdfast.axes.faithfulness.evaluation import Faithfulness
@@ -30,21 +30,68 @@ STRIP = 5
 NO_LABEL, NOTHING_LEFT = "the sample has no label", "nothing would be kept"
 UNVARIED = "the map or the output does not vary over the masks"
 
+Labelled = tuple[Tensor, Tensor]
+"""Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
 
-def judge(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:
+
+@dataclass(frozen=True)
+class Explained:
+    """One explainer's maps of a shard: which `rows` have one, and why the others have none."""
+
+    explainer: str
+    rows: Tensor
+    why: tuple[str, ...]
+
+    def column(
+        self, measure: str, where: Condition, value: Tensor, missing: Sequence[str], imputer: str, order: str = ""
+    ) -> Scores:
+        """A full column from the values of the rows; `missing` says row by row why a number is not there."""
+        scores = Scores.column(self.explainer, measure, where, value, self.why, rows=self.rows, missing=missing)
+        return replace(scores, imputer=imputer, order=order)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What does not depend on the explainer, for all samples of the shard."""
+
+    clean: Tensor
+    start: dict[Readout, Tensor]
+    truth: Tensor
+    pixels: Labelled
+    segments: Labelled | None
+    random: dict[str, Tensor]
+    random_irof: Tensor | None
+    bank: tuple[Tensor, mask_bank.Bank] | None
+
+
+def labelled(features: Any, batch: Batch) -> Labelled:
+    """The features of a batch that may be removed: those that a grouping keeps, as special tokens, come last.
+
+    >>> labels, counts = labelled(Tokens(special=(1,), mask_token=3), Batch(("a",), torch.tensor([[1, 7, 8]])))
+    >>> labels.tolist(), counts.tolist()
+    ([[2, 0, 1]], [2])
+    """
+    segments = features.segments(batch).to(batch.x.device)
+    if not hasattr(features, "fixed"):
+        return segments, count(segments)
+    fixed = features.fixed(batch)
+    counts = (~fixed).sum(1)
+    return torch.where(fixed, segments.shape[1] - 1, (~fixed).cumsum(1) - 1), counts
+
+
+def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:
     """Curves, summaries and pictures of an axis that suits the data, explainer by explainer."""
     shared = _share(axis, subject)
     lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(shared.clean).all(1).tolist()]
     for number, explainer in enumerate(subject.explainers):
         values = _importance(axis, subject, explainer, axis.absolute)
         why = tuple(a or b for a, b in zip(lost, reasons(values, "the map"), strict=True))
-        status = torch.tensor([UNDEFINED if reason else OK for reason in why], dtype=torch.int64)
-        column = Column(explainer, (status == OK).nonzero().flatten(), status, why)
-        yield from _curves(axis, subject, shared, column, values)
+        explained = Explained(explainer, torch.tensor([i for i, reason in enumerate(why) if not reason]).long(), why)
+        yield from _curves(axis, subject, shared, explained, values)
         if "irof" in axis.wanted:
-            yield from _irof(axis, subject, shared, column, values)
+            yield from _irof(axis, subject, shared, explained, values)
         if set(BANKED) & set(axis.wanted):
-            yield from _banked(axis, subject, shared, column, number)
+            yield from _banked(axis, subject, shared, explained, number)
 
 
 def _share(axis: Faithfulness, subject: Subject) -> Shared:
@@ -70,7 +117,7 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
 
 def _fill_bank(
     axis: Faithfulness, subject: Subject, clean: Tensor, segments: Tensor, counts: Tensor
-) -> tuple[Tensor, maskbank.Bank] | None:
+) -> tuple[Tensor, mask_bank.Bank] | None:
     """The samples with more than one segment and their bank; None if there are none."""
     place = (counts > 1).nonzero().flatten()
     if not len(place):
@@ -80,7 +127,7 @@ def _fill_bank(
     some = (subject.batch[rows], subject.target[rows], clean[rows], segments[place], maps.nan_to_num(0, 0, 0))
     baseline = _ready(axis, axis.baseline, subject)
     sizes = (axis.masks, axis.subsets, subject.seed, counts[place])
-    return rows, maskbank.fill_bank(subject.predict, *some, baseline, *sizes)
+    return rows, mask_bank.fill_bank(subject.predict, *some, baseline, *sizes)
 
 
 def _importance(axis: Faithfulness, subject: Subject, explainer: str, absolute: bool = False) -> Tensor:
@@ -118,13 +165,13 @@ def _sweep(
 
 
 def _curves(
-    axis: Faithfulness, subject: Subject, shared: Shared, column: Column, values: Tensor
+    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, values: Tensor
 ) -> Iterator[Scores | Exhibit]:
-    rows = column.rows
+    rows = explained.rows
     target, truth = subject.target[rows], shared.truth[rows]
     start = {name: value[rows] for name, value in shared.start.items()}
     for imputer in axis.imputers:
-        label, found = label_of(imputer), dict[str, dict[Readout, Tensor]]()
+        label, read = label_of(imputer), dict[str, dict[Readout, Tensor]]()
         lost = _missing(axis, subject, shared.pixels, rows, imputer)
         missing = dict.fromkeys(shared.start, lost)
         missing["accuracy"] = [NO_LABEL if t < 0 else why for t, why in zip(truth.tolist(), lost, strict=True)]
@@ -133,17 +180,18 @@ def _curves(
                 logits = shared.random[label][rows]
             else:
                 logits, ranks = _sweep(axis, subject, shared.clean, rows, values, shared.pixels, order, imputer)
-            found[order] = curves.readouts(logits, target, truth)
-            for name, curve in found[order].items():
+            read[order] = curves.readouts(logits, target, truth)
+            for name, curve in read[order].items():
                 for s, fraction in enumerate(axis.fractions):
-                    yield column(name, f"{label} {order}", fraction, curve[:, s], missing[name])
+                    where = (f"{label} {order}", fraction)
+                    yield explained.column(name, where, curve[:, s], missing[name], label, order)
             if order == "morf" and imputer is axis.imputers[0]:
-                of_class = (start["probability"], found[order]["probability"])
-                yield from strip(subject, column, imputer, axis.fractions, ranks, *of_class, STRIP)
-        for measure, value in curves.summaries(found, axis.fractions, start, axis.readout).items():
+                of_class = (start["probability"], read[order]["probability"])
+                yield from strip(subject, explained, imputer, axis.fractions, ranks, *of_class)
+        for measure, value in curves.summaries(read, axis.fractions, start, axis.readout).items():
             if measure.removesuffix("_random") in axis.wanted:
                 kind: Readout = axis.readout if measure.startswith(("road", "aopc")) else "probability"
-                yield column(measure, label, 0.0, value, missing[kind])
+                yield explained.column(measure, (label, 0.0), value, missing[kind], label)
 
 
 def _missing(axis: Faithfulness, subject: Subject, labelled: Labelled, rows: Tensor, imputer: Any) -> list[str]:
@@ -154,40 +202,81 @@ def _missing(axis: Faithfulness, subject: Subject, labelled: Labelled, rows: Ten
     return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
 
 
-def _irof(axis: Faithfulness, subject: Subject, shared: Shared, column: Column, values: Tensor) -> Iterator[Scores]:
+def _irof(
+    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, values: Tensor
+) -> Iterator[Scores]:
     assert shared.segments is not None  # as irof is wanted
-    rows = column.rows
+    rows = explained.rows
     sweep = _sweep(axis, subject, shared.clean, rows, values, shared.segments, "morf", axis.baseline)
-    found = {"irof": sweep[0]}
+    logits_of = {"irof": sweep[0]}
     if shared.random_irof is not None:
-        found["irof_random"] = shared.random_irof[rows]
+        logits_of["irof_random"] = shared.random_irof[rows]
+    baseline = label_of(axis.baseline)
     alone = shared.segments[1].cpu()[rows] < 2
     lost = _missing(axis, subject, shared.segments, rows, axis.baseline)
     missing = [_one_segment(subject) if one else why for one, why in zip(alone.tolist(), lost, strict=True)]
-    for name, logits in found.items():
+    for name, logits in logits_of.items():
         curve = curves.readouts(logits, subject.target[rows])["probability"]
         value = curves.irof(axis.fractions, curve, shared.start["probability"][rows])
-        yield column(name, label_of(axis.baseline), 0.0, value.masked_fill(alone, torch.nan), missing)
+        value = value.masked_fill(alone, torch.nan)
+        yield explained.column(name, (baseline, 0.0), value, missing, baseline)
 
 
-def _banked(axis: Faithfulness, subject: Subject, shared: Shared, column: Column, number: int) -> Iterator[Scores]:
+def _banked(
+    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, number: int
+) -> Iterator[Scores]:
     names = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
     names += [("sensitivity_n", size) for size in axis.subsets]
-    missing, found = [_one_segment(subject)] * len(shared.clean), dict[tuple[str, float], Tensor]()
+    missing = [_one_segment(subject)] * len(shared.clean)
+    nothing = torch.full((len(missing),), torch.nan, dtype=torch.float64)
+    values: dict[tuple[str, float], Tensor] = {}
     if shared.bank is not None:
         rows, bank = shared.bank
         for i, finite in zip(rows.tolist(), torch.isfinite(bank.drop).all(1).tolist(), strict=True):
             missing[i] = UNVARIED if finite else NOT_FINITE
-        for key, value in maskbank.scores(bank, number, shared.clean[rows].abs().amax(1).double()).items():
-            found[key] = torch.full((len(missing),), torch.nan, dtype=torch.float64).index_copy(0, rows, value)
-    nothing = torch.full((len(missing),), torch.nan, dtype=torch.float64)
-    reasons_here = [missing[i] for i in column.rows.tolist()]
+        for key, value in mask_bank.scores(bank, number, shared.clean[rows].abs().amax(1).double()).items():
+            values[key] = nothing.index_copy(0, rows, value)
+    baseline, lost = label_of(axis.baseline), [missing[i] for i in explained.rows.tolist()]
     for name, level in names:
         if name.removesuffix("_scaled") in axis.wanted:
-            value = found.get((name, level), nothing)[column.rows]
-            yield column(name, label_of(axis.baseline), level, value, reasons_here)
+            value = values.get((name, level), nothing)[explained.rows]
+            yield explained.column(name, (baseline, level), value, lost, baseline)
 
 
 def _one_segment(subject: Subject) -> str:
-    kind = modality(subject.model, subject.batch)
-    return f"the {KINDS['text' if kind == 'token ids' else kind].sample} is one segment"
+    return f"the {KINDS[modality(subject.model, subject.batch)].sample} is one segment"
+
+
+def strip(
+    subject: Subject,
+    explained: Explained,
+    imputer: Any,
+    fractions: Sequence[float],
+    ranks: Tensor,
+    clean: Tensor,
+    curve: Tensor,
+    shown: int = STRIP,
+) -> Iterator[Exhibit]:
+    """The showcase's images as their most important pixels go, and the probability of their class; of images only.
+
+    `ranks` (R, H, W), the `clean` probability (R,) and its `curve` (R, fractions) belong to the rows with a map; at
+    most `shown` of the fractions are pictured, beside the untouched image.
+    """
+    if subject.batch.x.ndim != 4:
+        return
+    ready = sweeps.bound(imputer, subject.references.x, None)
+    last = len(fractions) - 1
+    steps = sorted({int(last * i / (shown - 1) + 0.5) for i in range(shown)})
+    for at, i in enumerate(explained.rows.tolist()):
+        sample, x = subject.batch.ids[i], subject.batch.x[i : i + 1]
+        if sample not in subject.showcase:
+            continue
+        name, condition = subject.model.class_name(int(subject.target[i])), f"{label_of(imputer)} morf"
+        yield Exhibit(explained.explainer, condition, 0.0, sample, x[0], None, f"{name} {float(clean[at]):.2f}")
+        for s in steps:
+            fraction, p = fractions[s], float(curve[at, s])
+            if fraction == 0 or not math.isfinite(p):
+                continue
+            size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
+            picture = ready(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
+            yield Exhibit(explained.explainer, condition, fraction, sample, picture, None, f"{name} {p:.2f}")

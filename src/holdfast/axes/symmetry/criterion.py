@@ -1,0 +1,108 @@
+"""The criterion of a score: how two explanations are compared, and why some cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import unknown
+from holdfast.maps import similarity
+
+TOP = 0.1
+"""The share of positions that `jaccard` calls the top."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What a score over a group asks of an explanation.
+
+    `similarity` names how two explanations are compared. `moves` says whether the explanation should move with the
+    input (equivariance) or stay as it is (invariance), and `delta` how often a bound may miss the mean over the group.
+
+    >>> Criterion("cosine", moves=False).measure
+    'invariance'
+    """
+
+    similarity: str
+    moves: bool
+    delta: float = 0.05
+
+    @property
+    def measure(self) -> str:
+        """The name of the score."""
+        return "equivariance" if self.moves else "invariance"
+
+    @property
+    def lowest(self) -> float:
+        """The lowest value that the similarity has; the highest is always 1."""
+        return 0.0 if self.similarity in ("agreement", "jaccard") else -1.0
+
+
+def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
+    """A similarity by its name, of two (B, …) tensors; (B,) float64 on the CPU, NaN where it is not defined.
+
+    >>> compare("agreement", torch.tensor([[1, 0, 1]]), torch.tensor([[1, 1, 1]])).tolist()
+    [0.666...]
+    """
+    if name not in SIMILARITIES:
+        raise unknown("similarity", name, SIMILARITIES)
+    return SIMILARITIES[name](a.double(), b.double()).double().cpu()
+
+
+def _agreement(a: Tensor, b: Tensor) -> Tensor:
+    share = (a == b).double().flatten(1).mean(1)
+    whole = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
+    return torch.where(whole, share, torch.nan)
+
+
+def _jaccard(a: Tensor, b: Tensor) -> Tensor:
+    return similarity.jaccard(a, b, k=TOP)
+
+
+SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cosine": similarity.cosine,
+    "agreement": _agreement,
+    "spearman": similarity.spearman,
+    "ssim": similarity.ssim,
+    "jaccard": _jaccard,
+}
+
+
+def flaws(name: str, maps: Tensor) -> Tensor:
+    """0 where a map can be compared, 1 where it is not finite, 2 where it is zero or constant; (B,) on the CPU."""
+    flat = maps.flatten(1)
+    if name == "agreement":
+        empty = torch.zeros(len(maps), dtype=torch.bool, device=maps.device)
+    else:
+        empty = ~flat.any(1) if name == "cosine" else similarity.undefined(maps)
+    broken = ~torch.isfinite(flat).all(1)
+    return torch.where(broken, 1, empty.long() * 2).cpu()
+
+
+def flaw_text(name: str, flaw: int, what: str = "the explanation") -> str:
+    """A flaw as the reason for a missing score, empty for none.
+
+    >>> flaw_text("cosine", 2), flaw_text("cosine", 0)
+    ('the explanation is zero', '')
+    """
+    return f"{what} is {'not finite' if flaw == 1 else 'zero' if name == 'cosine' else 'constant'}" if flaw else ""
+
+
+def reasons(name: str, clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
+    """Why each sample has no score, empty where it has one.
+
+    `clean` (B,) are the flaws of the explanations themselves, `others` (B, n) those of what they are compared with,
+    which `what` names; `missing` (B,) says which samples have no score all the same.
+
+    >>> reasons("cosine", torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
+    ('the second draw is not finite',)
+    """
+    texts = []
+    for flaw, theirs, lost in zip(clean.tolist(), others.tolist(), missing.tolist(), strict=True):
+        first = next((other for other in theirs if other), 0)
+        text = flaw_text(name, flaw) or flaw_text(name, first, what)
+        texts.append(text or ("nothing to compare" if lost else ""))
+    return tuple(texts)

@@ -1,0 +1,103 @@
+"""Findings about symmetry: each speaks where its interval supports it, and says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from holdfast import axes
+from holdfast.axes.contract import Finding, Judged, figures_of, findings_of
+from holdfast.axes.symmetry import AXIS
+from holdfast.axes.symmetry.findings import remedies
+from holdfast.axes.symmetry.frames import symmetries
+from support import synthetic
+
+N = 40
+D4 = {"group": {"name": "dihedral", "n": 4}, "elements": 8}
+TITLE = "This method breaks a symmetry that the model has"
+
+
+def near(centre: float, width: float = 0.001) -> np.ndarray:
+    draws = np.random.default_rng(0).normal(0, width, N)
+    return centre + draws - draws.mean()
+
+
+def judge(
+    score: Any,
+    model: Any = 1.0,
+    measure: str = "equivariance",
+    settings: Any = D4,
+    explainer: Any = None,
+    chance: float = 0.0,
+    half: float = 0.0,
+    extra: tuple[synthetic.Entry, ...] = (),
+) -> Judged:
+    entries = [
+        ("m", measure, "dihedral", 8.0, score),
+        ("m", f"{measure}_chance", "dihedral", 8.0, np.full(N, chance)),
+        ("m", "model_invariance", "dihedral", 8.0, np.broadcast_to(np.asarray(model, dtype=float), N)),
+        *extra,
+    ]
+    rows = synthetic.rows_of(entries, "symmetry")
+    rows = rows.assign(low=rows["value"] - half, high=rows["value"] + half, role="method")
+    samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
+    manifest = {"study": {"explainers": {"m": explainer or {}}, "evaluations": {"symmetry": settings}}}
+    (judged,) = axes.judge(rows, samples, [], manifest)
+    return judged
+
+
+def by_title(judged: Judged) -> dict[str, Finding]:
+    return {finding.title: finding for finding in findings_of(judged)}
+
+
+def test_guidelines_one_to_four_where_the_model_is_invariant():
+    tried = (("m", "equivariance", "symmetrised", 4.0, np.full(N, 0.995)),)
+    card = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=tried))[TITLE]
+    assert card.severity == "act" and "Give it a baseline that the group leaves alone" in card.do
+    assert "4 elements give 0.995" in card.do and "holdfast.symmetrise(explainer, 'dihedral')" in card.do
+    example = by_title(judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"}))[TITLE]
+    assert "invariant layer" in example.do and "guidelines 2 and 4" in example.means
+    concept = by_title(judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"}))[TITLE]
+    assert "guidelines 3 and 4" in concept.means and "layer f is one was not tested" in concept.do
+    assert not by_title(judge(near(0.9999, 1e-6)))
+
+
+def test_the_remedy_is_what_the_finding_says_to_do():
+    judged = judge(near(0.6), explainer={"name": "lime"})
+    measured = symmetries(judged)
+    assert measured is not None
+    remedy = remedies(measured)["m"]
+    assert remedy.way == "repair" and by_title(judged)[TITLE].do.startswith(remedy.do)
+
+
+def test_guideline_five_and_no_word_where_the_model_is_open():
+    (card,) = findings_of(judge(near(0.6), near(0.95, 1e-5)))
+    assert card.title == "The model itself does not keep the symmetry" and card.explainers == ("m",)
+    assert "Do not symmetrise" in card.do and "no linear relation" in card.means
+    unsure = np.where(np.arange(N) < 1, 0.97, 1.0)  # the interval holds 0.999
+    assert not findings_of(judge(near(0.6), unsure))
+
+
+def test_chance_draws_and_the_group_are_told():
+    floor = (("m", "equivariance", "redraw", 0.0, near(0.5)),)
+    assert (
+        "agree to m 0.50 (score 0.60)"
+        in by_title(judge(near(0.6), extra=floor))["Random draws cost more than the symmetry"].seen
+    )
+    level = by_title(judge(near(0.6), chance=0.6))["No more alike under the group than explanations of other samples"]
+    assert "(chance 0.60)" in level.seen and level.explainers == ("m",)
+    few = by_title(judge(near(0.6), half=0.2))["Few elements of the group were tried"]
+    assert "±0.20" in few.seen and few.do.startswith("elements: 32 ")
+    turned = judge(near(0.6), settings={"group": {"name": "dihedral", "n": 8}})
+    assert "{dihedral: {n: 4}}" in by_title(turned)["The group interpolates"].do
+
+
+def test_figures_are_named_after_the_axis():
+    assert [(item.name, item.kind) for item in figures_of(AXIS)] == [
+        ("symmetry-boxes", "figure"),
+        ("symmetry-symmetrised", "figure"),
+        ("symmetry-relaxed", "figure"),
+        ("symmetry-scores", "table"),
+    ]
