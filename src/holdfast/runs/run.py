@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 import time
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 
 COMMAND = "holdfast.evaluate(...)"
+REPORT = "holdfast.report"
+"""The room above, which draws a run; like the pages of the axes it is imported when it is asked for."""
 
 
 class Run:
@@ -91,21 +94,19 @@ class Run:
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
-        from holdfast.report import build_report
         from holdfast.runs.merge import missing
 
         facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
-        html = build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
-        write_atomically(target, html.encode())
+        draw = importlib.import_module(REPORT).build_report
+        write_atomically(target, draw(self.in_study_order(), self.samples(), read_exhibits(self.path), facts).encode())
         return target
 
     def text(self) -> str:
         """The verdict and the ranking for a terminal."""
-        from holdfast.report import text_summary
-
-        return text_summary(self.in_study_order(), self.samples(), self.manifest)
+        text = importlib.import_module(REPORT).text_summary(self.in_study_order(), self.samples(), self.manifest)
+        return str(text)
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
