@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 COMMAND = "holdfast.evaluate(...)"
-REPORT = "holdfast.report"
-"""The room above, which draws a run; like the pages of the axes it is imported when it is asked for."""
 
 
 class Run:
@@ -99,14 +97,14 @@ class Run:
         facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
-        draw = importlib.import_module(REPORT).build_report
-        write_atomically(target, draw(self.in_study_order(), self.samples(), read_exhibits(self.path), facts).encode())
+        html: str = _report().build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
+        write_atomically(target, html.encode())
         return target
 
     def text(self) -> str:
         """The verdict and the ranking for a terminal."""
-        text = importlib.import_module(REPORT).text_summary(self.in_study_order(), self.samples(), self.manifest)
-        return str(text)
+        text: str = _report().text_summary(self.in_study_order(), self.samples(), self.manifest)
+        return text
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
@@ -125,6 +123,11 @@ class Run:
         study = self.manifest["study"]
         names = {key: ", ".join(study[key]) for key in ("models", "datasets", "explainers", "evaluations")}
         return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
+
+
+def _report() -> Any:
+    """The report, by name: a run can show itself, and knows nothing of how that is done."""
+    return importlib.import_module("holdfast.report")
 
 
 def read(path: str | Place) -> Run:
