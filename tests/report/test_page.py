@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 
 from holdfast import Stability, evaluate
-from holdfast.axes.stability.extremes import pair_scores
 from holdfast.axes.stability.gallery import gallery
 from holdfast.axes.stability.gallery_choice import choose
 from holdfast.axes.stability.page import parts
+from holdfast.axes.stability.pairs import pair_scores
 from holdfast.axes.stability.words import verdict
 from holdfast.drawing.pictures import draw_map, photo
 from holdfast.drawing.prose import number
