@@ -36,8 +36,8 @@ def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
 
 
 def _config(name: str, default: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
-    return found | ({"default": True} if default else {})
+    config: dict[str, Any] = {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
+    return config | ({"default": True} if default else {})
 
 
 def _info(name: str, path: Path) -> dict[str, Any]:
