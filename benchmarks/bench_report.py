@@ -17,6 +17,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from holdfast.axes.stability.extremes import ROLES, note
+
 from holdfast.report import build_report
 from holdfast.runs.table import Shown
 from holdfast.statistics.cubes import Cube

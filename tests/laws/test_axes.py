@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
 import holdfast
 from holdfast import Batch
 from holdfast.runs.table import KEY
-from support.laws import AXES, OTHER_KINDS, TRAIN, run_axis
+from support.laws import AXES, OTHER_KINDS, TRAIN, run_axis, undeclared
 from support.small import drawn, model, pictures
 
 
@@ -68,6 +71,25 @@ def test_every_row_is_whole(axis: str, reference: pd.DataFrame) -> None:
     bounded = reference[ok & reference.low.notna()]
     assert (bounded.low <= bounded.value + 1e-9).all() and (bounded.value <= bounded.high + 1e-9).all()
     assert ok.mean() > 0.5, "an axis that is never defined proves nothing"
+
+
+def test_every_measure_is_declared_with_direction_and_role(reference: pd.DataFrame) -> None:
+    assert undeclared(reference) == set()
+
+
+def test_so_is_every_measure_of_other_modes_and_of_retraining(tmp_path: Path) -> None:
+    given = {label: {"certificate": {**AXES["certificate"], "mode": label}} for label in ("decide", "hard")}
+    done = holdfast.evaluate(model(), pictures(2), "saliency", given)
+    assert {"stable", "unflipped"} <= set(done.table().measure)
+    assert undeclared(done.table(), done.manifest) == set()
+
+    def untrained(dataset: object, seed: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+
+    probed = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.5], "leakage": True}
+    retrained = holdfast.retrain(model(), pictures(24), pictures(8, seed=1), "saliency", untrained, tmp_path, **probed)
+    assert set(retrained.table().evaluation) == {"retraining", "leakage"}
+    assert undeclared(retrained.table(), retrained.manifest) == set()
 
 
 def test_every_kind_of_explainer_is_judged(axis: str, reference: pd.DataFrame) -> None:

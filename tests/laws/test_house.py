@@ -167,8 +167,19 @@ def named_in(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.id}"
 
 
+EXEMPT = {
+    "maps/similarity.py": {"ssim", "spearman", "jaccard"},  # what its own functions are called, whoever uses them
+    "runs/retrain.py": {"leakage"},  # a parameter of `holdfast.retrain`
+}
+
+
 def test_axes_and_measures_are_named_in_their_own_rooms_only():
-    found = [place for path in ELSEWHERE for place in named_in(path)]
+    found = [
+        place
+        for path in ELSEWHERE
+        for place in named_in(path)
+        if not any(place.endswith((f" {name}", f" {name!r}")) for name in EXEMPT.get(place.split(":")[0], ()))
+    ]
     assert not found, "\n".join(found)
 
 

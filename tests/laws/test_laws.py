@@ -20,7 +20,7 @@ from holdfast.axes.stability.perturbations import PERTURBATIONS
 from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
 from holdfast.types import Explainer
-from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL
+from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
 
 
@@ -64,6 +64,10 @@ def test_every_explainer_perturbation_and_evaluation_is_under_law():
     assert all(isinstance(explainer, Explainer) for explainer in ALL.values())
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
+
+
+def test_every_measure_is_declared_with_direction_and_role(reference):
+    assert undeclared(reference) == set()
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,18 +172,39 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
         assert value == pytest.approx(float(wanted), abs=1e-5)
 
 
-def test_another_number_of_references_is_another_study(tmp_path):
-    run({"e": Saliency()}, out=tmp_path / "run", n=4)
-    with pytest.raises(UserError, match="references: the run has 8, this study says 3"):
-        run({"e": Saliency()}, out=tmp_path / "run", n=4, references=3)
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    del manifest["study"]["references"]  # as before there was a choice
-    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
-    run({"e": Saliency()}, out=tmp_path / "run", n=4)
-    with pytest.raises(UserError, match="references: the run has 8, this study says 3"):
-        run({"e": Saliency()}, out=tmp_path / "run", n=4, references=3)
+def test_other_references_are_another_study(tmp_path):
+    data = holdfast.open_data(pictures(4)[0])
+    run({"e": Saliency()}, out=tmp_path / "run", data=data)
+    chosen = subject.load_references(data, 0).ids
+    assert holdfast.read(tmp_path / "run").manifest["study"]["datasets"]["data"]["references"] == list(chosen)
+    with pytest.raises(UserError, match=rf"datasets\.data\.references: the run has {chosen[3]}, this study does not"):
+        run({"e": Saliency()}, out=tmp_path / "run", data=data, references=3)
+    run({"e": Saliency()}, out=tmp_path / "few", data=data, references=3)
+    with pytest.raises(UserError, match=rf"datasets\.data\.references: this study adds {chosen[3]}"):
+        run({"e": Saliency()}, out=tmp_path / "few", data=data)
     with pytest.raises(UserError, match="references must be at least 2, got 1"):
         run({"e": Saliency()}, n=4, references=1)
+
+
+def test_a_reference_that_can_no_longer_be_read_is_another_study(tmp_path):
+    def load(x: int) -> torch.Tensor:
+        if (tmp_path / f"{x} is gone").exists():
+            raise OSError("gone")
+        return pictures(6)[0][x]
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, i: int) -> torch.Tensor:
+            return load(i)
+
+    data = holdfast.open_data(Images())
+    run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
+    _, second, third = subject.load_references(data, 0, 3).ids
+    (tmp_path / f"{data.ids.index(second)} is gone").touch()
+    with pytest.raises(UserError, match=rf"references: the run has {second}, this study says {third}"):
+        run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
 
 
 # --- samples that fail ----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from holdfast import Model, Stability, UserError
 from holdfast.runs import atomic, manifest, table
 from holdfast.runs.executors import Processes, WorkerError, pickled
 from holdfast.runs.merge import merge, missing
+from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import describe, make_plan
 from holdfast.runs.run import execute
 from holdfast.runs.study.file import read_study
@@ -66,7 +67,7 @@ def as_text(run: holdfast.Run) -> str:
 def assert_same(one: holdfast.Run, other: holdfast.Run) -> None:
     assert as_text(one) == as_text(other)
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=0, atol=0)
-    assert len(table.read_exhibits(one.path)) == len(table.read_exhibits(other.path))
+    assert len(read_exhibits(one.path)) == len(read_exhibits(other.path))
     assert not list(one.path.glob("**/.*.tmp"))
 
 

@@ -18,13 +18,14 @@ import holdfast
 from holdfast.errors import UserError
 from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
+from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.storage import StorePath, place
 from holdfast.types import OK, Exhibit, Scores
 from support.paths import SMALL
 
 pytest.importorskip("fsspec")
 _number = itertools.count()
-STUDY = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
+STUDY = {"seed": 0, "models": {}, "datasets": {}, "tasks": {}, "explainers": {}, "evaluations": {}}
 
 
 @pytest.fixture(params=["directory", "store"])
@@ -100,11 +101,11 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
             rows = table.score_rows("d", "m", "stability", "method", ids, scores)
             table.write_part(table.part_path(where, "d", "m", "stability", "saliency", shard), rows)
         shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
-        pictures = table.exhibit_rows("d", "m", "stability", [shown])
+        pictures = exhibit_rows("d", "m", "stability", [shown])
         table.write_part(table.exhibits_path(where, "d", "m", "stability", "saliency", 0), pictures)
     local, stored = (table.read_scores(where) for where in places)
     pd.testing.assert_frame_equal(local, stored)
-    assert len(table.read_exhibits(places[1])) == 1
+    assert len(read_exhibits(places[1])) == 1
     assert table.read_manifest(places[1])["study"] == STUDY and len(table.read_sessions(places[1])) == 1
 
 

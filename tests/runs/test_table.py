@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import holdfast
 from holdfast.errors import UserError
 from holdfast.runs import pictures, table
 from holdfast.runs.atomic import write_atomically
@@ -212,6 +213,17 @@ def test_a_manifest_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(UserError, match="is not the manifest of a holdfast run"):
         table.read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("form", [{}, {"format": 1}, {"format": 3}])
+def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
+    table.write_manifest(tmp_path, {**form, "holdfast": "0.1.0", "study": {"seed": 0}, "shard_size": 3})
+    with pytest.raises(UserError) as caught:
+        holdfast.read(tmp_path)
+    said = f"was written in format {form.get('format', 1)} by holdfast 0.1.0, and this version reads format 2"
+    assert str(caught.value) == f"{tmp_path} {said}; run the study again"
+    with pytest.raises(UserError, match="run the study again"):
+        holdfast.evaluate(torch.nn.Flatten(), torch.rand(2, 3, 32, 32), "random", out=tmp_path)
 
 
 def test_a_manifest_round_trips(tmp_path):

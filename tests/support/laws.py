@@ -9,6 +9,7 @@ import torch
 
 import holdfast
 from holdfast import Batch, Model
+from holdfast.axes import axis_of
 from holdfast.explainers.concepts.concepts import Concept
 from holdfast.explainers.examples.training_set import Examples
 from holdfast.runs.study.registry import EXPLAINERS, build
@@ -78,3 +79,9 @@ def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, 
     others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
     given = pictures(n) if data is None else data
     return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
+
+
+def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]]:
+    """The (evaluation, measure) pairs of a table of which no axis says direction and role."""
+    pairs = table[["evaluation", "measure"]].drop_duplicates().itertuples(index=False, name=None)
+    return {(label, name) for label, name in pairs if axis_of(label, manifest or {}).measure(name) is None}

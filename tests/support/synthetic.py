@@ -131,7 +131,8 @@ def exhibits(
         blob = np.exp(-((x - 0.3 - 0.1 * i) ** 2 + (y - 0.5) ** 2) / 0.03)
         image = (255 * np.clip(0.6 * scene + 0.5 * blob[..., None], 0, 1)).astype(np.uint8)
         base = {"dataset": dataset, "model": model, "sample": f"img/{i:04d}.jpg"}
-        found.append({**base, "explainer": "", "condition": "clean", "level": 0.0, "image": image, "map": None})
+        first = {"evaluation": "inputs", "explainer": "", "condition": "clean", "level": 0.0, "image": image}
+        found.append({**base, **first, "map": None})
         for e, explainer in enumerate(explainers):
             for condition, level in (("clean", 0.0), *conditions):
                 noise = generator.normal(0, 0.4, (side, side))
@@ -139,7 +140,7 @@ def exhibits(
                 gone = flipped and i == 1 and (condition, level) == conditions[0]
                 picture = image if condition == "clean" else np.clip(image * 0.8 + 20, 0, 255).astype(np.uint8)
                 entry = {"explainer": explainer, "condition": condition, "level": level, "image": picture}
-                found.append({**base, **entry, "map": None if gone else attribution})
+                found.append({**base, **entry, "evaluation": "stability", "map": None if gone else attribution})
     return [Shown(**entry) for entry in found]
 
 

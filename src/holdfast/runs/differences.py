@@ -10,8 +10,10 @@ from typing import Any
 ABSENT = "absent"
 """Stands for the value of a study that does not name what another one does."""
 LONGEST = 80
-DERIVED = ("conditions", "left_out")
+DERIVED = ("conditions", "left_out", "measures")
 """What a manifest says of an evaluation besides its parameters; it follows from them."""
+MOST_ENTRIES = 8
+"""How many entries of a list an error names."""
 
 
 def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,12 +36,14 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
 
     >>> differences({"seed": 0, "a": {"k": 1}}, {"seed": 1, "a": {"k": 1}, "b": 2})
     ['seed: the run has 0, this study says 1']
+    >>> differences({"references": ["cat", "dog"]}, {"references": ["cat", "owl"]})
+    ['references: the run has dog, this study says owl']
     """
     lines = []
     for where, (before, after) in _leaves(place, (old, new)):
         if before is ABSENT or after is ABSENT or _exactly(before) == _exactly(after):
             continue
-        if _are_named(before) and _are_named(after):
+        if _has_entries(before) and _has_entries(after):
             lines.append(f"{where}: {_list_differences(before, after)}")
         else:
             lines.append(f"{where}: the run has {brief(_json(before))}, this study says {brief(_json(after))}")
@@ -98,7 +102,7 @@ def _exactly(value: Any) -> str:
 
 def told_apart(values: Sequence[Any]) -> list[str]:
     """The values as short texts; of lists of parameter objects only what not all of them have."""
-    if not all(_are_named(value) for value in values):
+    if not all(_has_entries(value) and isinstance(value[0], Mapping) for value in values):
         return [brief(value) for value in values]
     shared = set.intersection(*({plain(entry) for entry in value} for value in values))
     texts = []
@@ -110,20 +114,29 @@ def told_apart(values: Sequence[Any]) -> list[str]:
     return texts
 
 
-def _are_named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) and "name" in v for v in value)
+def _has_entries(value: Any) -> bool:
+    """Whether a value is a list of names or of parameter objects, such as references or perturbations."""
+    named = isinstance(value, list) and all(
+        isinstance(v, str) or (isinstance(v, Mapping) and "name" in v) for v in value
+    )
+    return named and bool(value)
 
 
 def _list_differences(old: list[Any], new: list[Any]) -> str:
-    """The entries that only one of two lists of parameter objects has, such as perturbations."""
+    """The entries that only one of two lists has."""
     before, after = ([_exactly(entry) for entry in entries] for entries in (old, new))
-    gone = ", ".join(call(entry) for entry, text in zip(old, before, strict=True) if text not in after)
-    come = ", ".join(call(entry) for entry, text in zip(new, after, strict=True) if text not in before)
+    gone = _listed([entry for entry, text in zip(old, before, strict=True) if text not in after])
+    come = _listed([entry for entry, text in zip(new, after, strict=True) if text not in before])
     if gone and come:
         return f"the run has {gone}, this study says {come}"
     if gone:
         return f"the run has {gone}, this study does not"
     return f"this study adds {come}" if come else "the same entries in another order or number"
+
+
+def _listed(entries: list[Any]) -> str:
+    shown = ", ".join(entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES])
+    return shown + (f" and {len(entries) - MOST_ENTRIES} more" if len(entries) > MOST_ENTRIES else "")
 
 
 def call(entry: Mapping[str, Any]) -> str:

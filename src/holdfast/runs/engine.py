@@ -1,4 +1,4 @@
-"""The engine: shards of samples, work shared between evaluations and explainers, memory, and finished parts.
+"""The engine: does the shards of a plan one after another and writes their parts.
 
 Within a shard the clean prediction and each explainer's clean maps are computed once for all evaluations. What is
 finished is one part per (dataset, model, evaluation, explainer, shard); what exists is skipped, so resuming is running
@@ -104,8 +104,8 @@ def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None =
     todo = [job for job in (plan.jobs() if jobs is None else jobs) if plan.is_pending(root, job)]
     with decoding(), ThreadPoolExecutor(1, READING_AHEAD) as reader:
         ahead = read_ahead(plan, todo[:1], reader)
-        for place, job in enumerate(todo, start=1):
-            loaded, ahead = ahead, read_ahead(plan, todo[place : place + 1], reader)
+        for following, job in enumerate(todo, start=1):
+            loaded, ahead = ahead, read_ahead(plan, todo[following : following + 1], reader)
             runner(job, tick, loaded)
     durations = {evaluation: round(spent, 2) for evaluation, spent in runner.seconds.items()}
     return {"durations": durations, "batch_sizes": runner.batch_sizes}
@@ -124,7 +124,7 @@ def keeps_extremes(number: int, shards: int) -> bool:
 def _run_shard(
     plan: Plan,
     root: Place,
-    place: Job,
+    job: Job,
     loaded: Loaded,
     bench: Workbench,
     shared: References,
@@ -132,25 +132,25 @@ def _run_shard(
     seconds: dict[str, float],
     write: Writer,
 ) -> None:
-    dataset, model_name, number = place
+    dataset, model_name, number = job
     data = plan.data[dataset]
     positions = plan.shards(dataset)[number]
     batch = loaded.batch.to(bench.model.device)
-    pending = plan.pending(root, *place)
+    pending = plan.pending(root, *job)
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
                 empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
-        _write_samples(root, place, bench.model, data, positions, batch, None, loaded.errors)
+        _write_samples(root, job, bench.model, data, positions, batch, None, loaded.errors)
         return
     logits = bench.predict(batch)
     target = logits.argmax(1)
     probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
-    _write_samples(root, place, bench.model, data, positions, batch, (target, probability), loaded.errors)
+    _write_samples(root, job, bench.model, data, positions, batch, (target, probability), loaded.errors)
     showcase = frozenset(data.ids[:SHOWCASE])
-    _write_inputs(root, place, batch, showcase)
+    _write_inputs(root, job, batch, showcase)
     shard = Shard(
         bench,
         batch,
@@ -180,9 +180,9 @@ def _run_shard(
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 
 
-def _write_inputs(root: Place, place: tuple[str, str, int], batch: Batch, showcase: frozenset[str]) -> None:
+def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str]) -> None:
     """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
-    dataset, model_name, number = place
+    dataset, model_name, number = job
     shown = [
         Exhibit("", "clean", 0.0, sample, x, None)
         for sample, x in zip(batch.ids, batch.x, strict=True)
@@ -197,16 +197,16 @@ def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Ite
     """Pass results through, and tell the progress bar of every condition that is new."""
     seen: set[tuple[str, str, float]] = set()
     for result in stream:
-        place = (result.explainer, result.condition, result.level)
-        if isinstance(result, Scores) and place not in seen and result.condition != REDRAW:
-            seen.add(place)
+        judged = (result.explainer, result.condition, result.level)
+        if isinstance(result, Scores) and judged not in seen and result.condition != REDRAW:
+            seen.add(judged)
             tick(result.explainer, amount)
         yield result
 
 
 def _write_samples(
     root: Place,
-    place: tuple[str, str, int],
+    job: Job,
     model: Model,
     data: Data,
     positions: Sequence[int],
@@ -216,12 +216,12 @@ def _write_samples(
 ) -> None:
     import pyarrow as pa
 
-    dataset, model_name, number = place
-    where = {sample: i for i, sample in enumerate(batch.ids)}
+    dataset, model_name, number = job
+    index = {sample: i for i, sample in enumerate(batch.ids)}
     rows: list[dict[str, Any]] = []
     for sample in (data.ids[p] for p in positions):
         row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
-        i = where.get(sample)
+        i = index.get(sample)
         if i is None or prediction is None:
             row |= {"label": None, "predicted": None, "predicted_name": "", "probability": None}
             row["error"] = errors.get(sample, "not loaded")

@@ -1,4 +1,4 @@
-"""What a run directory says about itself: the study as plain data, versions, and every session that worked on it.
+"""The manifest of a run: the study as plain data, versions, and every session that worked on it.
 
 `manifest.json` is written once, by whoever comes first. Every process that works in the directory has a file of its own
 in `sessions/`, with what it did and what it added to the study, so several may start at once and none is lost.
@@ -87,7 +87,7 @@ def references_of(study: Mapping[str, Any], dataset: str | None = None) -> int:
 
 
 def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:
-    """The manifest to go on with in a directory, new or found there; one that holds another study is refused.
+    """The manifest of the run in a directory, which may be new; one that holds another study is refused.
 
     Its `session` names this process's file in `sessions/`, and `adds` holds what the study has beyond the run.
     """
@@ -129,25 +129,25 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
 def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
     manifest = table.read_manifest(root)
-    found = differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
-    found += differences(manifest["study"], study)
+    contradictions = differences({"holdfast": manifest["holdfast"]}, {"holdfast": metadata.version("holdfast")})
+    contradictions += differences(manifest["study"], study)
     for session in table.read_sessions(root):
-        found += differences(session.get("adds", {}), study)
-    if found:
-        lines = "\n  ".join(dict.fromkeys(found))
+        contradictions += differences(session.get("adds", {}), study)
+    if contradictions:
+        lines = "\n  ".join(dict.fromkeys(contradictions))
         raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
     return manifest
 
 
-def _beyond(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is named in one mapping and not in the other, at any depth."""
-    found = {}
-    for name, value in given.items():
+def _beyond(known: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study names that is not known, at any depth."""
+    more = {}
+    for name, value in study.items():
         if name not in known:
-            found[name] = value
-        elif isinstance(value, Mapping) and isinstance(known[name], Mapping) and (more := _beyond(known[name], value)):
-            found[name] = more
-    return found
+            more[name] = value
+        elif isinstance(value, Mapping) and isinstance(known[name], Mapping) and (new := _beyond(known[name], value)):
+            more[name] = new
+    return more
 
 
 def record(root: Place, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:

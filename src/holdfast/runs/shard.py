@@ -48,13 +48,14 @@ def reference_positions(data: Data, seed: int) -> list[int]:
 def load_references(data: Data, seed: int, count: int = REFERENCES) -> Batch:
     """The first readable samples in that order."""
     order = reference_positions(data, seed)
-    batches, found = [], 0
+    batches: list[Batch] = []
+    missing = count
     for start in range(0, len(order), count):
         loaded = data.load(order[start : start + count]).batch
         if len(loaded):
-            batches.append(loaded[: count - found])
-            found += len(batches[-1])
-        if found == count:
+            batches.append(loaded[:missing])
+            missing -= len(batches[-1])
+        if not missing:
             break
     if not batches:
         raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
@@ -112,12 +113,12 @@ class Shard:
 
     def _explain_unless_known(self, explainer: str) -> Tensor:
         """Maps of the shard's samples; those of samples that are references too exist already."""
-        known = self.reference(explainer)
-        where = {sample: i for i, sample in enumerate(self.references.ids)}
-        new = [i for i, sample in enumerate(self.batch.ids) if sample not in where]
-        found = self.explain(explainer, self.batch[new], self.target[new]) if new else known[:0]
-        place = {self.batch.ids[i]: found[j] for j, i in enumerate(new)}
-        return torch.stack([place[s] if s in place else known[where[s]] for s in self.batch.ids])
+        known = dict(zip(self.references.ids, self.reference(explainer), strict=True))
+        new = [i for i, sample in enumerate(self.batch.ids) if sample not in known]
+        if new:
+            maps = self.explain(explainer, self.batch[new], self.target[new])
+            known |= {self.batch.ids[i]: maps[j] for j, i in enumerate(new)}
+        return torch.stack([known[sample] for sample in self.batch.ids])
 
     def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
         """Maps (B, …) of samples for the classes `target` (B,), with the run's seed unless another is given."""

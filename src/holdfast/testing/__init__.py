@@ -224,7 +224,8 @@ def assert_faithful(
 
     score = _headline(Faithfulness)
     text = f"{Faithfulness.name}.{score} > {above!r} @ {confidence!r}"
-    how = Faithfulness(imputers=imputers, orders=("morf", "lerf"), metrics=(score,))
+    metrics: Any = (score,)
+    how = Faithfulness(imputers=imputers, orders=("morf", "lerf"), metrics=metrics)
     return assert_holds(
         model, data, explainers, text, how, out=out, seed=seed, limit=limit, batch_size=batch_size, device=device
     )

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from scipy import ndimage
 from torch import Tensor
 
+from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.stability.perturbations import (
     PERTURBATIONS,
     PRESETS,
@@ -39,7 +40,7 @@ from holdfast.axes.stability.perturbations import (
 from holdfast.errors import UserError
 from holdfast.maps import warping
 from holdfast.rand import keys
-from holdfast.types import Batch
+from holdfast.types import Batch, parameters
 
 # One entry per registered name, at a magnitude that suits images of 9 pixels; a new perturbation must be added here.
 SAMPLES = {
@@ -584,6 +585,8 @@ def test_ones_own_perturbations_need_nothing_but_a_call() -> None:
     assert [level(p) for p in own] == [0.0, 0.0, 0.0]
     assert [describe(p) for p in own] == ["upside_down", "Darken", "Darken(by=0.2)"]
     assert not any(is_geometric(p) for p in own)
+    kept = parameters(Stability(perturbations=[upside_down, Darken(by=0.2)]))["perturbations"]
+    assert kept == [{"name": "upside_down", "object": "upside_down"}, {"name": "Darken", "by": 0.2}], "in any process"
     for perturbation in own:
         check(perturbation, (16,))
     with pytest.raises(UserError, match="'upside_down' at level 0 is given twice"):

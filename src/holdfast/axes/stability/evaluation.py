@@ -236,7 +236,7 @@ class Stability:
         references = subject.reference(explainer)
         if not len(references):
             others = {measure: torch.empty(0, len(ids)) for measure in aligned}
-        elif perturbing.member(perturbation, "stochastic"):
+        elif perturbation.stochastic:
             each = []
             for reference in references:
                 other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)

@@ -67,57 +67,61 @@ REPAIR_ENOUGH = "Or symmetrise it: {n:g} elements give {mean}, at {n:g} times th
 REPAIR_MORE = "Or symmetrise it over more than {n:g} elements, which give {mean}."
 
 BROKEN = Finding(
-    Symmetry.name,
-    "act",
-    "a symmetry that the model has",
-    "",
-    "{should} Here it does not, so the fault is the method’s (guidelines {number} and 4 of the invariance paper).",
-    "{remedy} In Python: holdfast.symmetrise(explainer, {group!r}), which averages after moving maps back. It mends "
+    axis=Symmetry.name,
+    severity="act",
+    title="{breaks} a symmetry that the model has",
+    seen="Mean {measure} under {group}: {scores}; the model’s own invariance is {model}.",
+    means="{should} Here it does not, so the fault is the method’s (guidelines {number} and 4 of the invariance "
+    "paper).",
+    do="{remedy} In Python: holdfast.symmetrise(explainer, {name!r}), which averages after moving maps back. It mends "
     "the symmetry by construction and does not make the explanation more faithful.",
 )
 LOOSE_MODEL = Finding(
-    Symmetry.name,
-    "mind",
-    "The model itself does not keep the symmetry",
-    "",
-    "Explanations need not keep a symmetry that the model breaks, so a low score is no fault of a method by itself. "
-    "There is no linear relation between the two either: on a model that is almost invariant some explanations hold "
-    "and others fall apart (guideline 5).",
-    "Do not symmetrise these methods, it would hide what the model does (guideline 4). If the symmetry should hold, "
+    axis=Symmetry.name,
+    severity="mind",
+    title="The model itself does not keep the symmetry",
+    seen="Model invariance under {group} is {model}{kept}.{lowest}",
+    means="Explanations need not keep a symmetry that the model breaks, so a low score is no fault of a method by "
+    "itself. There is no linear relation between the two either: on a model that is almost invariant some "
+    "explanations hold and others fall apart (guideline 5).",
+    do="Do not symmetrise these methods, it would hide what the model does (guideline 4). If the symmetry should hold, "
     "mend the model first: train on moved inputs, or use an architecture that is invariant by design. Compare methods "
     "on this model only, and do not carry their order to another.",
 )
+KEPT = "; its top class stays for {share} % of the moved inputs"
+LOWEST = " The lowest score of an explanation is {score}, of {method}."
 AT_CHANCE = Finding(
-    Symmetry.name,
-    "mind",
-    "No more alike under the group than explanations of other samples",
-    "",
-    "The score is what unrelated explanations get, so it says nothing about symmetry.",
-    "Do not read these scores as symmetry; test more samples, or more elements of the group.",
+    axis=Symmetry.name,
+    severity="mind",
+    title="No more alike under the group than explanations of other samples",
+    seen="{scores}; the interval of the difference to chance reaches 0.",
+    means="The score is what unrelated explanations get, so it says nothing about symmetry.",
+    do="Do not read these scores as symmetry; test more samples, or more elements of the group.",
 )
 DRAWS = Finding(
-    Symmetry.name,
-    "mind",
-    "Random draws cost more than the symmetry",
-    "",
-    "The scores share their draws. With another seed the agreement is the lower one, however symmetric the method is.",
-    "Give the method more samples, and give the floor beside the score.",
+    axis=Symmetry.name,
+    severity="mind",
+    title="Random draws cost more than the symmetry",
+    seen="Two draws on the same input agree to {floors}.",
+    means="The scores share their draws. With another seed the agreement is the lower one, however symmetric the "
+    "method is.",
+    do="Give the method more samples, and give the floor beside the score.",
 )
 INTERPOLATES = Finding(
-    Symmetry.name,
-    "note",
-    "The group interpolates",
-    "",
-    "No method can score 1, and small differences may be those of the interpolation.",
-    "Use a group that only permutes pixels, such as group: {dihedral: {n: 4}}, for statements about exactness.",
+    axis=Symmetry.name,
+    severity="note",
+    title="The group interpolates",
+    seen="{group} moves pixels to places between pixels.",
+    means="No method can score 1, and small differences may be those of the interpolation.",
+    do="Use a group that only permutes pixels, such as group: {dihedral: {n: 4}}, for statements about exactness.",
 )
 FEW_ELEMENTS = Finding(
-    Symmetry.name,
-    "note",
-    "Few elements of the group were tried",
-    "",
-    "Scores of single samples are rough; means over samples are less so, and their intervals include it.",
-    "elements: {more} halves it, at four times the cost.",
+    axis=Symmetry.name,
+    severity="note",
+    title="Few elements of the group were tried",
+    seen="{n} elements for each sample leave its score uncertain by ±{error} (median).",
+    means="Scores of single samples are rough; means over samples are less so, and their intervals include it.",
+    do="elements: {more} halves it, at four times the cost.",
 )
 
 
@@ -189,48 +193,46 @@ def findings(judged: Judged) -> Iterator[Finding]:
     yield from _at_chance(measured)
     yield from _draws(measured)
     if measured.interpolates:
-        yield replace(INTERPOLATES, seen=f"{measured.title} moves pixels to places between pixels.")
+        yield replace(INTERPOLATES, seen=INTERPOLATES.seen.format(group=measured.title))
     error = float(measured.methods["error"].median())
     if not measured.whole and error > TOO_ROUGH:
-        n = measured.elements
         yield replace(
             FEW_ELEMENTS,
-            seen=f"{n} elements for each sample leave its score uncertain by ±{number(error)} (median).",
-            do=FEW_ELEMENTS.do.format(more=4 * n),
+            seen=FEW_ELEMENTS.seen.format(n=measured.elements, error=number(error)),
+            do=FEW_ELEMENTS.do.format(more=4 * measured.elements),
             explainers=tuple(measured.methods["explainer"]),
         )
 
 
 def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     """Guidelines 1 to 4: methods that break a symmetry which the model has; one finding for each remedy."""
-    group = str((measured.judged.settings.get("group") or {}).get("name") or "…")
+    name = str((measured.judged.settings.get("group") or {}).get("name") or "…")
     advised = remedies(measured)
     remedy = low["explainer"].map(lambda explainer: advised[explainer].do)
     model = with_interval(measured.model.value, measured.model.low, measured.model.high, 3)
     for (kind, do), rows in low.groupby([low["kind"], remedy], sort=False):
-        names, guideline = tuple(rows["explainer"]), GUIDELINES[str(kind)]
+        names, guideline, measure = tuple(rows["explainer"]), GUIDELINES[str(kind)], rows.iloc[0]["measure"]
         scores = each((r.explainer, score(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
-        measure = rows.iloc[0]["measure"]
         yield replace(
             BROKEN,
-            title=f"{plural(names, 'This method breaks', 'These methods break')} {BROKEN.title}",
-            seen=f"Mean {measure} under {measured.title}: {scores}; the model’s own invariance is {model}.",
+            title=BROKEN.title.format(breaks=plural(names, "This method breaks", "These methods break")),
+            seen=BROKEN.seen.format(measure=measure, group=measured.title, scores=scores, model=model),
             means=BROKEN.means.format(should=guideline.should, number=guideline.number),
-            do=BROKEN.do.format(remedy=do, group=group),
+            do=BROKEN.do.format(remedy=do, name=name),
             explainers=names,
         )
 
 
 def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
     """Guideline 5, and the caveat of guideline 4."""
-    m, a = measured.model, measured.agreement
-    seen = f"Model invariance under {measured.title} is {with_interval(m.value, m.low, m.high, 3)}"
+    m, a, kept, lowest = measured.model, measured.agreement, "", ""
     if math.isfinite(a.value):
-        kept = with_interval(100 * a.value, 100 * a.low, 100 * a.high, 0)
-        seen += f"; its top class stays for {kept} % of the moved inputs"
+        kept = KEPT.format(share=with_interval(100 * a.value, 100 * a.low, 100 * a.high, 0))
     for r in records(low.nsmallest(1, "mean")):
-        seen += f". The lowest score of an explanation is {score(r.mean, r.mean_low, r.mean_high)}, of {r.explainer}"
-    return replace(LOOSE_MODEL, seen=f"{seen}.", explainers=tuple(low["explainer"]))
+        lowest = LOWEST.format(score=score(r.mean, r.mean_low, r.mean_high), method=r.explainer)
+    model = with_interval(m.value, m.low, m.high, 3)
+    seen = LOOSE_MODEL.seen.format(group=measured.title, model=model, kept=kept, lowest=lowest)
+    return replace(LOOSE_MODEL, seen=seen, explainers=tuple(low["explainer"]))
 
 
 def _at_chance(measured: Symmetries) -> Iterator[Finding]:
@@ -238,18 +240,17 @@ def _at_chance(measured: Symmetries) -> Iterator[Finding]:
     if level:
         names = tuple(r.explainer for r in level)
         scores = [f"{score(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level]
-        seen = f"{each(zip(names, scores, strict=True))}; the interval of the difference to chance reaches 0."
+        seen = AT_CHANCE.seen.format(scores=each(zip(names, scores, strict=True)))
         yield replace(AT_CHANCE, seen=seen, explainers=names)
 
 
 def _draws(measured: Symmetries) -> Iterator[Finding]:
     """Methods whose agreement under the group is above that of two draws on one input, beyond doubt."""
-    noisy = []
+    noisy = {}
     for r in records(measured.methods[measured.methods["floor"].notna()]):
         rows = measured.scores[measured.scores["explainer"] == r.explainer]
         low, _ = interval((rows["value"] - rows["floor"]).to_numpy(dtype=np.float64)[None])
         if low[0] > 0.01:
-            noisy.append((r.explainer, f"{number(r.floor)} (score {number(r.mean)})"))
+            noisy[r.explainer] = f"{number(r.floor)} (score {number(r.mean)})"
     if noisy:
-        seen = f"Two draws on the same input agree to {each(noisy)}."
-        yield replace(DRAWS, seen=seen, explainers=tuple(name for name, _ in noisy))
+        yield replace(DRAWS, seen=DRAWS.seen.format(floors=each(noisy.items())), explainers=tuple(noisy))

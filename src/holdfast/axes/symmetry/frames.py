@@ -217,13 +217,9 @@ def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
 
 def repaired(measured: Symmetries) -> pd.DataFrame:
     """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1."""
-    columns = ["explainer", "measure", "level", "mean", "low", "high"]
-    cube = measured.judged.cube
-    conditions = [c for c in cube.conditions if c[0] == SYMMETRISED]
-    if not conditions:
-        return pd.DataFrame(columns=columns)
-    cells = statistics.summary([cube.select(conditions=conditions)])
-    rows = cells.loc[cells["measure"].isin(SCORES) & cells["mean"].notna(), columns]
+    cells = measured.judged.summary
+    cells = cells[(cells["condition"] == SYMMETRISED) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
+    rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
     if rows.empty:
         return rows
     plain = measured.means[measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()]

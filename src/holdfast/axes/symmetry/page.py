@@ -64,7 +64,7 @@ def across(judged: Sequence[Judged]) -> list[Chart]:
     models: dict[tuple[str, str], list[Judged]] = {}
     for one in judged:
         models.setdefault((one.cube.dataset, one.cube.evaluation), []).append(one)
-    charts = [models_chart(f"across-{i}", dataset, every) for i, ((dataset, _), every) in enumerate(models.items())]
+    charts = (models_chart(dataset, every) for (dataset, _), every in models.items())
     return [chart for chart in charts if chart is not None]
 
 

@@ -114,7 +114,7 @@ def _spearman(x: Array, y: Array) -> Array:
     return np.asarray(np.divide((a * b).sum(1), size, out=np.full(len(x), np.nan), where=size > 0))
 
 
-def models_chart(key: str, dataset: str, judged: Sequence[Judged]) -> Chart | None:
+def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:
     """Means of several models of one dataset, a curve per method: the score against the invariance of the model."""
     measured = [m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)]
     known = sorted(measured, key=lambda m: m.model.value)
@@ -157,7 +157,7 @@ def models_chart(key: str, dataset: str, judged: Sequence[Judged]) -> Chart | No
     caption += "measured, and need not be on the lines."
     alt = f"Scores of {len(order)} methods for {len(known)} models against their invariance."
     height = 340 + 18 * max(7, len(order))  # the legend grows with the methods
-    return Chart(key, f"Relaxed invariance: {dataset}", caption, alt, [("", figure)], height)
+    return Chart("models", f"Relaxed invariance: {dataset}", caption, alt, [("", figure)], height)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

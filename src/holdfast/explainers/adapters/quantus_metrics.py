@@ -22,8 +22,8 @@ from holdfast.models.batches import as_inputs
 from holdfast.types import STRICT, Batch, Condition, Scores, Subject
 
 CLEAN: Condition = ("clean", 0.0)
-ON_CLEAN_MAPS = ("faithfulness", "complexity", "localisation")
-"""The groups of Quantus' metrics that only look at the maps they are given."""
+ON_CLEAN_MAPS = ("quantus.metrics.faithfulness", "quantus.metrics.complexity", "quantus.metrics.localisation")
+"""Where Quantus has the metrics that only look at the maps they are given."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -56,8 +56,8 @@ class QuantusMetric:
         if not callable(self.metric.value) or isinstance(self.metric.value, type):
             raise UserError(f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}")
         if self.reexplains is None:
-            group = type(self.metric.value).__module__.split(".")[:3]
-            object.__setattr__(self, "reexplains", not (group[0] == "quantus" and group[-1] in ON_CLEAN_MAPS))
+            on_clean_maps = type(self.metric.value).__module__.startswith(ON_CLEAN_MAPS)
+            object.__setattr__(self, "reexplains", not on_clean_maps)
 
     @property
     def measure(self) -> str:

@@ -121,7 +121,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     rows = []
     for i, entry in enumerate(entries):
         name, (explainer,) = str(i), entry.cube.explainers
-        score = scores.loc[name]
+        score: dict[str, Any] = dict(scores.loc[name])
         model = entry.side.study("models")[entry.cube.model]
         row: dict[str, Any] = {
             "run": entry.side.label,

@@ -17,13 +17,13 @@ from holdfast.axes.stability.perturbations.contract import (
     INSTEAD,
     Geometric,
     Perturbation,
+    adopted,
     bound,
     check,
     condition,
     describe,
     is_geometric,
     level,
-    member,
 )
 from holdfast.axes.stability.perturbations.geometric import Elastic, Rotation, Translation
 from holdfast.axes.stability.perturbations.photometric import (
@@ -67,6 +67,7 @@ __all__ = [
     "Scaling",
     "TimeShift",
     "Translation",
+    "adopted",
     "bound",
     "check",
     "condition",
@@ -74,7 +75,6 @@ __all__ = [
     "is_geometric",
     "known",
     "level",
-    "member",
     "milder",
     "resolve",
     "title",
@@ -131,13 +131,14 @@ NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
 """The levels at which perturbations change next to nothing; 0 for the others."""
 
 
-def known(condition: str) -> type[Perturbation] | None:
-    """The built-in perturbation of a condition, which names its parameters too where they are not the usual ones.
+def known(condition: str) -> Perturbation | None:
+    """The built-in perturbation of a condition, whatever its parameters; None for one's own.
 
-    >>> known("translation(axis=vertical)"), known("my_own")
-    (<class 'holdfast.axes.stability.perturbations.geometric.Translation'>, None)
+    >>> known("translation(axis=vertical)").unit, known("my_own")
+    ('px', None)
     """
-    return KNOWN.get(condition.split("(", maxsplit=1)[0])
+    name = condition.split("(", maxsplit=1)[0]
+    return KNOWN[name]() if name in KNOWN else None
 
 
 def title(condition: str, level: float) -> str:
@@ -209,7 +210,7 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
             except BadParameter as error:
                 raise error.inside(name) from error
     elif callable(spec):
-        yield spec
+        yield adopted(spec)
     elif isinstance(spec, Iterable):
         for number, item in enumerate(spec):
             try:

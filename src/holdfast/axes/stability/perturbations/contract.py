@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
+from dataclasses import dataclass, fields
+from inspect import unwrap
+from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import Field
 from torch import Tensor
@@ -11,7 +13,9 @@ from torch import Tensor
 from holdfast.errors import UserError
 from holdfast.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
 
-Family = Literal["geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "control"]
+Family = Literal[
+    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "other", "control"
+]
 _SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
 INSTEAD: dict[Kind, str] = {
     "image": "for images there are rotation, brightness, jpeg and others (preset fass-paper)",
@@ -24,31 +28,38 @@ NonNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 
+@runtime_checkable
 class Perturbation(Protocol):
     """Anything callable as (batch, seed) -> x of the same shape; the built-in ones are frozen objects with fields.
 
     `kind` is the data it is made for, None for any; `text` is how `describe` writes it; `magnitude_field` names the
-    field that is the severity, and `stochastic` says whether the seed matters. One's own may leave out all but the
-    call: what is then assumed stands in `USUAL`.
+    field that is the severity, and `stochastic` says whether the seed matters. A callable of one's own may lack all of
+    these; `adopted` gives it the usual.
     """
 
-    name: ClassVar[str]
-    family: ClassVar[Family]
-    kind: ClassVar[Kind | None]
-    unit: ClassVar[str]
-    magnitude_field: ClassVar[str]
-    text: ClassVar[str]
-    stochastic: ClassVar[bool]
+    @property
+    def family(self) -> Family: ...
+
+    @property
+    def kind(self) -> Kind | None: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def magnitude_field(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def stochastic(self) -> bool: ...
 
     def __call__(self, batch: Batch, seed: int) -> Tensor: ...
 
 
-USUAL: dict[str, Any] = {"kind": None, "magnitude_field": "", "text": "", "stochastic": True}
-"""What is assumed of a perturbation of one's own that does not say."""
-
-
 @runtime_checkable
-class Geometric(Protocol):
+class Geometric(Perturbation, Protocol):
     """A perturbation that can move a map the way it moves the image."""
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]: ...
@@ -68,14 +79,41 @@ class Relative(Protocol):
     def bound(self, references: Batch) -> Callable[[Batch, int], Tensor]: ...
 
 
-def member(perturbation: Any, name: str) -> Any:
-    """What a perturbation says of itself, or the usual.
+@dataclass(frozen=True)
+class Own:
+    """Somebody's own perturbation with the usual for what it leaves out: no severity, any data, random draws."""
 
-    >>> from holdfast.axes.stability.perturbations import Rotation
-    >>> member(Rotation(), "stochastic"), member(print, "stochastic")
-    (False, True)
+    call: Callable[[Batch, int], Tensor]
+    family: Family = "other"
+    kind: Kind | None = None
+    unit: str = ""
+    magnitude_field: str = ""
+    text: str = ""
+    stochastic: bool = True
+    move: Callable[..., tuple[Tensor, Tensor]] | None = None  # None says that it is not `Geometric`, and so on
+    check: Callable[[Sequence[int]], None] | None = None
+    bound: Callable[[Batch], Callable[[Batch, int], Tensor]] | None = None
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The callable itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.call
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        """What the callable gives."""
+        return self.call(batch, seed)
+
+
+def adopted(perturbation: Any) -> Perturbation:
+    """A perturbation with all that the evaluation asks for; what one's own says itself counts.
+
+    >>> adopted(lambda batch, seed: 0.9 * batch.x).stochastic
+    True
     """
-    return getattr(perturbation, name, USUAL[name])
+    if isinstance(perturbation, Perturbation):
+        return perturbation
+    said = {f.name: getattr(perturbation, f.name) for f in fields(Own)[1:] if hasattr(perturbation, f.name)}
+    return Own(perturbation, **said)
 
 
 def is_geometric(perturbation: Any) -> TypeGuard[Geometric]:
@@ -95,8 +133,7 @@ def condition(perturbation: Perturbation) -> str:
     >>> condition(Rotation(degrees=5)), condition(Translation(axis="vertical"))
     ('rotation', 'translation(axis=vertical)')
     """
-    magnitude = member(perturbation, "magnitude_field")
-    return label_of(perturbation, hide=lambda name: name == magnitude)
+    return label_of(perturbation, hide=lambda name: name == perturbation.magnitude_field)
 
 
 def level(perturbation: Perturbation) -> float:
@@ -106,8 +143,8 @@ def level(perturbation: Perturbation) -> float:
     >>> level(Rotation(degrees=5)), level(Identity())
     (5.0, 0.0)
     """
-    magnitude = member(perturbation, "magnitude_field")
-    return float(getattr(perturbation, magnitude)) if magnitude else 0.0
+    magnitude = perturbation.magnitude_field
+    return float(getattr(unwrap(perturbation), magnitude)) if magnitude else 0.0
 
 
 def describe(perturbation: Perturbation) -> str:
@@ -117,8 +154,8 @@ def describe(perturbation: Perturbation) -> str:
     >>> describe(Rotation()), describe(Jpeg()), describe(Brightness())
     ('rotation 15°', 'JPEG quality 40', 'brightness ×1.5')
     """
-    text: str = member(perturbation, "text")
-    return text.format(**vars(perturbation)) if text else condition(perturbation)
+    text = perturbation.text
+    return text.format(**vars(unwrap(perturbation))) if text else condition(perturbation)
 
 
 def bound(perturbation: Perturbation, references: Batch) -> Callable[[Batch, int], Tensor]:
@@ -143,7 +180,7 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     Traceback (most recent call last):
     holdfast.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
-    kind: Kind | None = member(perturbation, "kind")
+    kind = perturbation.kind
     data = KIND_BY_DIMENSIONS.get(len(shape))
     if kind is not None and (data != kind or min(shape) < 1):
         text = ", ".join(str(n) for n in ("B", *shape))

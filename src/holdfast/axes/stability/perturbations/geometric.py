@@ -28,7 +28,7 @@ class Rotation:
 
     name: ClassVar[str] = "rotation"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "°"
     magnitude_field: ClassVar[str] = "degrees"
     text: ClassVar[str] = "rotation {degrees:g}°"
@@ -55,7 +55,7 @@ class Translation:
 
     name: ClassVar[str] = "translation"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "pixels"
     text: ClassVar[str] = "{axis} translation {pixels} px"
@@ -96,7 +96,7 @@ class Elastic:
 
     name: ClassVar[str] = "elastic"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "amplitude"
     text: ClassVar[str] = "elastic deformation up to {amplitude:g} px, smooth over {smoothness:g} px"

@@ -37,7 +37,7 @@ class Identity:
 
     name: ClassVar[str] = "identity"
     family: ClassVar[Family] = "control"
-    kind: ClassVar[Kind | None] = None
+    kind: ClassVar[None] = None
     unit: ClassVar[str] = ""
     magnitude_field: ClassVar[str] = ""
     text: ClassVar[str] = "identity"
@@ -57,7 +57,7 @@ class Brightness:
 
     name: ClassVar[str] = "brightness"
     family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "brightness ×{factor:g}"
@@ -81,7 +81,7 @@ class Contrast:
 
     name: ClassVar[str] = "contrast"
     family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "contrast ×{factor:g}"
@@ -107,7 +107,7 @@ class GaussianNoise:
 
     name: ClassVar[str] = "gaussian_noise"
     family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
@@ -131,7 +131,7 @@ class GaussianBlur:
 
     name: ClassVar[str] = "gaussian_blur"
     family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "Gaussian blur σ {sigma:g} px"
@@ -157,7 +157,7 @@ class Jpeg:
 
     name: ClassVar[str] = "jpeg"
     family: ClassVar[Family] = "compression"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "quality"
     magnitude_field: ClassVar[str] = "quality"
     text: ClassVar[str] = "JPEG quality {quality}"
@@ -198,7 +198,7 @@ class OccludingPatch:
 
     name: ClassVar[str] = "occluding_patch"
     family: ClassVar[Family] = "occlusion"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "of the area"
     magnitude_field: ClassVar[str] = "fraction"
     text: ClassVar[str] = "occluding patch, {fraction:g} of the area, value {value:g}"

@@ -30,7 +30,7 @@ class Jitter:
 
     name: ClassVar[str] = "jitter"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "jitter σ {sigma:g}"
@@ -53,7 +53,7 @@ class Scaling:
 
     name: ClassVar[str] = "scaling"
     family: ClassVar[Family] = "scale"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "scaling ×{factor:g}"
@@ -76,7 +76,7 @@ class TimeShift:
 
     name: ClassVar[str] = "time_shift"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "steps"
     magnitude_field: ClassVar[str] = "steps"
     text: ClassVar[str] = "time shift {steps} steps"

@@ -34,7 +34,7 @@ class ColumnNoise:
 
     name: ClassVar[str] = "column_noise"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind | None] = "table"
+    kind: ClassVar[Kind] = "table"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "column noise σ {sigma:g}"
@@ -91,7 +91,7 @@ class ColumnSwap:
 
     name: ClassVar[str] = "column_swap"
     family: ClassVar[Family] = "exchange"
-    kind: ClassVar[Kind | None] = "table"
+    kind: ClassVar[Kind] = "table"
     unit: ClassVar[str] = "of the columns"
     magnitude_field: ClassVar[str] = "fraction"
     text: ClassVar[str] = "swap of {fraction:g} of the columns"
