@@ -19,24 +19,8 @@ AXIS = Axis(
         Measure(
             "ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "higher", "component", UNIT, "column"
         ),
-        Measure(
-            "spearman",
-            "Spearman",
-            "rank correlation ρ of all values, as (ρ + 1) / 2",
-            "higher",
-            "component",
-            UNIT,
-            "column",
-        ),
-        Measure(
-            "jaccard",
-            "Jaccard",
-            "overlap of the places with the k largest values",
-            "higher",
-            "component",
-            UNIT,
-            "column",
-        ),
+        Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "higher", "component", UNIT, "column"),
+        Measure("jaccard", "Jaccard", "overlap of the k largest values", "higher", "component", UNIT, "column"),
     ),
     separable="perturbations",
     page="holdfast.axes.stability.page",
