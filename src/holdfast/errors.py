@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from pydantic import ValidationError
-
 
 class UserError(ValueError):
     """Something in the study, the data or a call cannot work; the message names the value and what was expected.
@@ -79,6 +77,8 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     Traceback (most recent call last):
     holdfast.errors.BadParameter: jpeg.quality must be less than or equal to 100, got 400
     """
+    from pydantic import ValidationError  # not at the top: pytest loads this module at every start
+
     only_known(values, [f.name for f in fields(kind)], name)
     try:
         return kind(**values)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import statistics
-from holdfast.cli.figures import figures
+from holdfast.cli.export import figures
 from holdfast.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from holdfast.errors import UserError
 from holdfast.report.figures import ITEMS, write, write_all

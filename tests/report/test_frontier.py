@@ -1,4 +1,4 @@
-"""Stability against faithfulness: who is on the frontier, by brute force, and what the chart says of it."""
+"""The frontier of two axes: who is on it, by brute force, and what the chart says of it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes.faithfulness import page as faithful
-from holdfast.axes.faithfulness.frames import BY_MEASURE, Line
-from holdfast.report.frontier import frontier_chart, frontier_points, on_frontier
+from holdfast.axes import Judged
+from holdfast.report.frontier import frontier_chart, frontier_findings, frontier_points, on_frontier
+from holdfast.report.sections import sections_of
 from holdfast.statistics import ranking
-from holdfast.statistics.cubes import Cube, arrange
 from support import synthetic
 from support.faithfulness import axis_of, made_up
 from support.pages import NASTY
-from support.synthetic import rows_of
+from support.synthetic import judged_of, rows_of
 
 STABLE = {"grad_cam": 0.2, "saliency": 0.6, "lime": 0.1, "random": 0.0}
+ZERO = ("zero", 0.0)
 
 
-def stability(quality: dict[str, float] = STABLE) -> Cube:
-    (cube,) = arrange(synthetic.table(quality, synthetic.CONDITIONS[:2], samples=12, model="net"))
-    return cube
+def stability(quality: dict[str, float] = STABLE) -> Judged:
+    return judged_of(synthetic.table(quality, synthetic.CONDITIONS[:2], samples=12, model="net"))
 
 
-def faithfulness(**options: object) -> Cube:
-    (cube,) = arrange(made_up(**options))  # type: ignore[arg-type]
-    return cube
+def faithfulness(**options: object) -> Judged:
+    return axis_of(made_up(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -47,8 +45,8 @@ def test_dominance_by_brute_force(seed: int) -> None:
 
 def test_points_are_the_two_rankings() -> None:
     held, true = stability(), faithfulness()
-    points = frontier_points(held, true, BY_MEASURE["road"], Line("zero", 0.0, "zero")).set_index("explainer")
-    scores = ranking([held]).set_index("explainer")
+    points = frontier_points(held, true, ZERO).set_index("explainer")
+    scores = ranking([held.cube], "fass").set_index("explainer")
     table = made_up()
     road = table[(table.measure == "road") & (table.condition == "zero")].groupby("explainer")["value"].mean()
     for explainer in STABLE:
@@ -77,19 +75,26 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
 def test_a_control_never_leads() -> None:
     quality = STABLE | {"sobel": 0.95}
     true = faithfulness(skill={"grad_cam": 0.6, "saliency": 0.35, "lime": 0.3, "sobel": 0.9, "random": 0.0})
-    points = frontier_points(stability(quality), true, BY_MEASURE["road"], Line("zero", 0.0, "zero"))
+    points = frontier_points(stability(quality), true, ZERO)
     assert not points[points["control"]]["frontier"].any() and points["frontier"].sum() == 2
 
 
 def test_less_is_better_turns_the_axis() -> None:
     table = made_up()
-    (cube,) = arrange(table[table["measure"] == "deletion_auc"])
-    chart = frontier_chart(stability(), cube)
+    true = axis_of(table[table["measure"] == "deletion_auc"])
+    chart = frontier_chart(stability(), true)
     assert chart is not None
     figure = chart.views[0][1]
     low, high = figure.layout.yaxis.range
     assert low > high and "lower is better" in figure.layout.yaxis.title.text
     assert "saliency and grad_cam" in chart.caption
+    across = frontier_chart(true, stability())
+    assert across is not None
+    low, high = across.views[0][1].layout.xaxis.range
+    line = next(t for t in across.views[0][1].data if t.name == "frontier")
+    assert low > high and list(line.x) == sorted(line.x, reverse=True)
+    (finding,) = frontier_findings(stability(), true)
+    assert finding.title == "grad_cam is better on both axes" and finding.explainers == ("lime",)
 
 
 def test_names_do_not_lie_on_each_other() -> None:
@@ -104,9 +109,12 @@ def test_nothing_to_compare() -> None:
     assert frontier_chart(stability(), faithfulness(skill={"grad_cam": 0.5, "random": 0.0})) is None
     assert frontier_chart(stability({"other": 0.5, "another": 0.1}), faithfulness()) is None, "no method in common"
     gone = faithfulness()
-    assert frontier_chart(stability(), replace(gone, values={})) is None
-    nan = {m: np.full_like(v, np.nan) for m, v in gone.values.items()}
-    assert frontier_chart(stability(), replace(gone, values=nan)) is None
+    assert frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={}))) is None
+    nan = {m: np.full_like(v, np.nan) for m, v in gone.cube.values.items()}
+    assert frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values=nan))) is None
+    assert frontier_chart(gone, gone) is None and list(frontier_findings(gone, gone)) == []
+    own = judged_of(rows_of([(e, "depth", "x", 1.0, [0.5, 0.6]) for e in STABLE], "mine"))
+    assert frontier_chart(stability(), own) is None, "nobody knows which direction is good"
     one = frontier_chart(stability(), faithfulness(n=1))
     assert one is not None and "no interval" in one.views[0][1].data[1].hovertext
 
@@ -120,12 +128,14 @@ def test_many_methods_and_hostile_names() -> None:
     assert "<script>" not in chart.views[0][1].to_json() and chart.views[0][0] == ""
 
 
-def test_it_closes_the_section_where_stability_was_tested() -> None:
+def test_it_closes_the_section_where_both_were_tested() -> None:
     table = made_up(imputers=("zero",), n=4)
     held = synthetic.table(STABLE, synthetic.CONDITIONS[:2], samples=8, model="net")
-    assert faithful.parts(axis_of(pd.concat([table, held], ignore_index=True)))[-1].key == "frontier"
-    assert faithful.stability_cubes(axis_of(table)) == []
-    other = rows_of([("grad_cam", "rate", "x", 1.0, [0.5])], "certificate")
-    assert faithful.stability_cubes(axis_of(pd.concat([table, other], ignore_index=True))) == []
-    elsewhere = held.assign(model="net, retrained 0")
-    assert faithful.stability_cubes(axis_of(pd.concat([table, elsewhere], ignore_index=True))) == []
+    samples = synthetic.samples(8, unreadable=0, model="net")
+
+    def keys(rows: pd.DataFrame) -> list[str]:
+        (section,) = sections_of(rows, samples, [], {})
+        return [part.key for axis in section.axes for part in axis.parts]
+
+    assert keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"
+    assert not [key for key in keys(table) if key.startswith("frontier")]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from holdfast.report.axes import related_rows
-from holdfast.report.parts import Axis
 
-from holdfast.statistics.cubes import arrange
+from holdfast.axes import Judged, arrange
+from holdfast.axes.faithfulness import AXIS
 from support.synthetic import Entry, rows_of
 
 FRACTIONS = (0.1, 0.5, 0.9)
@@ -50,9 +49,8 @@ def made_up(
     return rows_of(entries)
 
 
-def axis_of(table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any) -> Axis:
-    rows = table[(table["evaluation"] == "faithfulness") & (table["model"] == "net")]
+def axis_of(table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any) -> Judged:
+    rows = table[table["evaluation"] == "faithfulness"]
     (cube,) = arrange(rows)
     samples = pd.DataFrame({"sample": cube.samples, "probability": 0.9})
-    related = related_rows(table, "photos", "net")
-    return Axis(cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, related)
+    return Judged(AXIS, cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, table)

@@ -15,6 +15,7 @@ from holdfast.types import Shown
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")
 CONTROLS = ("sobel", "random")
+REMOVING = ("faithfulness", "retraining", "leakage")
 QUALITY = {"grad_cam": 0.55, "integrated_gradients(steps=16)": 0.3, "lime": 0.02, "sobel": 0.7, "random": 0.0}
 CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}
 Entry = tuple[str, str, str, float, Any]
@@ -72,20 +73,28 @@ def table(
     return frame
 
 
-def rows_of(entries: Iterable[Entry], evaluation: str = "faithfulness", model: str = "net") -> pd.DataFrame:
-    """Rows from (explainer, measure, condition, level, values); a missing value is undefined."""
+def rows_of(
+    entries: Iterable[Entry], evaluation: str = "faithfulness", model: str = "net", repeat: int = 0
+) -> pd.DataFrame:
+    """Rows from (explainer, measure, condition, level, values); a missing value is undefined.
+
+    A removal's condition is its imputer, with the order after it where there is one.
+    """
     blocks = []
     for explainer, measure, condition, level, values in entries:
         frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
         frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
         frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
         frame["share"] = float(condition.removeprefix("λ=")) if condition.startswith("λ=") else np.nan
+        imputer, *order = condition.rsplit(" ", 1) if evaluation in REMOVING else [""]
+        frame["imputer"], frame["order"] = imputer, "".join(order)
         frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
         frame["reason"] = np.where(frame.value.isna(), "constant map", "")
         blocks.append(frame)
     rows = pd.concat(blocks, ignore_index=True)
     rows["role"] = np.where(rows["explainer"].isin(CONTROLS), "control", "method")
-    return rows.assign(dataset="photos", model=model, evaluation=evaluation, low=np.nan, high=np.nan)
+    about = {"dataset": "photos", "model": model, "evaluation": evaluation, "repeat": repeat}
+    return rows.assign(**about, low=np.nan, high=np.nan)
 
 
 def samples(n: int = 40, unreadable: int = 1, dataset: str = "photos", model: str = "mobilenet") -> pd.DataFrame:
@@ -122,7 +131,8 @@ def exhibits(
         blob = np.exp(-((x - 0.3 - 0.1 * i) ** 2 + (y - 0.5) ** 2) / 0.03)
         image = (255 * np.clip(0.6 * scene + 0.5 * blob[..., None], 0, 1)).astype(np.uint8)
         base = {"dataset": dataset, "model": model, "sample": f"img/{i:04d}.jpg"}
-        found.append({**base, "explainer": "", "condition": "clean", "level": 0.0, "image": image, "map": None})
+        first = {"evaluation": "inputs", "explainer": "", "condition": "clean", "level": 0.0, "image": image}
+        found.append({**base, **first, "map": None})
         for e, explainer in enumerate(explainers):
             for condition, level in (("clean", 0.0), *conditions):
                 noise = generator.normal(0, 0.4, (side, side))
@@ -130,7 +140,7 @@ def exhibits(
                 gone = flipped and i == 1 and (condition, level) == conditions[0]
                 picture = image if condition == "clean" else np.clip(image * 0.8 + 20, 0, 255).astype(np.uint8)
                 entry = {"explainer": explainer, "condition": condition, "level": level, "image": picture}
-                found.append({**base, **entry, "map": None if gone else attribution})
+                found.append({**base, **entry, "evaluation": "stability", "map": None if gone else attribution})
     return [Shown(**entry) for entry in found]
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import statistics
-from holdfast.cli.check import check as check_command
+from holdfast.cli.compare import check as check_command
 from holdfast.errors import UserError
 from holdfast.runs.table import FORMAT, SCORES, part_path, write_manifest, write_part
 from holdfast.statistics.bootstrap import bootstrap_counts, percentiles, resampled_means

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.check import check
-from holdfast.cli.compare import compare, leaderboard
-from holdfast.cli.export import export, push
-from holdfast.cli.figures import figures
+from holdfast.cli.compare import check, compare, leaderboard
+from holdfast.cli.export import export, figures, push
 from holdfast.cli.read import list_names, report, show
 from holdfast.cli.run import LOCAL_RAY, demo, merge, run
 

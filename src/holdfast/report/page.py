@@ -21,6 +21,7 @@ from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, across, s
 from holdfast.types import Shown
 
 FINGERPRINT = 12
+MOST_CONDITIONS = 7  # of an axis that the head of the page names
 MOST_INLINE = 400  # rows of numbers that are part of the page itself; more are written when they are asked for
 
 
@@ -118,7 +119,7 @@ def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[s
     facts += [("Explainers", [_some(list(explainers))] if explainers else [])]
     for j in {j.title: j for j in judged if j.axis.separable}.values():
         conditions = list(dict.fromkeys(j.axis.condition(*c) for c in j.cube.conditions))
-        facts.append((j.title, [_some(conditions, 7)]))
+        facts.append((j.title, [", ".join(conditions)] if len(conditions) <= MOST_CONDITIONS else []))
     return [(name, values) for name, values in facts if values]
 
 

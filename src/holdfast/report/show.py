@@ -7,14 +7,13 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pandas as pd
-import pyarrow.compute as pc
 
 from holdfast.axes import AXES, Axis, Measure, axis_of
 from holdfast.drawing.prose import number, records
 from holdfast.errors import unknown
-from holdfast.report.story import folders, rows_of
 from holdfast.report.terminal import Line, shortened
 from holdfast.runs.merge import missing
+from holdfast.runs.table import read_scores_by_explainer
 from holdfast.statistics.cubes import CONTROL
 from holdfast.types import IDENTITY, REDRAW, matches
 
@@ -63,15 +62,14 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
     keys = ["dataset", "model", "sample"]
     sums: dict[tuple[int, Measure], list[pd.DataFrame]] = {}
     order = [axis.name for axis in AXES]
-    for paths in folders(run.path):
-        rows = rows_of(paths, ~pc.field("condition").isin([REDRAW, IDENTITY]))
-        if rows.empty:
+    for part in read_scores_by_explainer(run.path):
+        if part.empty:
             continue
-        name, control = str(rows.iloc[0]["explainer"]), rows.iloc[0]["role"] == CONTROL
+        name, control = str(part.iloc[0]["explainer"]), part.iloc[0]["role"] == CONTROL
         if control if explainer is None else not matches(explainer, name):
             continue
-        axis = axis_of(str(rows.iloc[0]["evaluation"]), run.manifest, rows["measure"].unique())
-        rows = rows[~rows["condition"].isin(axis.aside)]
+        axis = axis_of(str(part.iloc[0]["evaluation"]), run.manifest, part["measure"].unique())
+        rows = part[~part["condition"].isin([REDRAW, IDENTITY, *axis.aside])]
         place = order.index(axis.name) if axis.name in order else len(order)
         for measure in axis.measures:
             own = rows[rows["measure"] == measure.name]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.axes import Axis, axis_of
 from holdfast.drawing.prose import number, records
 from holdfast.errors import UserError, nearest, unknown
 from holdfast.report.terminal import Line, shortened
-from holdfast.runs.storage import Place, contents, files
-from holdfast.runs.table import SCORES
+from holdfast.runs.storage import Place
+from holdfast.runs.table import read_scores_by_explainer
 from holdfast.statistics.cubes import SUFFIXES
 from holdfast.types import REDRAW, matches
 
@@ -58,19 +54,6 @@ def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) 
     return lines
 
 
-def folders(root: Place) -> Iterator[list[Place]]:
-    """The parts of each dataset, model, evaluation and explainer."""
-    for _, group in groupby(files(root / "parts", ".parquet"), key=lambda path: path.parent):
-        yield list(group)
-
-
-def rows_of(paths: Sequence[Place], measures: pc.Expression) -> pd.DataFrame:
-    """The rows of some parts that an expression keeps."""
-    tables = [pq.read_table(pa.BufferReader(part), schema=SCORES, filters=measures) for part in contents(paths)]
-    frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
-    return frame
-
-
 def sparkline(values: Sequence[float]) -> str:
     """Numbers from 0 to 1 as blocks; a dot where there is none.
 
@@ -95,10 +78,8 @@ def _identify(sample: str, ids: Sequence[str]) -> str:
 
 def _told(root: Place, sample: str, explainer: str | None) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
     """The sample's rows with `median`, `above` and `n` of all samples, one explainer at a time to bound the memory."""
-    scored = pc.field("condition") != REDRAW
-    for paths in folders(root):
-        rows = rows_of(paths, scored)
-        rows = rows[~rows["measure"].str.endswith(SUFFIXES)]
+    for table in read_scores_by_explainer(root):
+        rows = table[(table["condition"] != REDRAW) & ~table["measure"].str.endswith(SUFFIXES)]
         own = rows[rows["sample"] == sample]
         if own.empty or (explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))):
             continue

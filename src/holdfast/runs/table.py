@@ -132,15 +132,22 @@ def read_scores(
     Each part is filtered before the next is read, and a measure comes with its chance and aligned forms. With `compact`
     the columns of text are categories, sorted, which hold each text once: a million rows take 42 MB.
     """
-    return _scores(root, files(root / "parts", ".parquet"), compact, measures, samples)
+    rows = _read(files(root / "parts", ".parquet"), SCORES, _filter(measures, samples))
+    order, twice = _sorted_by_key(rows)
+    rows = rows.take(pa.array(order))
+    frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
+    return frame
 
 
 def read_scores_by_explainer(
     root: Place, measures: Collection[str] | None = None, samples: Collection[str] | None = None
 ) -> Iterator[pd.DataFrame]:
-    """`read_scores` for one dataset, model, evaluation and explainer at a time, so that large runs fit."""
+    """The rows of one dataset, model, evaluation and explainer at a time, as they were written, so large runs fit."""
     for _, paths in groupby(files(root / "parts", ".parquet"), key=lambda path: path.parent):
-        yield _scores(root, list(paths), False, measures, samples)
+        yield _spelled_out(_read(list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
 
 
 def read_places(root: Place) -> pd.DataFrame:
@@ -155,13 +162,8 @@ def read_places(root: Place) -> pd.DataFrame:
     return frame.sort_values(PLACE, ignore_index=True)
 
 
-def _scores(
-    root: Place,
-    paths: Sequence[Place],
-    compact: bool,
-    measures: Collection[str] | None,
-    samples: Collection[str] | None,
-) -> pd.DataFrame:
+def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -> Callable[[pa.Table], pa.Table]:
+    """What keeps the rows of some measures, in all of their forms, and samples."""
     forms = None if measures is None else {measure + suffix for measure in measures for suffix in ("", *SUFFIXES)}
 
     def kept(part: pa.Table) -> pa.Table:
@@ -170,14 +172,7 @@ def _scores(
                 part = part.filter(pc.is_in(part[column], value_set=pa.array(sorted(wanted), pa.string())))
         return part
 
-    rows = _read(paths, SCORES, kept)
-    order, twice = _sorted_by_key(rows)
-    rows = rows.take(pa.array(order))
-    frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
-    if twice.any():
-        row = frame[twice].iloc[0]
-        raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
-    return frame
+    return kept
 
 
 def read_samples(root: Place) -> pd.DataFrame:

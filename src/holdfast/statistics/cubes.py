@@ -80,7 +80,8 @@ class Cube:
     ) -> Cube:
         """The cube with these explainers, conditions and base measures only, in its own order.
 
-        With `measures` a pair without any of them is flipped or undefined as before, and undefined if it was ok.
+        With `measures` a pair without any of them is flipped, undefined or not attempted as before, and undefined if it
+        was ok.
         """
         rows = [i for i, e in enumerate(self.explainers) if explainers is None or e in explainers]
         columns = [i for i, c in enumerate(self.conditions) if conditions is None or c in conditions]
@@ -97,7 +98,7 @@ class Cube:
                     scored |= np.isfinite(values[m])
                     tried |= asked[m]
             lost = np.where(status == FLIPPED, FLIPPED, UNDEFINED)
-            status = np.where(scored, OK, np.where(tried[..., None], lost, -1)).astype(np.int8)
+            status = np.where(scored, OK, np.where(tried[..., None] & (status >= 0), lost, -1)).astype(np.int8)
         return replace(
             self,
             explainers=[self.explainers[i] for i in rows],

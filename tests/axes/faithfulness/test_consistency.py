@@ -16,7 +16,7 @@ METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]
 FRACTIONS = (0.1, 0.5, 0.9)
 
 
-def table(quality, evaluation="faithfulness", model="net", noise=0.05, n=40, seed=0) -> pd.DataFrame:
+def table(quality, evaluation="faithfulness", model="net", noise=0.05, n=40, seed=0, repeat=0) -> pd.DataFrame:
     """Rows of `accuracy` for conditions → explainers' qualities; a good map falls in MoRF and stays in LeRF."""
     generator = np.random.default_rng(seed)
     rows = []
@@ -27,6 +27,7 @@ def table(quality, evaluation="faithfulness", model="net", noise=0.05, n=40, see
             for sample, value in enumerate(values):
                 rows.append((explainer, condition, fraction, f"{sample:03d}", value))
     frame = pd.DataFrame(rows, columns=["explainer", "condition", "level", "sample", "value"])
+    frame[["imputer", "order"]] = frame["condition"].str.split(" ", expand=True)
     return frame.assign(
         dataset="d",
         model=model,
@@ -36,6 +37,8 @@ def table(quality, evaluation="faithfulness", model="net", noise=0.05, n=40, see
         high=np.nan,
         status="ok",
         reason="",
+        role="method",
+        repeat=repeat,
     )
 
 
@@ -103,7 +106,7 @@ def test_a_draw_takes_a_sample_in_both_strategies_or_in_neither():
 def test_retrained_networks_are_compared_with_the_one_that_was_not():
     frame = table({"lin morf": UP, "zero morf": UP}, noise=0.01)
     repeats = [
-        table({"lin morf": UP, "zero morf": DOWN}, "retraining", f"repeat {i}", 0.01, n=25, seed=i) for i in (1, 2)
+        table({"lin morf": UP, "zero morf": DOWN}, "retraining", noise=0.01, n=25, seed=i, repeat=i) for i in (1, 2)
     ]
     found = consistency(pd.concat([frame, *repeats]), resamples=50)
     pairs = overall(found, "retraining").set_index("a")
@@ -113,9 +116,9 @@ def test_retrained_networks_are_compared_with_the_one_that_was_not():
     assert (pairs.samples == 25).all() and (pairs.model == "net").all()
     own = overall(found, "imputer").set_index(["model", "evaluation"])
     assert own.loc[("net", "faithfulness"), "spearman"] == 1
-    assert own.loc[("all", "retraining"), "spearman"] == -1
-    named = pd.concat([frame, repeats[0].assign(model="net")])
-    assert set(consistency(named, resamples=20).model) == {"net"}
+    assert own.loc[("net", "retraining"), "spearman"] == -1
+    other = pd.concat([frame, repeats[0].assign(model="other")])
+    assert "retraining" not in set(consistency(other, resamples=20).kind), "a network is compared with its own model"
 
 
 def test_the_pairing_by_mask_sets_morf_at_f_beside_lerf_at_the_rest():
@@ -139,7 +142,7 @@ def test_equal_accuracies_share_their_rank_in_every_draw():
 
 def test_controls_undefined_rows_and_too_few_explainers():
     frame = table({"lin morf": UP, "lin lerf": UP}, noise=0.01)
-    random = frame[frame.explainer == "ig"].assign(explainer="random")
+    random = frame[frame.explainer == "ig"].assign(explainer="random", role="control")
     random["value"] = np.where(random.condition == "lin morf", 9.0, 9.0)
     both = pd.concat([frame, random])
     assert overall(consistency(both, resamples=20), "order").explainers.item() == 5

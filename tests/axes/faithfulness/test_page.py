@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from holdfast.report.axes import axis_sections, related_rows
-from holdfast.report.parts import Axis, Panel
 
 import holdfast
+from holdfast.axes import Judged
 from holdfast.axes.faithfulness import checks as faithful_checks
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness import page as faithful
@@ -20,10 +19,12 @@ from holdfast.axes.faithfulness.checks import NOT_MEASURED
 from holdfast.axes.faithfulness.consistency import consistency
 from holdfast.axes.faithfulness.retraining import page as faithful_retraining
 from holdfast.axes.faithfulness.strip import BUDGET, strip
-from holdfast.drawing.charts import Chart
+from holdfast.drawing.charts import Chart, Panel
 from holdfast.report import build_report
-from holdfast.runs.table import Shown, read_exhibits, read_samples
-from holdfast.statistics.cubes import arrange
+from holdfast.report.sections import sections_of
+from holdfast.runs.pictures import read_exhibits
+from holdfast.runs.table import read_samples
+from holdfast.types import Shown
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, made_up
 from support.pages import NASTY, Page
 from support.small import model, pictures
@@ -43,7 +44,7 @@ def retrained(names: Sequence[str] = ("grad_cam", "saliency", "lime"), repeats: 
             for order in ("morf", "lerf")
             for f in (0.1, 0.5)
         ]
-        found.append(rows_of(entries, "retraining", f"net, retrained {repeat}"))
+        found.append(rows_of(entries, "retraining", repeat=repeat))
     return pd.concat(found, ignore_index=True)
 
 
@@ -58,7 +59,7 @@ def leaking(right: float = 0.95) -> pd.DataFrame:
         for probe in ("mask", "imputed", "both"):
             entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
             entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
-    return rows_of(entries, "leakage", "net, retrained 0")
+    return rows_of(entries, "leakage")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,13 +72,13 @@ def few_draws() -> Iterator[None]:
 
 
 @lru_cache(maxsize=1)
-def whole() -> tuple[Axis, dict[str, Any]]:
+def whole() -> tuple[Judged, dict[str, Any]]:
     """Made-up rows without retraining, and what is drawn of them."""
     axis = axis_of(made_up())
     return axis, {p.key: p for p in faithful.parts(axis)}
 
 
-def part(axis: Axis, key: str) -> Any:
+def part(axis: Judged, key: str) -> Any:
     return next((p for p in faithful.parts(axis) if p.key == key), None)
 
 
@@ -203,20 +204,18 @@ def test_retraining_is_the_mean_over_repeats_with_both_costs() -> None:
     assert faithful_retraining.cost_panel(axis_of(made_up(), manifest={"sessions": sessions})) is None
 
 
-def test_retrained_networks_alone_get_one_section() -> None:
+def test_retrained_networks_alone_get_sections_of_their_own() -> None:
     table = pd.concat([retrained(), leaking()], ignore_index=True)
-    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"]})
+    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
     both = pd.concat([made_up(imputers=ONE), table], ignore_index=True)
-    for rows, titles in ((table, ["Retraining"]), (both, ["Faithfulness"])):
-        cubes = arrange(rows)
-        found = axis_sections("s0", ("photos", "net"), cubes, rows, samples, [], {})
-        assert [section.title for section in found] == titles
-        keys = {p.key for p in found[0].parts}
-        assert {"retraining", "leakage", "consistency"} <= keys
-        assert ("ranking" in keys) == (titles == ["Faithfulness"]) and found[0].lead
-    (cube,) = faithful_retraining.retrained_cubes(related_rows(both, "photos", "net"), "net")
-    assert cube.model == "net" and set(np.unique(cube.values["accuracy"])) == {0.0, 0.5, 1.0}
-    assert set(related_rows(both, "photos", "ne")["model"]) == set()
+    for rows, titles in ((table, ["Retraining", "Leakage"]), (both, ["Faithfulness"])):
+        (section,) = sections_of(rows, samples, [], {})
+        assert [axis.title for axis in section.axes] == titles
+        keys = [p.key for axis in section.axes for p in axis.parts]
+        assert {"retraining", "leakage", "consistency"} <= set(keys) and len(set(keys)) == len(keys)
+        assert ("ranking" in keys) == (titles == ["Faithfulness"]) and all(axis.lead for axis in section.axes)
+    cube = faithful_retraining.retrained_cube(axis_of(both))
+    assert cube is not None and cube.model == "net" and set(np.unique(cube.values["accuracy"])) == {0.0, 0.5, 1.0}
 
 
 def test_words_follow_the_scores() -> None:
@@ -240,7 +239,7 @@ def test_the_metric_of_a_run_without_road_has_its_direction() -> None:
     said = faithful.lead(axis)
     assert said[0].startswith("grad_cam is the most faithful by Deletion with noisy_linear (lower is better)")
     assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(axis, "ranking").title == "Ranking"
-    gaps = scores.over_random(axis.cube, scores.BY_MEASURE["deletion_auc"], scores.Line("zero", 0.0, "zero"))
+    gaps = scores.over_random(axis.cube, scores.BY_NAME["deletion_auc"], scores.Line("zero", 0.0, "zero"))
     assert gaps is not None and (gaps.set_index("explainer")["mean"].drop("random") > 0).all()
 
 
@@ -267,10 +266,14 @@ def test_hostile_names_are_inert() -> None:
     names = {"grad_cam": NASTY, "lime": "<b>bold</b>", "saliency": "saliency", "random": "random"}
     table = pd.concat([made_up(imputers=("zero",), n=3), retrained(), leaking()], ignore_index=True)
     table["explainer"] = table["explainer"].map(names)
-    table["condition"] = table["condition"].str.replace("zero", "<script>zero</script>")
+    hostile = "<script>zero</script>"
+    table["condition"], table["imputer"] = (
+        table[name].str.replace("zero", hostile) for name in ("condition", "imputer")
+    )
     image = np.full((8, 8, 3), 90, np.uint8)
     shown = [
-        Shown("photos", "net", NASTY, f"{NASTY} morf", f, NASTY, image, None, "faithfulness", NASTY) for f in (0.0, 0.5)
+        Shown("photos", "net", NASTY, f"{hostile} morf", f, NASTY, image, None, "faithfulness", NASTY)
+        for f in (0.0, 0.5)
     ]
     samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
     samples = samples.assign(label=0, predicted=0, predicted_name="cat", probability=0.9)
@@ -293,15 +296,18 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
             for f in (0.5, 0.0, 0.9)
         ]
 
-    panel = strip([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
+    def drawn(exhibits: list[Shown], order: Sequence[str]) -> Panel | None:
+        return strip(axis_of(made_up(n=2), exhibits=exhibits), order)
+
+    panel = drawn([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
     assert panel is not None and panel.html.count("<img") == 6 and "b.png" not in panel.html
     assert panel.html.index("grad_cam") < panel.html.index("lime"), "in the order of the ranking"
     assert panel.html.index("whole image") < panel.html.index("50 % gone") < panel.html.index("90 % gone")
     assert "cat 0.50" in panel.html and panel.html.count('alt="a.png, ') == 6
     many = [f"m{i}" for i in range(150)]
-    large = strip(shown(many), many)
+    large = drawn(shown(many), many)
     assert large is not None and len(large.html) < BUDGET * 1.1 and "left out" in large.caption
-    assert strip([], many) is None and strip(shown(["lime"]), []) is None
+    assert drawn([], many) is None and drawn(shown(["lime"]), []) is None
 
 
 def test_a_real_run(tmp_path: Any) -> None:

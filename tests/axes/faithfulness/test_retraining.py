@@ -47,7 +47,8 @@ def test_every_training_is_a_part_and_none_is_repeated(tmp_path: Path) -> None:
     table = run.table()
     assert set(table.evaluation) == {"retraining"} and set(table.measure) == {"accuracy"}
     assert set(table.condition) == {"zero morf"} and set(table.level) == {0.3, 0.9}
-    assert set(table.model) == {"shapes, retrained 0", "shapes, retrained 1"} and len(table) == 4 * 40
+    assert set(table.model) == {"shapes"} and set(table.repeat) == {0, 1} and len(table) == 4 * 40
+    assert set(table.imputer) == {"zero"} and set(table.order) == {"morf"}
     assert set(table.value) <= {0.0, 1.0}
     part = sorted((tmp_path / "run" / "parts").glob("**/*.parquet"))[0]
     part.unlink()
@@ -156,6 +157,7 @@ def leak_of(imputer: Any, n: int = 160) -> pd.Series:
         columns[f"{probe}_log2"], columns[f"{probe}_hit"] = found.unbind(1)
     rows = [
         {"measure": m, "value": v, "sample": i, "status": "ok", "condition": "x morf", "level": 0.25}
+        | {"imputer": "x", "order": "morf"}
         | dict.fromkeys(("dataset", "model", "evaluation", "explainer"), "e")
         for m, values in columns.items()
         for i, v in enumerate(values.tolist())

@@ -14,22 +14,10 @@ AXIS = Axis(
     evaluation=Stability,
     measures=(
         Measure(
-            "fass",
-            "FASS",
-            "weighted mean of ssim, spearman and jaccard; of tables, which have no ssim, of the other two",
-            "higher",
-            "headline",
-            UNIT,
-            "column",
+            "fass", "FASS", "weighted mean of the others; tables have no ssim", "higher", "headline", UNIT, "column"
         ),
         Measure(
-            "ssim",
-            "SSIM",
-            "structural similarity of the maps, each scaled to [0, 1]; 11 × 11 windows, of series 11 steps",
-            "higher",
-            "component",
-            UNIT,
-            "column",
+            "ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "higher", "component", UNIT, "column"
         ),
         Measure(
             "spearman",

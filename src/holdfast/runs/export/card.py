@@ -15,7 +15,7 @@ ABOUT = {
     "samples": "one row per sample: label, prediction and probability, or why it could not be read",
     "summary": "mean scores with 95 % intervals, chance, calibrated and aligned scores, and retention",
 }
-KINDS = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.bool_(): "bool"}
+KINDS = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.int32(): "int32", pa.bool_(): "bool"}
 
 
 def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:

@@ -66,12 +66,12 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
 
 def _measures() -> Iterator[tuple[str, str]]:
-    """Every measure once, with the axes that have it."""
+    """Every measure once, with the axes that have it, its role and its direction."""
     measures = {measure.name: measure for axis in AXES for measure in axis.measures}
     for name, measure in measures.items():
         axes = " and ".join(axis.name for axis in AXES if measure in axis.measures)
         better = "" if measure.better == "neither" else f"; {measure.better} is better"
-        yield name, f"{axes}: {measure.text}{better}"
+        yield name, f"{axes}, {measure.role}: {measure.text}{better}"
 
 
 def _summary(kind: Any) -> str:

@@ -40,45 +40,11 @@ from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
 from holdfast.errors import BadParameter, make, unknown
 from holdfast.types import Kind
 
-__all__ = [
-    "FOR_SERIES",
-    "FOR_TABLES",
-    "INSTEAD",
-    "KNOWN",
-    "KNOWN_PRESETS",
-    "OPEN",
-    "PERTURBATIONS",
-    "PRESETS",
-    "Brightness",
-    "ColumnNoise",
-    "ColumnSwap",
-    "Contrast",
-    "Elastic",
-    "GaussianBlur",
-    "GaussianNoise",
-    "Geometric",
-    "Identity",
-    "Jitter",
-    "Jpeg",
-    "Kind",
-    "OccludingPatch",
-    "Perturbation",
-    "Rotation",
-    "Scaling",
-    "TimeShift",
-    "Translation",
-    "adopted",
-    "bound",
-    "check",
-    "condition",
-    "describe",
-    "is_geometric",
-    "known",
-    "level",
-    "milder",
-    "resolve",
-    "title",
-]
+__all__ = ["FOR_SERIES", "FOR_TABLES", "INSTEAD", "KNOWN", "KNOWN_PRESETS", "OPEN", "PERTURBATIONS", "PRESETS"]
+__all__ += ["Brightness", "ColumnNoise", "ColumnSwap", "Contrast", "Elastic", "GaussianBlur", "GaussianNoise"]
+__all__ += ["Geometric", "Identity", "Jitter", "Jpeg", "Kind", "OccludingPatch", "Perturbation", "Rotation"]
+__all__ += ["Scaling", "TimeShift", "Translation", "adopted", "bound", "check", "condition", "describe"]
+__all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
 
 PERTURBATIONS: dict[str, Any] = {
     "identity": Identity,

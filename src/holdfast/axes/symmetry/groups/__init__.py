@@ -29,27 +29,9 @@ GROUPS: dict[str, Any] = {
     "own": Own,
 }
 
-__all__ = [
-    "GROUPS",
-    "Cyclic",
-    "Dihedral",
-    "Group",
-    "NodePermutation",
-    "Own",
-    "Permutation",
-    "Product",
-    "Torus",
-    "build",
-    "cyclic",
-    "dihedral",
-    "monte_carlo_error",
-    "node_permutation",
-    "own",
-    "permutation",
-    "plan_elements",
-    "product",
-    "torus",
-]
+__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Own", "Permutation", "Product", "Torus"]
+__all__ += ["build", "cyclic", "dihedral", "monte_carlo_error", "node_permutation", "own", "permutation"]
+__all__ += ["plan_elements", "product", "torus"]
 
 
 def cyclic(dim: int = -1) -> Cyclic:
