@@ -190,7 +190,7 @@ def test_other_axes_warn_of_maps_without_a_score() -> None:
         np.nan,
         "undefined",
     ]
-    card = of(rows, study(faithfulness={}))["Undefined explanations"]
+    card = of(rows, study(faithfulness={}))["Maps without a score"]
     assert card.items == ("b: 2 × no reason given",) and card.seen.startswith("2 explanations have no score")
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Better = Literal["higher", "lower", "neither"]
 Role = Literal["headline", "component", "curve", "model", "cost"]
 Severity = Literal["act", "mind", "note"]
+NO_SCORE = "Maps without a score"
+"""The title of the finding that maps are undefined; the report tells it of an axis that does not itself."""
 RANDOM = "_random"
 """What a measure ends in where a random order takes the place of the map's."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.axes import AXES, Finding, Judged, judge
-from holdfast.axes.contract import Severity, findings_of
+from holdfast.axes.contract import NO_SCORE, Severity, findings_of
 from holdfast.drawing.prose import above, difference, listing, records, with_interval
 from holdfast.report.frontier import frontier_findings
 from holdfast.statistics import FEW_SAMPLES
@@ -73,7 +73,7 @@ UNREADABLE = Finding(
 UNDEFINED = Finding(
     "",
     "mind",
-    "Undefined explanations",
+    NO_SCORE,
     "",
     "A map that is constant or not finite has no order, so there is nothing to score; the numbers are of the others.",
     "Look at the reasons: a constant map often means a saturated output, or a layer that does not see the input.",
@@ -110,7 +110,9 @@ def findings_here(
     """The same for one dataset and model, from what its axes judged and its own samples."""
     listed = list(_run_findings(model, here, samples, manifest))
     for judged in here:
-        listed += _named(judged, [*findings_of(judged), *_undefined(judged)])
+        own = findings_of(judged)
+        told = any(finding.title == NO_SCORE for finding in own)
+        listed += _named(judged, own if told else [*own, *_undefined(judged)])
     for first, second in ((a, b) for i, a in enumerate(here) for b in here[i + 1 :]):
         listed += frontier_findings(first, second)
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from holdfast.axes import Judged, judge
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.pages import page, template
 from holdfast.drawing.tables import Row
@@ -21,6 +22,7 @@ from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, across, s
 from holdfast.types import Shown
 
 FINGERPRINT = 12
+MOST_CONDITIONS = 7  # of an axis that the head of the page names
 MOST_INLINE = 400  # rows of numbers that are part of the page itself; more are written when they are asked for
 
 
@@ -37,8 +39,16 @@ def build_report(
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
     True
     """
+    shown = list(exhibits)
+    return draw_page(judge(table, samples, shown, manifest), samples, shown, manifest)
+
+
+def draw_page(
+    every: Iterable[Judged], samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+) -> str:
+    """The page of `build_report` from what was judged."""
     about = dict(manifest)
-    sections = sections_of(table, samples, list(exhibits), about)
+    sections = sections_of(every, samples, exhibits, about)
     over_models = across(sections)
     drawn = {chart.key: chart for chart in over_models}
     drawn |= {f"{axis.key}-{c.key}": c for section in sections for axis in section.axes for c in axis.charts}
@@ -118,7 +128,7 @@ def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[s
     facts += [("Explainers", [_some(list(explainers))] if explainers else [])]
     for j in {j.title: j for j in judged if j.axis.separable}.values():
         conditions = list(dict.fromkeys(j.axis.condition(*c) for c in j.cube.conditions))
-        facts.append((j.title, [_some(conditions, 7)]))
+        facts.append((j.title, [", ".join(conditions)] if len(conditions) <= MOST_CONDITIONS else []))
     return [(name, values) for name, values in facts if values]
 
 

@@ -17,7 +17,8 @@ from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
 from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
 from holdfast.errors import make
 from holdfast.features import Patches, Pixels
-from holdfast.runs.table import KEY, read_exhibits
+from holdfast.runs.pictures import read_exhibits
+from holdfast.runs.table import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", "random"]

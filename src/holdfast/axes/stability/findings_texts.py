@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.axes.contract import Finding, Severity
+from holdfast.axes.contract import NO_SCORE, Finding, Severity
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ LOW_RETENTION = Text(
 NOT_ROBUST = " The model itself is not robust to this change."
 UNDEFINED_MAPS = Text(
     "mind",
-    "Maps without a score",
+    NO_SCORE,
     "A map that is constant or not finite explains nothing, so it gets no score. The scores of these methods are those "
     "of the other samples.",
     "{cams}Look at such a sample before you use the method; its reason is in the column reason of the table.",

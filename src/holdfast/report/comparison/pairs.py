@@ -52,11 +52,7 @@ class Row:
 
 
 def paired_differences(
-    sides: Sequence[Side],
-    common: Common,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    sides: Sequence[Side], common: Common, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """One row per data set, model, explainer, evaluation, measure, condition and pair of runs; see `compare`."""
     frames = []
@@ -136,11 +132,7 @@ def _cube(
 
 
 def _explainer_rows(
-    key: dict[str, Any],
-    evaluated: Evaluated,
-    cubes: tuple[Cube, Cube],
-    lost: NDArray[np.bool_],
-    calibrated: bool,
+    key: dict[str, Any], evaluated: Evaluated, cubes: tuple[Cube, Cube], lost: NDArray[np.bool_], calibrated: bool
 ) -> Iterator[Row]:
     a, b = cubes
     conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]
