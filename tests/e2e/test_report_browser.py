@@ -9,12 +9,13 @@ import csv
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from holdfast.axes import Finding
 from holdfast.report import build_report
 from holdfast.report import page as build
 from holdfast.report import sections as report_sections
@@ -30,17 +31,7 @@ TITLE = "holdfast report: mobilenet on photos"
 AXE = find_spec("axe_core_python")
 
 
-@dataclass(frozen=True)
-class Advised:
-    """A piece of advice with hostile words."""
-
-    title: str = f"Mind {NASTY}"
-    seen: str = NASTY
-    means: str = NASTY
-    do: str = NASTY
-    severity: str = "act"
-    dataset: str = ""
-    model: str = ""
+NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "MOST_INLINE", 0)  # as on a large page, tables are written when they are opened
-        patch.setattr(report_sections, "place_advice", lambda *given: [Advised()])
+        patch.setattr(report_sections, "findings_here", lambda *judged: [NASTY_FINDING])
         page.write_text(build_report(table, samples, exhibits, synthetic.manifest()), "utf-8")
     return page
 
