@@ -10,17 +10,18 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from holdfast.axes.stability.extremes import ROLES, note
-
-from holdfast.report import build_report
-from holdfast.runs.table import Shown
+from holdfast.axes import Judged, axis_of
+from holdfast.axes.stability.pairs import ROLES
+from holdfast.report.page import draw_page
 from holdfast.statistics.cubes import Cube
+from holdfast.types import Shown
 from support import synthetic
 from support.chromium import BROWSER, Chromium
 
@@ -62,7 +63,8 @@ def large_cube(samples: int) -> Cube:
     reasons = pd.DataFrame(columns=["explainer", "condition", "level", "reason", "count"])
     ids = [f"img/{i:06d}.jpg" for i in range(samples)]
     status = flipped.astype(np.int8)
-    return Cube("photos", "net", "stability", EXPLAINERS, CONDITIONS, ids, values, status, {}, reasons, asked)
+    cube = Cube("photos", "net", "stability", EXPLAINERS, CONDITIONS, ids, values, status, {}, reasons, asked)
+    return replace(cube, controls=frozenset({"random", "sobel"}))
 
 
 def exhibits(cube: Cube) -> list[Shown]:
@@ -71,10 +73,10 @@ def exhibits(cube: Cube) -> list[Shown]:
     noise = generator.normal(size=(4 * SIDE, 4 * SIDE)).astype(np.float32)
     scene = generator.integers(0, 256, (80, 80, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
 
-    def shown(explainer: str, condition: str, level: float, sample: str, words: str = "") -> Shown:
+    def shown(explainer: str, condition: str, level: float, sample: str, role: str = "", pairs: int = 0) -> Shown:
         y, x = generator.integers(0, 3 * SIDE, 2)
         picture, drawn = scene[y : y + SIDE, x : x + SIDE], noise[y : y + SIDE, x : x + SIDE]
-        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability", words)
+        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability", "", role, pairs)
 
     found = []
     for e, explainer in enumerate(cube.explainers):
@@ -85,7 +87,7 @@ def exhibits(cube: Cube) -> list[Shown]:
             for role, place in zip(ROLES, generator.choice(len(kept), 3, replace=False), strict=True):
                 c, s = kept[place]
                 found.append(shown(explainer, "clean", 0.0, cube.samples[s]))
-                found.append(shown(explainer, *cube.conditions[c], cube.samples[s], note(role, 400 + shard)))
+                found.append(shown(explainer, *cube.conditions[c], cube.samples[s], role, 400 + shard))
     return found
 
 
@@ -97,7 +99,10 @@ def main() -> None:
     pictures = exhibits(cube)
     print(f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} exhibits")
     begun = time.perf_counter()
-    html = build_report([cube], known, pictures, synthetic.manifest())
+    rows = pd.DataFrame(columns=["explainer", "condition", "level", "sample", "measure", "value", "status", "reason"])
+    about = synthetic.manifest()
+    judged = Judged(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
+    html = draw_page([judged], known, pictures, about)
     print(f"built in {time.perf_counter() - begun:.1f} s, {len(html.encode()) / 1e6:.2f} MB")
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"

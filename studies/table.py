@@ -43,10 +43,9 @@ NO_BASIS = Claim(None, "no claim: the model is not invariant")
 
 def kind_of(parameters: Mapping[str, Any]) -> str:
     """feature, example, concept or control, from an explainer's entry in the manifest."""
-    name = str(parameters.get("name", ""))
-    if statistics.is_control(name):
+    if parameters.get("role") == "control":
         return "control"
-    return str(getattr(EXPLAINERS.get(name), "kind", "feature"))
+    return str(getattr(EXPLAINERS.get(str(parameters.get("name", ""))), "kind", "feature"))
 
 
 def claim(parameters: Mapping[str, Any], layers: Mapping[str, float]) -> Claim:

@@ -1,9 +1,5 @@
-from holdfast import axes as axes
-from holdfast import data as data
 from holdfast import explainers as explainers
 from holdfast import features as features
-from holdfast import maps as maps
-from holdfast import models as models
 from holdfast import removal as removal
 from holdfast import statistics as statistics
 from holdfast import testing as testing
@@ -65,7 +61,7 @@ from holdfast.report import figures as figures
 from holdfast.report.comparison import Comparison as Comparison
 from holdfast.report.comparison import compare as compare
 from holdfast.report.comparison import leaderboard as leaderboard
-from holdfast.runs.quantus import quantus_metric as quantus_metric
+from holdfast.runs.quantus import QuantusStyle as QuantusStyle
 from holdfast.runs.retrain import retrain as retrain
 from holdfast.runs.run import Run as Run
 from holdfast.runs.run import evaluate as evaluate

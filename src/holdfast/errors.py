@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
-
-from pydantic import ValidationError
 
 
 class UserError(ValueError):
@@ -79,6 +77,8 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     Traceback (most recent call last):
     holdfast.errors.BadParameter: jpeg.quality must be less than or equal to 100, got 400
     """
+    from pydantic import ValidationError  # not at the top: pytest loads this module at every start
+
     only_known(values, [f.name for f in fields(kind)], name)
     try:
         return kind(**values)
@@ -90,7 +90,7 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
         if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
             keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
             raise BadParameter(f"{place}: {cause}" if name else str(cause), keys) from error
-        message = first["msg"].replace("Input should be", "must be")
+        message = first["msg"].replace("Input should be", "must be").replace("a valid boolean", "true or false")
         raise BadParameter(f"{place} {message}, got {first['input']!r}", (field,)) from error
 
 
@@ -115,7 +115,7 @@ def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any]
     if name not in known:
         raise BadParameter(str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ())
     if not isinstance(values, Mapping | None):
-        defaults = [f"{f.name}: {f.default}" for f in fields(known[name]) if f.default is not MISSING]
+        defaults = [f"{f.name}: {f.default}" for f in fields(known[name]) if isinstance(f.default, int | float | str)]
         example = f" such as {{{defaults[0]}}}" if defaults else ""
         raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
     try:

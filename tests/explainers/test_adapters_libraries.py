@@ -293,7 +293,7 @@ class TestQuantus:
     def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
         quantus = imported("quantus")
         road = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("road",))
-        metrics = {"ROAD": holdfast.quantus_metric(road, "road", MEAN, STD)}
+        metrics = {"ROAD": holdfast.QuantusStyle(road, "road", MEAN, STD)}
         inputs, arguments = model.inputs(batch).numpy(), {"method": "Saliency", "reduce_axes": ()}
         found = quantus.evaluate(metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy())
         ours = holdfast.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
@@ -308,7 +308,7 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
         ).numpy()
 
     stability = Stability(perturbations=("jpeg", "brightness"))
-    fass = holdfast.quantus_metric(stability, "fass", MEAN, STD, draws=False)
+    fass = holdfast.QuantusStyle(stability, "fass", MEAN, STD, draws=False)
     inputs, classes = model.inputs(batch).numpy(), target.numpy().copy()
     classes[1] = (classes[1] + 1) % 4
     scores = fass(net, inputs, classes, explain_func=gradient)
@@ -316,12 +316,12 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     expected = table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
     assert math.isnan(scores[1])
     assert np.allclose([scores[0], scores[2]], expected.loc[["a", "c"]], atol=1e-3)
-    road = holdfast.quantus_metric(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
+    road = holdfast.QuantusStyle(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
     assert len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
     with pytest.raises(UserError, match="fass needs explain_func, as it explains other inputs too"):
         fass(net, inputs, classes, a_batch=inputs)
     with pytest.raises(UserError, match="unknown measure 'roads'; did you mean 'road'"):
-        holdfast.quantus_metric(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
+        holdfast.QuantusStyle(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
 
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

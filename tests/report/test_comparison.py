@@ -25,7 +25,7 @@ from holdfast.errors import UserError
 from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
 from holdfast.report.comparison.common import Common, Evaluated, Side
 from holdfast.report.comparison.pairs import paired_differences
-from holdfast.types import name_of, parameters
+from holdfast.types import Scores, name_of, parameters
 from support import small
 
 AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}
@@ -305,6 +305,35 @@ def test_less_is_better_where_it_is(tmp_path):
         run.table().query("measure == 'deletion_auc' and explainer == 'saliency'").set_index("sample") for run in runs_
     ]
     assert row["difference"] == pytest.approx((tables[1]["value"] - tables[0]["value"]).mean())
+
+
+class Sharpness:
+    """An evaluation of one's own that does not say which way is better."""
+
+    name = "sharpness"
+
+    def conditions(self):
+        return [("clean", 0.0)]
+
+    def __call__(self, subject):
+        for explainer in subject.explainers:
+            maps = subject.clean(explainer).abs().flatten(1)
+            yield Scores.column(explainer, "peak", ("clean", 0.0), maps.amax(1) / maps.mean(1), [""] * len(maps))
+
+
+def test_without_a_direction_nothing_is_better_and_nothing_is_ranked():
+    x, _ = small.pictures(12)
+    pair = [
+        holdfast.evaluate(net, x, ["saliency", "random"], {"own": Sharpness()})
+        for net in (small.model(), moved_model())
+    ]
+    rows = compare(*pair).differences
+    assert set(rows["measure"]) == {"peak"} and set(rows["better"]) == {""}
+    held = leaderboard(*pair)
+    (board,) = held["boards"]
+    assert {(row["rank"], row["unranked"]) for row in board["rows"]} == {(None, "not declared which way is better")}
+    page = leaderboard_page(held)
+    assert "is better" not in page.replace("which way is better", "")
 
 
 def test_the_commands(runs, tmp_path):

@@ -19,7 +19,7 @@ from holdfast import statistics
 from holdfast.cli.export import figures
 from holdfast.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from holdfast.errors import UserError
-from holdfast.report.figures import ITEMS, write, write_all
+from holdfast.report.figures import items, write, write_all
 from holdfast.runs import table
 from holdfast.runs.run import Run
 from support import synthetic
@@ -62,7 +62,7 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
                     rows["faithfulness"].append((*point, noisy(0.5 + sign * 0.4 * q)))
                     again.append((*point, noisy(0.5 + sign * 0.3 * q)))
     blocks = [synthetic.rows_of(entries, name, model) for name, entries in rows.items()]
-    return pd.concat([*blocks, synthetic.rows_of(again, "retraining", f"{model}, retrained 1")])
+    return pd.concat([*blocks, synthetic.rows_of(again, "retraining", model)])
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         content = pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
         table.write_part(root / folder / "all.parquet", content)
     evaluations = {"symmetry": {"name": "symmetry", "group": {"name": "dihedral", "n": 4}}}
-    table.write_manifest(root, {"shard_size": 32, **synthetic.manifest(evaluations=evaluations)})
+    table.write_manifest(
+        root, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest(evaluations=evaluations)}
+    )
     return holdfast.read(root)
 
 
@@ -97,7 +99,7 @@ def _cells(path: Path) -> dict[str, list[str]]:
 
 def test_everything_is_written_from_a_run_that_has_all_rows(run: Run, written: list[Path]) -> None:
     index = json.loads(written[-1].read_text())
-    assert {entry["item"] for entry in index["written"]} == {item.name for item in ITEMS}
+    assert {entry["item"] for entry in index["written"]} == {item.name for item in items()}
     assert {entry["file"] for entry in index["written"]} == {path.name for path in written[:-1]}
     assert all(path.parent == run.path / "figures" and path.stat().st_size > 500 for path in written)
     assert [(s["item"], s["reason"]) for s in index["skipped"]] == [("stability-retention", "only one dataset")]
@@ -134,7 +136,7 @@ def test_numbers_are_those_of_the_summary(run: Run, written: list[Path]) -> None
 
 def test_bold_is_by_significance_and_never_for_a_control(run: Run, written: list[Path]) -> None:
     rows = run.table()
-    tests = statistics.paired_tests(rows[(rows.model == "net") & (rows.evaluation == "stability")])
+    tests = statistics.paired_tests(rows[(rows.model == "net") & (rows.evaluation == "stability")], "fass")
     pair = {frozenset((r.a, r.b)): r.significant for r in tests.itertuples()}
     assert not pair[frozenset(("grad_cam", NASTY))] and pair[frozenset(("grad_cam", "lime"))]
     text = next(path for path in written if path.stem == "stability-components").read_text()
@@ -144,7 +146,7 @@ def test_bold_is_by_significance_and_never_for_a_control(run: Run, written: list
     assert bold == {"grad\\_cam", escape(NASTY)}
     means = pd.Series({"a": 0.1, "b": 0.2, "sobel": 0.9})
     apart = pd.DataFrame([{"a": "a", "b": "b", "difference": 0.1, "low": 0.05, "high": 0.2, "significant": True}])
-    assert unbeaten(means, apart, sign=-1) == {"a"}
+    assert unbeaten(means, apart, {"sobel"}, sign=-1) == {"a"}
 
 
 def test_wide_tables_go_under_each_other() -> None:
@@ -186,7 +188,7 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
     rows = run.table()
     kept = rows[(rows.evaluation == "stability") & (rows.model == "net")][table.SCORES.names]
     table.write_part(few / "parts" / "x.parquet", pa.Table.from_pandas(kept, schema=table.SCORES, preserve_index=False))
-    table.write_manifest(few, {"shard_size": 32, **synthetic.manifest()})
+    table.write_manifest(few, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest()})
     reasons = {item: reason for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped}
     assert reasons["certificate-rates"] == "no certificate rows: add `certificate` to the study"
     assert reasons["symmetry-boxes"] == "no symmetry rows: add `symmetry` to the study"
@@ -201,7 +203,7 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
 
 
 def _beyond_stability() -> list[str]:
-    return [item.name for item in ITEMS if not item.name.startswith("stability")]
+    return [item.name for item in items() if not item.name.startswith("stability")]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def same(found, expected):
     assert list(found.columns) == list(expected.columns) and len(found) == len(expected) > 0
     for name in expected.columns:
         pairs = zip(found[name].tolist(), expected[name].tolist(), strict=True)
-        assert all((absent(a) and absent(b)) or type(b)(a) == b for a, b in pairs), name
+        read = {bool: {"True": True, "False": False, True: True, False: False}.get}
+        assert all((absent(a) and absent(b)) or read.get(type(b), type(b))(a) == b for a, b in pairs), name
 
 
 def absent(value):

@@ -293,3 +293,26 @@ def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
     frame = table.read_scores(tmp_path)
     assert list(frame.columns) == table.SCORES.names
     assert frame.loc[0, ["low", "reason"]].isna().all() and frame.loc[0, "value"] == 0.5
+
+
+def test_only_what_is_asked_for_is_read(tmp_path):
+    names = ("fass", "fass_chance", "fass_aligned", "ssim", "fassade")
+    for shard, ids in enumerate((["a", "b"], ["c", "d"])):
+        for explainer in ("saliency", "sobel"):
+            columns = [scores([0.1, 0.2], measure=measure, explainer=explainer) for measure in names]
+            role = "control" if explainer == "sobel" else "method"
+            rows = table.score_rows("d", "m", "stability", role, ids, columns)
+            table.write_part(table.part_path(tmp_path, "d", "m", "stability", explainer, shard), rows)
+    whole = table.read_scores(tmp_path)
+    some = table.read_scores(tmp_path, measures=["fass"], samples={"b", "c"})
+    wanted = whole["measure"].isin(names[:3]) & whole["sample"].isin(["b", "c"])
+    pd.testing.assert_frame_equal(some, whole[wanted].reset_index(drop=True))
+    assert table.read_scores(tmp_path, compact=True, measures=["road"]).empty
+    parts = list(table.read_scores_by_explainer(tmp_path, measures=["ssim"]))
+    assert [set(part["explainer"]) for part in parts] == [{"saliency"}, {"sobel"}]
+    assert [len(part) for part in parts] == [4, 4] and set(pd.concat(parts)["measure"]) == {"ssim"}
+    places = table.read_places(tmp_path)
+    pd.testing.assert_frame_equal(
+        places, whole[table.PLACE].drop_duplicates().sort_values(table.PLACE, ignore_index=True)
+    )
+    assert len(places) == 2 * len(names)

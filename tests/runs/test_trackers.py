@@ -71,7 +71,7 @@ def server(tmp_path_factory):
 
 def test_the_payload_is_the_scores_with_their_intervals(run):
     content = payload(run)
-    ranking = run.ranking().set_index("explainer")
+    ranking = run.ranking("stability").set_index("explainer")
     for explainer in ("saliency", "random"):
         name = f"stability/fass/{explainer}"
         assert content.metrics[name] == ranking.loc[explainer, "score"]

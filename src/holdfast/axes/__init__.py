@@ -28,25 +28,8 @@ EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is
 USUAL = AXES[0].name
 """The evaluation of a study that names none."""
 
-__all__ = [
-    "AXES",
-    "BY_NAME",
-    "EVALUATIONS",
-    "USUAL",
-    "Adopted",
-    "Axis",
-    "Certificate",
-    "Faithfulness",
-    "Finding",
-    "Judged",
-    "Measure",
-    "Smoothing",
-    "Stability",
-    "Symmetry",
-    "arrange",
-    "axis_of",
-    "judge",
-]
+__all__ = ["AXES", "BY_NAME", "EVALUATIONS", "USUAL", "Adopted", "Axis", "Certificate", "Faithfulness", "Finding"]
+__all__ += ["Judged", "Measure", "Smoothing", "Stability", "Symmetry", "arrange", "axis_of", "judge"]
 
 
 def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:

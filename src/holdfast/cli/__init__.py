@@ -57,12 +57,12 @@ def _with_ray_address(arguments: list[str]) -> list[str]:
     >>> _with_ray_address(["run", "study.yaml", "--ray", "10.0.0.1:6379"])
     ['run', 'study.yaml', '--ray', '10.0.0.1:6379']
     """
-    given = list(arguments)
-    for i, word in enumerate(given):
-        following = given[i + 1] if i + 1 < len(given) else "-"
+    words = list(arguments)
+    for i, word in enumerate(words):
+        following = words[i + 1] if i + 1 < len(words) else "-"
         if word == "--ray" and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
-            given[i] = f"--ray={LOCAL_RAY}"
-    return given
+            words[i] = f"--ray={LOCAL_RAY}"
+    return words
 
 
 def _shown(path: object) -> str:

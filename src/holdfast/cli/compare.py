@@ -85,15 +85,15 @@ def compare(
     check_file("--out", out, "comparison.html")
     from holdfast.report.comparison import compare as compare_runs
 
-    found = compare_runs(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
+    comparison = compare_runs(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
     if out is None or text:
-        typer.echo(found.text())
+        typer.echo(comparison.text())
     else:
-        typer.echo(found.verdict()[0])
+        typer.echo(comparison.verdict()[0])
     if out is None:
         typer.echo("\nThe same as a page with figures: add --out comparison.html")
     else:
-        typer.echo(found.page(out))
+        typer.echo(comparison.page(out))
 
 
 def leaderboard(

@@ -63,8 +63,8 @@ def figures(
         raise typer.Exit(1)
 
 
-def _listed(given: list[str]) -> list[str]:
-    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+def _listed(texts: list[str]) -> list[str]:
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def _count(files: int) -> str:

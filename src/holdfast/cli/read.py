@@ -48,12 +48,12 @@ def report(
     if text and out is not None:
         raise UserError("--text prints and --out writes; give one of them")
     check_file("--out", out, "report.html")
-    found = read(directory)
+    run = read(directory)
     if text:
-        print_summary(found)
+        print_summary(run)
     else:
-        typer.echo(found.report(out))
-    say_gaps(missing(found.path))
+        typer.echo(run.report(out))
+    say_gaps(missing(run.path))
 
 
 def show(
@@ -71,12 +71,12 @@ def show(
     from holdfast.report.story import story
     from holdfast.runs.run import read
 
-    found = read(directory)
+    run = read(directory)
     width = terminal_width() or PIPED
     if sample is None:
-        paint(overview(found, explainer, worst, width))
+        paint(overview(run, explainer, worst, width))
     else:
-        paint(story(found, sample, explainer, width))
+        paint(story(run, sample, explainer, width))
 
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
@@ -94,12 +94,12 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         typer.echo(line)
 
 
-def print_summary(found: Run) -> None:
+def print_summary(run: Run) -> None:
     """The verdict and the ranking, as wide as the terminal, and which samples could not be read."""
     from holdfast.report.terminal import styled_summary
 
-    samples, width = found.samples(), terminal_width() or PIPED
-    paint(styled_summary(found.in_study_order(), samples, found.manifest, width))
+    samples, width = run.samples(), terminal_width() or PIPED
+    paint(styled_summary(run.in_study_order(), samples, run.manifest, width))
     failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
     if len(failed) == 0:
         return

@@ -136,3 +136,13 @@ def point(colour: str, size: int, control: bool) -> dict[str, Any]:
 def rounded(values: Sequence[float] | pd.Series) -> list[float | None]:
     """Numbers with five digits after the point, None where there is none: small, and valid JSON."""
     return [round(float(v), 5) if v is not None and math.isfinite(v) else None for v in values]
+
+
+def faint(colour: str, opacity: float) -> str:
+    """A colour such as #0072B2 with an opacity.
+
+    >>> faint("#0072B2", 0.1)
+    'rgba(0,114,178,0.1)'
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"

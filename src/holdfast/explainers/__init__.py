@@ -1,5 +1,7 @@
 """Attribution methods, by the name that a study file uses."""
 
+from typing import Any
+
 from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
 from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.cam import GradCAM
@@ -15,61 +17,16 @@ from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.sampling import KernelShap, Lime
 from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
-EXPLAINERS = {
-    "saliency": Saliency,
-    "input_x_gradient": InputXGradient,
-    "integrated_gradients": IntegratedGradients,
-    "gradient_shap": GradientShap,
-    "deep_lift": DeepLift,
-    "guided_backprop": GuidedBackprop,
-    "grad_cam": GradCAM,
-    "lime": Lime,
-    "kernel_shap": KernelShap,
-    "occlusion": Occlusion,
-    "rise": Rise,
-    "feature_ablation": FeatureAblation,
-    "feature_permutation": FeaturePermutation,
-    "mfaba": Mfaba,
-    "smoothgrad": SmoothGrad,
-    "smoothgrad_squared": SmoothGradSquared,
-    "vargrad": VarGrad,
-    "random": RandomMap,
-    "sobel": SobelEdges,
-    "influence": Influence,
-    "tracin": TracIn,
-    "simplex": SimplEx,
-    "representation_similarity": RepresentationSimilarity,
-    "cav": Cav,
-    "car": Car,
-    "precomputed": Precomputed,
-}
+# fmt: off
+KINDS: tuple[Any, ...] = (
+    Saliency, InputXGradient, IntegratedGradients, GradientShap, DeepLift, GuidedBackprop, GradCAM, Lime,
+    KernelShap, Occlusion, Rise, FeatureAblation, FeaturePermutation, Mfaba, SmoothGrad, SmoothGradSquared,
+    VarGrad, RandomMap, SobelEdges, Influence, TracIn, SimplEx, RepresentationSimilarity, Cav, Car, Precomputed,
+)
+# fmt: on
+EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 
-__all__ = [
-    "EXPLAINERS",
-    "Car",
-    "Cav",
-    "DeepLift",
-    "FeatureAblation",
-    "FeaturePermutation",
-    "GradCAM",
-    "GradientShap",
-    "GuidedBackprop",
-    "Influence",
-    "InputXGradient",
-    "IntegratedGradients",
-    "KernelShap",
-    "Lime",
-    "Mfaba",
-    "Occlusion",
-    "Precomputed",
-    "RandomMap",
-    "RepresentationSimilarity",
-    "Rise",
-    "Saliency",
-    "SimplEx",
-    "SmoothGrad",
-    "SmoothGradSquared",
-    "SobelEdges",
-    "TracIn",
-    "VarGrad",
-]
+__all__ = ["EXPLAINERS", "Car", "Cav", "DeepLift", "FeatureAblation", "FeaturePermutation", "GradCAM", "GradientShap"]
+__all__ += ["GuidedBackprop", "Influence", "InputXGradient", "IntegratedGradients", "KernelShap", "Lime", "Mfaba"]
+__all__ += ["Occlusion", "Precomputed", "RandomMap", "RepresentationSimilarity", "Rise", "Saliency", "SimplEx"]
+__all__ += ["SmoothGrad", "SmoothGradSquared", "SobelEdges", "TracIn", "VarGrad"]

@@ -25,31 +25,13 @@ from holdfast.models import Model
 from holdfast.types import STRICT, Batch, defined_everywhere
 
 _KINKED: dict[str, Callable[..., Any]] = {
-    "relu": F.relu,
-    "relu6": F.relu6,
-    "hardtanh": F.hardtanh,
-    "threshold": F.threshold,
-    "clamp": torch.clamp,
-    "clip": torch.clip,
-    "clamp_min": torch.clamp_min,
-    "clamp_max": torch.clamp_max,
-    "leaky_relu": F.leaky_relu,
-    "prelu": F.prelu,
-    "selu": F.selu,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
+    **{name: getattr(F, name) for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")},
+    **{name: getattr(F, name) for name in ("hardswish", "hardsigmoid")},
+    **{name: getattr(torch, name) for name in ("clamp", "clip", "clamp_min", "clamp_max")},
 }
 _SMOOTH: dict[str, Callable[..., Any]] = {
-    "elu": F.elu,
-    "celu": F.celu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "mish": F.mish,
-    "softplus": F.softplus,
-    "logsigmoid": F.logsigmoid,
-    "sigmoid": torch.sigmoid,
-    "expit": torch.sigmoid,
-    "tanh": torch.tanh,
+    **{name: getattr(F, name) for name in ("elu", "celu", "gelu", "silu", "mish", "softplus", "logsigmoid")},
+    **{"sigmoid": torch.sigmoid, "expit": torch.sigmoid, "tanh": torch.tanh},
 }
 _NORMALISING: dict[str, Callable[..., Any]] = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
 _POOLING: dict[str, Callable[..., Any]] = {

@@ -17,24 +17,5 @@ from holdfast.features.groupings import (
 from holdfast.features.segments import count, keep, pool, segment_means, spatial, spread
 from holdfast.features.tokens import Tokens
 
-__all__ = [
-    "GROUPINGS",
-    "Elements",
-    "Grouping",
-    "GroupingField",
-    "Hiding",
-    "Patches",
-    "Pixels",
-    "Slic",
-    "Superpixels",
-    "Tokens",
-    "Windows",
-    "count",
-    "fixed",
-    "grouping",
-    "keep",
-    "pool",
-    "segment_means",
-    "spatial",
-    "spread",
-]
+__all__ = ["GROUPINGS", "Elements", "Grouping", "GroupingField", "Hiding", "Patches", "Pixels", "Slic", "Superpixels"]
+__all__ += ["Tokens", "Windows", "count", "fixed", "grouping", "keep", "pool", "segment_means", "spatial", "spread"]

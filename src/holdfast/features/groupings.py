@@ -203,15 +203,8 @@ class Elements:
         return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
 
 
-GROUPINGS: dict[str, type[Any]] = {
-    "elements": Elements,
-    "patches": Patches,
-    "pixels": Pixels,
-    "slic": Slic,
-    "superpixels": Superpixels,
-    "tokens": Tokens,
-    "windows": Windows,
-}
+_KINDS: tuple[Any, ...] = (Elements, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
+GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 @runtime_checkable

@@ -74,10 +74,7 @@ def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
     """
     either = a.defined & b.defined
     scores = {} if a.windows is None or b.windows is None else {"ssim": mean_ssim(a.windows, b.windows, window)}
-    scores |= {
-        "spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2,
-        "jaccard": overlap(a.top, b.top),
-    }
+    scores |= {"spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2, "jaccard": overlap(a.top, b.top)}
     return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
 
 

@@ -200,15 +200,8 @@ class NoisyLinear:
         return out
 
 
-IMPUTERS: dict[str, Any] = {
-    "zero": Zero,
-    "value": Value,
-    "dataset_mean": DatasetMean,
-    "image_mean": ImageMean,
-    "blur": Blur,
-    "noise": UniformNoise,
-    "noisy_linear": NoisyLinear,
-}
+_KINDS: tuple[Any, ...] = (Zero, Value, DatasetMean, ImageMean, Blur, UniformNoise, NoisyLinear)
+IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 """Every imputer by its name in a study file."""
 
 

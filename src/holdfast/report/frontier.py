@@ -265,16 +265,8 @@ def _label_places(points: pd.DataFrame, spans: dict[str, list[float]]) -> list[s
     return found
 
 
-_PLACES = (
-    "top right",
-    "top left",
-    "bottom right",
-    "bottom left",
-    "top center",
-    "bottom center",
-    "middle right",
-    "middle left",
-)
+_PLACES: tuple[str, ...] = ("top right", "top left", "bottom right", "bottom left", "top center", "bottom center")
+_PLACES += ("middle right", "middle left")
 
 
 def _box(place: str, x: float, y: float, size: tuple[float, float]) -> tuple[float, float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from holdfast.axes import Judged, judge
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.pages import page, template
 from holdfast.drawing.tables import Row
@@ -38,8 +39,16 @@ def build_report(
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
     True
     """
+    shown = list(exhibits)
+    return draw_page(judge(table, samples, shown, manifest), samples, shown, manifest)
+
+
+def draw_page(
+    every: Iterable[Judged], samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+) -> str:
+    """The page of `build_report` from what was judged."""
     about = dict(manifest)
-    sections = sections_of(table, samples, list(exhibits), about)
+    sections = sections_of(every, samples, exhibits, about)
     over_models = across(sections)
     drawn = {chart.key: chart for chart in over_models}
     drawn |= {f"{axis.key}-{c.key}": c for section in sections for axis in section.axes for c in axis.charts}

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from holdfast.axes import Judged, judge
+from holdfast.axes import Judged
 from holdfast.axes.contract import Finding, page_of
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.pages import page
@@ -78,11 +78,11 @@ class Section:
 
 
 def sections_of(
-    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+    every: Iterable[Judged], samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
 ) -> list[Section]:
     """Every dataset and model that was asked for, those with scores first."""
     by_place: dict[tuple[str, str], list[Judged]] = {}
-    for judged in judge(table, samples, exhibits, manifest):
+    for judged in every:
         by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
     asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
     sections = []

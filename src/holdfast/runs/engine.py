@@ -148,21 +148,12 @@ def _run_shard(
     logits = bench.predict(batch)
     target = logits.argmax(1)
     probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
-    _write_samples(root, job, bench.model, data, positions, batch, (target, probability), loaded.errors)
+    prediction = (target, probability)
+    _write_samples(root, job, bench.model, data, positions, batch, prediction, loaded.errors)
     showcase = frozenset(data.ids[:SHOWCASE])
     _write_inputs(root, job, batch, showcase)
-    shard = Shard(
-        bench,
-        batch,
-        plan.seed,
-        target,
-        probability,
-        plan.explainers,
-        shared,
-        showcase,
-        keeps_extremes(number, len(plan.shards(dataset))),
-        logits=logits,
-    )
+    extremes = keeps_extremes(number, len(plan.shards(dataset)))
+    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
     for evaluation, names in pending.items():
         shard.explainers = {name: plan.explainers[name] for name in names}
         begun = time.perf_counter()

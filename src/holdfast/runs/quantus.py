@@ -94,6 +94,3 @@ class QuantusStyle:
             needs = "explain_func, as it explains other inputs too" if reexplains else "a_batch or explain_func"
             raise UserError(f"{self.measure} needs {needs}")
         return Quantus(func, arguments or None, draws=self.draws)
-
-
-quantus_metric = QuantusStyle

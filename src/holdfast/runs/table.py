@@ -122,10 +122,7 @@ def write_part(path: Place, table: pa.Table) -> None:
 
 
 def read_scores(
-    root: Place,
-    compact: bool = False,
-    measures: Collection[str] | None = None,
-    samples: Collection[str] | None = None,
+    root: Place, compact: bool = False, measures: Collection[str] | None = None, samples: Collection[str] | None = None
 ) -> pd.DataFrame:
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 

@@ -17,19 +17,5 @@ from holdfast.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTIO
 from holdfast.statistics.pairs import disagreement, holm, paired_tests, signed_rank
 from holdfast.statistics.ranks import ranking
 
-__all__ = [
-    "FEWEST_PAIRS",
-    "FEW_SAMPLES",
-    "LOWEST_RETENTION",
-    "Form",
-    "arrange",
-    "disagreement",
-    "holm",
-    "paired_tests",
-    "ranking",
-    "retention",
-    "signed_rank",
-    "summary",
-    "wilson",
-    "with_best",
-]
+__all__ = ["FEWEST_PAIRS", "FEW_SAMPLES", "LOWEST_RETENTION", "Form", "arrange", "disagreement", "holm"]
+__all__ += ["paired_tests", "ranking", "retention", "signed_rank", "summary", "wilson", "with_best"]

@@ -106,9 +106,9 @@ def _judged(
     measures = [measure + suffix for measure in _needed(wish, chosen, axes) for suffix in ("", *SUFFIXES)]
     for (dataset, model, evaluation), here in chosen.groupby(["dataset", "model", "evaluation"], sort=False):
         axis = axes[str(evaluation)]
-        own = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
-        own &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
-        (cube,) = arrange(rows[own])
+        asked_for = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
+        asked_for &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
+        (cube,) = arrange(rows[asked_for])
         wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
         for e, explainer in enumerate(cube.explainers):
             measure = _deciding(cube, explainer, axis) if shares else wish.measure

@@ -29,18 +29,18 @@ def choose(
     chosen = chosen[(chosen["condition"] == REDRAW) == (requirement.readout == "noise_floor")]
     if chosen.empty:
         raise no_readout(requirement)
-    given = dict(requirement.where)
-    for key in [key for key in given if key not in FIELDS]:
+    patterns = dict(requirement.where)
+    for key in [key for key in patterns if key not in FIELDS]:
         named = sorted(set(chosen["condition"]))
         if key not in named:
             raise UserError(f"{unknown('key', key, [*FIELDS, *named])}, in {requirement}")
-        if "condition" in given:
+        if "condition" in patterns:
             raise UserError(
-                f"{key}={given[key]} names a condition and its level, so leave out condition=, in {requirement}"
+                f"{key}={patterns[key]} names a condition and its level, so leave out condition=, in {requirement}"
             )
-        given |= {"condition": key, "level": given.pop(key)}
+        patterns |= {"condition": key, "level": patterns.pop(key)}
     for key in ("dataset", "model", "condition", "explainer"):
-        pattern = given.get(key)
+        pattern = patterns.get(key)
         if pattern is not None and pattern != EACH:
             chosen = _filtered(chosen, key, pattern, requirement)
         elif key == "condition" and requirement.readout != "noise_floor":
@@ -53,8 +53,8 @@ def choose(
             chosen = chosen[chosen["role"] != CONTROL]
             if chosen.empty:
                 raise UserError(f"only controls were judged for {requirement}; name one with {{explainer=…}}")
-    if given.get("level", EACH) != EACH:
-        chosen = _at_level(chosen, given["level"], requirement)
+    if patterns.get("level", EACH) != EACH:
+        chosen = _at_level(chosen, patterns["level"], requirement)
     _refuse_opposites(chosen, requirement, axes)
     return chosen
 

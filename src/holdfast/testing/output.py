@@ -40,20 +40,20 @@ def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
     if width is not None:
         room = max(12, min(room, width - 42))
     places = list(dict.fromkeys(_where(outcome) for outcome in outcomes))
-    found = [places[0], ""] if len(places) == 1 else []
+    text = [places[0], ""] if len(places) == 1 else []
     for (wish, place), group in groupby(outcomes, key=lambda o: (o.requirement, _where(o))):
-        found.append(str(wish) if len(places) == 1 else f"{wish}, {place}")
+        text.append(str(wish) if len(places) == 1 else f"{wish}, {place}")
         side = "at least" if wish.at_least else "at most"
-        found.append(f"        {'explainer':<{room}}  {side:>8}    mean      n  needs")
+        text.append(f"        {'explainer':<{room}}  {side:>8}    mean      n  needs")
         for outcome in group:
             seen = outcome.seen
             bound, mean = shown(seen.bound, not wish.at_least), shown(seen.mean)
             state = "PASS" if outcome.passed else "FAIL"
             head = f"  {state}  {_short(who(outcome), room):<{room}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
             needs = f"{wish.sign} {wish.threshold:g}" + (f": {outcome.need}" if outcome.need else "")
-            found += _with_tail(head, needs, width)
-        found.append("")
-    return [*found, summary(outcomes)]
+            text += _with_tail(head, needs, width)
+        text.append("")
+    return [*text, summary(outcomes)]
 
 
 def styled(text: Sequence[str]) -> list[tuple[str, str]]:
@@ -94,7 +94,7 @@ def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
     def number(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for o in outcomes:
         wish = o.requirement
         entry = {"requirement": str(wish), "passed": o.passed, "dataset": o.dataset, "model": o.model}
@@ -106,9 +106,9 @@ def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
             "confidence": wish.confidence,
             "needs": o.need or None,
         }
-        found.append(entry)
+        entries.append(entry)
     passed = all(o.passed for o in outcomes)
-    return json.dumps({"directory": directory, "passed": passed, "outcomes": found}, indent=2, ensure_ascii=False)
+    return json.dumps({"directory": directory, "passed": passed, "outcomes": entries}, indent=2, ensure_ascii=False)
 
 
 def github_log(outcomes: Sequence[Outcome]) -> list[str]:
@@ -118,12 +118,12 @@ def github_log(outcomes: Sequence[Outcome]) -> list[str]:
     ends as %0A, : and , as %3A and %2C.
     """
     key = secrets.token_hex(16)  # one that no name in the lines can hold
-    found = [f"::stop-commands::{key}", *lines(outcomes), f"::{key}::"]
+    log = [f"::stop-commands::{key}", *lines(outcomes), f"::{key}::"]
     for outcome in outcomes:
         if not outcome.passed:
             title = _escaped(f"{who(outcome)}: {outcome.requirement}").replace(":", "%3A").replace(",", "%2C")
-            found.append(f"::error title={title}::{_escaped(sentence(outcome))}")
-    return found
+            log.append(f"::error title={title}::{_escaped(sentence(outcome))}")
+    return log
 
 
 def junit(outcomes: Sequence[Outcome], directory: str) -> bytes:

@@ -133,16 +133,16 @@ def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
     runs = item.stash.get(RUNS, [])
     if not runs:
         return [f"the marker {MARKER} has requirements, but the test made no run with holdfast_run"]
-    found: list[str] = []
+    problems: list[str] = []
     for run in runs:
         try:
             outcomes = check(run, wishes)
         except UserError as error:
-            found.append(f"holdfast: {error}")
+            problems.append(f"holdfast: {error}")
             continue
         for outcome in outcomes:
             name = f"holdfast {outcome.requirement} [{who(outcome)}]"
             item.user_properties.append((name, f"{'pass' if outcome.passed else 'fail'}: {sentence(outcome)}"))
         if not all(outcome.passed for outcome in outcomes):
-            found += ["explanations do not hold", "", *lines(outcomes), f"run: {run.path}"]
-    return found
+            problems += ["explanations do not hold", "", *lines(outcomes), f"run: {run.path}"]
+    return problems

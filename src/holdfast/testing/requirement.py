@@ -88,27 +88,27 @@ def parse(text: str) -> Requirement:
     Traceback (most recent call last):
     holdfast.errors.UserError: cannot read the requirement 'stability.fass 0.6'; one looks like stability.fass >= ...
     """
-    found = _FORM.fullmatch(text)
-    if found is None:
+    parts = _FORM.fullmatch(text)
+    if parts is None:
         raise UserError(f"cannot read the requirement {text!r}; one looks like {EXAMPLE}, in full {GRAMMAR}")
-    measure, *readout = found["name"].split(".")
+    measure, *readout = parts["name"].split(".")
     if measure in SHARES and readout:
-        raise UserError(f"{measure} is a share and has no readout, got {found['name']!r} in {text!r}")
+        raise UserError(f"{measure} is a share and has no readout, got {parts['name']!r} in {text!r}")
     if len(readout) > 1 or not measure:
-        raise UserError(f"{found['name']!r} is not a measure with at most one readout, in {text!r}")
+        raise UserError(f"{parts['name']!r} is not a measure with at most one readout, in {text!r}")
     if readout and readout[0] not in READOUTS:
         raise UserError(f"{unknown('readout', readout[0], READOUTS)}, in {text!r}")
-    confidence = _number("the confidence", found["confidence"], text) if found["confidence"] else USUAL_CONFIDENCE
+    confidence = _number("the confidence", parts["confidence"], text) if parts["confidence"] else USUAL_CONFIDENCE
     if not LEAST_CONFIDENCE <= confidence <= MOST_CONFIDENCE:
         allowed = f"from {LEAST_CONFIDENCE} to {MOST_CONFIDENCE}, such as {USUAL_CONFIDENCE}"
-        raise UserError(f"the confidence after @ is {allowed}; got {found['confidence']} in {text!r}")
+        raise UserError(f"the confidence after @ is {allowed}; got {parts['confidence']} in {text!r}")
     return Requirement(
-        axis=found["axis"],
+        axis=parts["axis"],
         measure=measure,
-        sign=found["sign"].replace("≥", ">=").replace("≤", "<="),
-        threshold=_number("the threshold", found["number"], text),
+        sign=parts["sign"].replace("≥", ">=").replace("≤", "<="),
+        threshold=_number("the threshold", parts["number"], text),
         readout=readout[0] if readout else "mean",
-        where=_conditions(found["where"] or "", text),
+        where=_conditions(parts["where"] or "", text),
         confidence=confidence,
         text=" ".join(text.split()),
     )
@@ -137,29 +137,29 @@ def read_requirements(path: Path) -> list[str]:
     import yaml
 
     try:
-        given: Any = yaml.safe_load(text)
+        content: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
-    if isinstance(given, dict) and list(given) == ["require"]:
-        given = given["require"]
-    if not isinstance(given, list) or not all(isinstance(entry, str) for entry in given):
+    if isinstance(content, dict) and list(content) == ["require"]:
+        content = content["require"]
+    if not isinstance(content, list) or not all(isinstance(entry, str) for entry in content):
         raise UserError(f"{path} must hold a list of requirements in quotes, such as - '{EXAMPLE}'")
-    return given
+    return content
 
 
-def _number(what: str, given: str, text: str) -> float:
+def _number(what: str, number: str, text: str) -> float:
     try:
-        value = float(given)
+        value = float(number)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UserError(f"{what} must be a number, got {given!r} in {text!r}")
+        raise UserError(f"{what} must be a number, got {number!r} in {text!r}")
     return value
 
 
-def _conditions(given: str, text: str) -> tuple[tuple[str, str], ...]:
+def _conditions(braces: str, text: str) -> tuple[tuple[str, str], ...]:
     """The pairs between braces; commas inside quotes and parentheses belong to a name such as lime(samples=32, k=1)."""
-    pieces = re.findall(r"""(?:'[^']*'|"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^,])+""", given)
+    pieces = re.findall(r"""(?:'[^']*'|"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^,])+""", braces)
     pairs = []
     for piece in filter(str.strip, pieces):
         key, equals, value = (part.strip() for part in piece.partition("="))

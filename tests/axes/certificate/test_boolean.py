@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 from holdfast import boolean
-from holdfast.axes.certificate import boolean_bounds
+from holdfast.axes.certificate.boolean import bounds as boolean_bounds
 from holdfast.errors import UserError
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)

@@ -9,7 +9,7 @@ _COMMON = (
     Measure(
         "rate",
         "stability rate",
-        "share of the supersets within a radius on which the prediction stays, with bounds",
+        "share of supersets within a radius that keep the prediction, with bounds",
         "higher",
         "headline",
         SHARE,
@@ -18,7 +18,7 @@ _COMMON = (
     Measure(
         "unflipped",
         "unflipped",
-        "mode hard: no draw changed the prediction, so the rate is at least 1 − ε",
+        "mode hard: no draw flipped it, so the rate is at least 1 − ε",
         "higher",
         "headline",
         SHARE,
@@ -46,13 +46,7 @@ SMOOTHING = Axis(
     evaluation=Smoothing,
     measures=(
         *_COMMON,
-        Measure(
-            "hard_radius",
-            "hard radius",
-            "how many features can surely be added without changing the prediction",
-            "higher",
-            "component",
-        ),
+        Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
         Measure(
             "hard_radius_bernoulli",
             "hard radius, Bernoulli",

@@ -29,13 +29,7 @@ AXIS = Axis(
         Measure("road", "ROAD", "mean over fractions of (LeRF − MoRF) / 2", "higher", "headline", chance="zero"),
         Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
         Measure(
-            "insertion_auc",
-            "insertion area",
-            "area under the LeRF curve read backwards",
-            "higher",
-            "headline",
-            SHARE,
-            "random",
+            "insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"
         ),
         Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
         Measure(
@@ -50,7 +44,7 @@ AXIS = Axis(
         Measure(
             "faithfulness_correlation",
             "correlation",
-            "correlation of removed importance and drop over random masks of all sizes",
+            "of removed importance and drop, over random masks",
             "higher",
             "headline",
             (-1.0, 1.0),
@@ -59,7 +53,7 @@ AXIS = Axis(
         Measure(
             "sensitivity_n",
             "sensitivity-n",
-            "the same over random masks of one size",
+            "the same over masks of one size",
             "higher",
             "headline",
             (-1.0, 1.0),
@@ -68,14 +62,14 @@ AXIS = Axis(
         Measure(
             "infidelity_scaled",
             "infidelity, scaled",
-            "squared error of the map as a linear forecast of removals, after the best scaling",
+            "squared error of the map as a forecast of removals, best scaling",
             "lower",
             "headline",
         ),
         Measure(
             "infidelity",
             "infidelity, not scaled",
-            "the same without scaling; only for maps in the unit of the logit",
+            "the same without scaling; for maps in the logit's unit",
             "lower",
             "headline",
         ),

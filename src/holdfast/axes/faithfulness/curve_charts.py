@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from holdfast import statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames
-from holdfast.axes.faithfulness.frames import RANDOM, faint
-from holdfast.drawing.charts import CONTROL, Chart, blank_figure, curve_styles, label, rounded
+from holdfast.axes.faithfulness.frames import RANDOM
+from holdfast.drawing.charts import CONTROL, Chart, blank_figure, curve_styles, faint, label, rounded
 from holdfast.drawing.prose import number, records, with_interval
 from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Cube
@@ -96,13 +96,7 @@ def add_curves(
 
 
 def _add_curve(
-    figure: go.Figure,
-    name: str,
-    rows: pd.DataFrame,
-    colour: str,
-    symbol: str,
-    dash: str,
-    yaxis: str,
+    figure: go.Figure, name: str, rows: pd.DataFrame, colour: str, symbol: str, dash: str, yaxis: str
 ) -> None:
     """A mean curve with the band of its intervals; `rows` has level, mean, low and high."""
     rows = rows.sort_values("level")

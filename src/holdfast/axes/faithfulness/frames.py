@@ -170,13 +170,3 @@ def explainer_order(cube: Cube) -> list[str]:
     best = best_headline(cube)
     ranked = [] if best is None else standings(cube, *best)["explainer"].tolist()
     return [*ranked, *(e for e in cube.explainers if e not in ranked)]
-
-
-def faint(colour: str, opacity: float) -> str:
-    """A colour such as #0072B2 with an opacity.
-
-    >>> faint("#0072B2", 0.1)
-    'rgba(0,114,178,0.1)'
-    """
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity:g})"

@@ -90,9 +90,7 @@ def _seen(extreme: Mapping[tuple[str, str, float, str], tuple[float, Shown]]) ->
 
 
 def _roles(
-    pool: dict[tuple[str, str, float, str], tuple[float, Shown]],
-    clean: dict[tuple[str, str], Shown],
-    middle: float,
+    pool: dict[tuple[str, str, float, str], tuple[float, Shown]], clean: dict[tuple[str, str], Shown], middle: float
 ) -> list[ChosenPair]:
     order = sorted(pool, key=lambda key: (round(pool[key][0], 6), key))
     nearest = min(order, key=lambda key: (abs(pool[key][0] - middle), key))

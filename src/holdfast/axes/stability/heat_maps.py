@@ -156,7 +156,7 @@ def bar_figure(one: Frames, groups: Sequence[list[str]], most: int, width: float
         axes.tick_params(axis="x", length=0)
         axes.grid(visible=False, axis="x")
         axes.axhline(0, color="#666666", linewidth=0.6)
-        axes.set_ylim(min(0.0, float(np.nanmin(lows))) - 0.02, 1.0)
+        axes.set_ylim(float(np.nanmin(lows, initial=0.0)) - 0.02, 1.0)
         axes.set_ylabel("calibrated score" if one.calibrated else "score")
     style.legend_below(figure, panels[:1], width)
     return figure

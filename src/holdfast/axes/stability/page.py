@@ -15,14 +15,7 @@ from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.gallery import gallery_panel
 from holdfast.axes.stability.perturbations import title
 from holdfast.axes.stability.severity import severity_charts
-from holdfast.axes.stability.tables import (
-    NAMES,
-    disagreement,
-    floor_panel,
-    ranking_table,
-    tests_panel,
-    unchanged,
-)
+from holdfast.axes.stability.tables import disagreement, floor_panel, ranking_table, tests_panel, unchanged
 from holdfast.axes.stability.words import verdict
 from holdfast.drawing.charts import CONTROL, PALETTE, Chart, Panel, blank_figure, error_bars, label, rounded
 from holdfast.drawing.prose import listing, number, records, with_interval
@@ -143,7 +136,7 @@ def components_chart(frames: Frames) -> Chart | None:
         for index, (component, frame) in enumerate(frames.components.items()):
             part = frame.set_index("explainer").loc[order[::-1] if len(order) > MANY else order]
             edges = part[list(columns)].set_axis(["value", "low", "high"], axis=1)
-            _add_component(figure, edges, NAMES[component], PALETTE[index], len(order) > MANY)
+            _add_component(figure, edges, frames.title_of(component), PALETTE[index], len(order) > MANY)
         figure.update_layout(barmode="group", bargap=0.25)
         figure.update_layout({"xaxis" if len(order) > MANY else "yaxis": {"zeroline": True}})
         if len(order) <= MANY:
@@ -155,9 +148,9 @@ def components_chart(frames: Frames) -> Chart | None:
     caption = f"The {count} components of FASS, averaged over perturbations: "
     caption += f"{listing(looks[c] for c in frames.components)}. "
     caption += "A method that fails in one only shows where its maps break."
-    alt = f"{listing(NAMES[c] for c in frames.components)} side by side for every explainer; the numbers are "
+    alt = f"{listing(frames.title_of(c) for c in frames.components)} side by side for every explainer; the numbers are "
     alt += "in the tables."
-    data = pd.concat([frame.assign(component=NAMES[c]) for c, frame in frames.components.items()])
+    data = pd.concat([frame.assign(component=frames.title_of(c)) for c, frame in frames.components.items()])
     data = data[["explainer", "component", "control", "score", "low", "high", "raw", "raw_low", "raw_high", "samples"]]
     many = len(order) > MANY
     height = _height(len(order), 34) if many else 360

@@ -6,16 +6,7 @@ import html
 
 from holdfast.axes.stability.frames import Frames
 from holdfast.axes.stability.tables import unchanged
-from holdfast.drawing.charts import (
-    CONTROL,
-    PALETTE,
-    Chart,
-    blank_figure,
-    curve_styles,
-    error_bars,
-    label,
-    rounded,
-)
+from holdfast.drawing.charts import CONTROL, PALETTE, Chart, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.drawing.prose import records, with_interval
 
 MOST_NAMED = 10

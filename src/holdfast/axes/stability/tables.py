@@ -14,7 +14,6 @@ from holdfast.drawing.prose import listing, number, p_value, records, with_inter
 from holdfast.drawing.tables import Row, folded, grid
 from holdfast.maps.similarity import COMPONENTS
 
-NAMES = {"ssim": "SSIM", "spearman": "Spearman", "jaccard": "Jaccard", "fass": "FASS"}
 MOST_TESTS, OPEN_TESTS = 150, 12
 TESTED = "Two methods on the same samples and perturbations that both retain: mean difference of the score, Wilcoxon’s "
 TESTED += "signed-rank test with Holm’s correction."
@@ -74,7 +73,8 @@ def disagreement(frames: Frames) -> Markup:
     if frames.disagreement.empty or not frames.disagreement["compared"].iloc[0]:
         return Markup("")
     row = frames.disagreement.iloc[0]
-    parts = [f"{NAMES[a]} and {NAMES[b]} {100 * row[f'{a}_{b}']:.0f} %" for a, b in combinations(COMPONENTS, 2)]
+    say = frames.title_of
+    parts = [f"{say(a)} and {say(b)} {100 * row[f'{a}_{b}']:.0f} %" for a, b in combinations(COMPONENTS, 2)]
     text = f"The three components disagree on which of two methods is better in {row['count']} of {row['compared']}"
     return Markup("<p>{}</p>").format(f"{text} comparisons ({100 * row['share']:.0f} %): {listing(parts)}.")
 

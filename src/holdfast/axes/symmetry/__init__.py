@@ -17,7 +17,7 @@ AXIS = Axis(
         Measure(
             "equivariance",
             "equivariance",
-            "how a feature map moves with its input, 1 is exactly; with its chance level",
+            "how a feature map moves with its input, 1 is exactly",
             "higher",
             "headline",
             chance="column",
@@ -25,25 +25,13 @@ AXIS = Axis(
         Measure(
             "invariance",
             "invariance",
-            "how little example or concept importances change, 1 is not at all",
+            "how little examples or concepts change, 1 is not at all",
             "higher",
             "headline",
             chance="column",
         ),
-        Measure(
-            "max_sensitivity",
-            "max sensitivity",
-            "the largest relative change of the map in a small ball",
-            "lower",
-            "component",
-        ),
-        Measure(
-            "model_invariance",
-            "model invariance",
-            "cosine of the model's probabilities on moved inputs",
-            "neither",
-            "model",
-        ),
+        Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
+        Measure("model_invariance", "model invariance", "cosine of probabilities on moved inputs", "neither", "model"),
         Measure(
             "model_agreement",
             "model agreement",
@@ -53,11 +41,7 @@ AXIS = Axis(
             (0.0, 1.0),
         ),
         Measure(
-            "layer_invariance_error",
-            "layer invariance error",
-            "how far a layer is from invariant",
-            "lower",
-            "model",
+            "layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"
         ),
         Measure(
             "layer_equivariance_error",

@@ -31,6 +31,7 @@ from holdfast.drawing.charts import (
     blank_figure,
     curve_styles,
     error_bars,
+    faint,
     label,
     point,
     rounded,
@@ -150,7 +151,7 @@ def _add_box(figure: go.Figure, scores: pd.DataFrame, at: float, colour: str, mo
         pointpos=0,
         width=0.46,
         line={"color": colour, "width": 1.5},
-        fillcolor=_faint(colour, 0.14),
+        fillcolor=faint(colour, 0.14),
         marker={"size": 4, "opacity": 0.35, "color": colour},
         hoveron="points",
         hovertemplate="%{text}: %{x:.3f}<extra></extra>",
@@ -219,11 +220,6 @@ def _row_label(explainer: str, kind: str) -> str:
 
 def _colour(kind: str, control: bool) -> str:
     return CONTROL if control else PALETTE[KINDS.index(kind) % len(PALETTE)]
-
-
-def _faint(colour: str, opacity: float) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
 
 
 PAGE = Page(lead, parts, across)

@@ -17,21 +17,8 @@ from holdfast.explainers.adapters.isolation import check_network, foreign_maps
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch
 
-DRAWING = frozenset(
-    {
-        "FeaturePermutation",
-        "GradientShap",
-        "InputBaselineXGradient",
-        "KernelShap",
-        "LayerGradientShap",
-        "Lime",
-        "LimeBase",
-        "NeuronGradientShap",
-        "NoiseTunnel",
-        "RandomCAM",
-        "ShapleyValueSampling",
-    }
-)
+DRAWING = {"FeaturePermutation", "GradientShap", "InputBaselineXGradient", "KernelShap", "LayerGradientShap", "Lime"}
+DRAWING |= {"LimeBase", "NeuronGradientShap", "NoiseTunnel", "RandomCAM", "ShapleyValueSampling"}
 """Methods of Captum and pytorch-grad-cam that draw random numbers."""
 ATTRIBUTORS = {"gradient": "Gradient", "smoothgrad": "SmoothGrad", "integrated_gradients": "IntegratedGradients"}
 

@@ -153,12 +153,7 @@ def _cycle(levels: list[Level], inverse: Tensor) -> list[Step]:
             partial(torch.bmm, dense, inverse, out=solved),
             partial(z.copy_, solved.view(z.shape)),
         ]
-    return [
-        _smooth(level),
-        *_descent(level, coarser[0]),
-        *_cycle(coarser, inverse),
-        *_ascent(level, coarser[0]),
-    ]
+    return [_smooth(level), *_descent(level, coarser[0]), *_cycle(coarser, inverse), *_ascent(level, coarser[0])]
 
 
 def _smooth(level: Level) -> Step:

@@ -31,8 +31,8 @@ class Side:
 
     def study(self, section: str) -> Mapping[str, Mapping[str, Any]]:
         """One section of the study: models, datasets, explainers or evaluations."""
-        found: Mapping[str, Mapping[str, Any]] = self.manifest["study"].get(section) or {}
-        return found
+        entries: Mapping[str, Mapping[str, Any]] = self.manifest["study"].get(section) or {}
+        return entries
 
 
 @dataclass(frozen=True)
@@ -82,20 +82,20 @@ def common(
     `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
     labels = [side.label for side in sides]
-    found = Common()
+    matched = Common()
     studies = [side.manifest["study"] for side in sides]
     apart = disagreements("seed", [study.get("seed") for study in studies], labels)
     apart += disagreements("references", [references_of(study) for study in studies], labels)
-    found.same_seed = not apart
+    matched.same_seed = not apart
     if across_seeds:
-        found.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
+        matched.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
     else:
-        found.forbidden += apart
-    _match_data(found, sides)
-    _match_models(found, sides)
-    _match_explainers(found, sides)
-    _match_evaluations(found, sides, evaluations)
-    lost = found.forbidden
+        matched.forbidden += apart
+    _match_data(matched, sides)
+    _match_models(matched, sides)
+    _match_explainers(matched, sides)
+    _match_evaluations(matched, sides, evaluations)
+    lost = matched.forbidden
     if lost and (not only_shared or (apart and not across_seeds)):
         hints = []
         if apart and not across_seeds:
@@ -103,13 +103,13 @@ def common(
         if len(lost) > len(apart) or not apart:
             hints.append("--only-shared leaves out what differs, where the rest does not depend on it")
         raise UserError("the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints))
-    found.left_out[:0] = lost
+    matched.left_out[:0] = lost
     for what in ("datasets", "models", "explainers", "evaluations"):
-        if not getattr(found, what):
-            reasons = "".join(f"\n  {line}" for line in found.left_out)
+        if not getattr(matched, what):
+            reasons = "".join(f"\n  {line}" for line in matched.left_out)
             raise UserError(f"the runs have no {what} in common, so there is nothing to compare:{reasons}")
-    _tell_versions(found, sides)
-    return found
+    _tell_versions(matched, sides)
+    return matched
 
 
 def shown(names: Iterable[str]) -> str:
@@ -133,46 +133,46 @@ def pair_up(sections: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[list[N
     ([('lime', 'lime(samples=9)')], [[], ['random']])
     """
     first, *others = sections
-    found = [(name,) * len(sections) for name in first if all(name in other for other in others)]
-    alike = {names[0] for names in found}
+    pairs = [(name,) * len(sections) for name in first if all(name in other for other in others)]
+    alike = {names[0] for names in pairs}
     rest = [[name for name in section if name not in alike] for section in sections]
     for kind in dict.fromkeys(first[name].get("name") for name in rest[0]):
         places = zip(sections, rest, strict=True)
         same = [[name for name in names if section[name].get("name") == kind] for section, names in places]
         if all(len(names) == 1 for names in same):
-            found.append(tuple(names[0] for names in same))
-            rest = [[name for name in names if name not in own] for names, own in zip(rest, same, strict=True)]
-    return found, rest
+            pairs.append(tuple(names[0] for names in same))
+            rest = [[name for name in names if name not in taken] for names, taken in zip(rest, same, strict=True)]
+    return pairs, rest
 
 
-def _tell_rest(found: Common, sides: Sequence[Side], what: str, rest: Sequence[Sequence[str]]) -> None:
+def _tell_rest(matched: Common, sides: Sequence[Side], what: str, rest: Sequence[Sequence[str]]) -> None:
     where: dict[str, list[str]] = {}
     for side, names in zip(sides, rest, strict=True):
         for name in names:
             where.setdefault(name, []).append(side.label)
-    found.left_out += [f"{what} {name}: only in {' and '.join(labels)}" for name, labels in where.items()]
+    matched.left_out += [f"{what} {name}: only in {' and '.join(labels)}" for name, labels in where.items()]
 
 
-def _match_data(found: Common, sides: Sequence[Side]) -> None:
+def _match_data(matched: Common, sides: Sequence[Side]) -> None:
     rest = [dict(side.study("datasets")) for side in sides]
     for name, entry in list(rest[0].items()):
         names = [_same_data(name, entry, others) for others in rest]
         if all(other is not None for other in names):
-            found.datasets.append(tuple(str(other) for other in names))
+            matched.datasets.append(tuple(str(other) for other in names))
             for others, other in zip(rest, names, strict=True):
                 del others[str(other)]
     labels = [side.label for side in sides]
     for name in rest[0]:
         if all(name in others for others in rest):
             held = [f"{short(o[name].get('fingerprint'))} ({o[name].get('samples')} samples)" for o in rest]
-            found.forbidden += disagreements(f"datasets.{name}: other data, fingerprint", held, labels)
+            matched.forbidden += disagreements(f"datasets.{name}: other data, fingerprint", held, labels)
             for others in rest[1:]:
                 del others[name]
             rest[0] = {key: value for key, value in rest[0].items() if key != name}
     marked = [[f"{name} ({short(entry.get('fingerprint'))})" for name, entry in others.items()] for others in rest]
-    _tell_rest(found, sides, "data", marked)
-    renamed = [names for names in found.datasets if len(set(names)) > 1]
-    found.subject += [f"data: {shown(names)} is the same data under several names" for names in renamed]
+    _tell_rest(matched, sides, "data", marked)
+    renamed = [names for names in matched.datasets if len(set(names)) > 1]
+    matched.subject += [f"data: {shown(names)} is the same data under several names" for names in renamed]
 
 
 def _same_data(name: str, entry: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -181,25 +181,25 @@ def _same_data(name: str, entry: Mapping[str, Any], others: Mapping[str, Mapping
     return name if name in alike else alike[0] if alike else None
 
 
-def _match_models(found: Common, sides: Sequence[Side]) -> None:
+def _match_models(matched: Common, sides: Sequence[Side]) -> None:
     sections = [side.study("models") for side in sides]
     if all(len(section) == 1 for section in sections):
-        found.models = [tuple(next(iter(section)) for section in sections)]
+        matched.models = [tuple(next(iter(section)) for section in sections)]
     else:
-        found.models = [(n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])]
-        kept = {names[0] for names in found.models}
-        _tell_rest(found, sides, "model", [[n for n in section if n not in kept] for section in sections])
+        matched.models = [(n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])]
+        kept = {names[0] for names in matched.models}
+        _tell_rest(matched, sides, "model", [[n for n in section if n not in kept] for section in sections])
     labels = [side.label for side in sides]
-    for names in found.models:
+    for names in matched.models:
         entries = [dict(section[name]) for section, name in zip(sections, names, strict=True)]
         if len(set(names)) > 1:
-            found.subject += disagreements("model", list(names), labels)
+            matched.subject += disagreements("model", list(names), labels)
         for entry in entries:
             entry["weights"] = short(entry.pop("fingerprint", None))
-        found.subject += disagreements("" if len(found.models) == 1 else shown(names), entries, labels)
+        matched.subject += disagreements("" if len(matched.models) == 1 else shown(names), entries, labels)
 
 
-def _match_explainers(found: Common, sides: Sequence[Side]) -> None:
+def _match_explainers(matched: Common, sides: Sequence[Side]) -> None:
     sections = [side.study("explainers") for side in sides]
     labels = [side.label for side in sides]
     pairs, rest = pair_up(sections)
@@ -207,15 +207,15 @@ def _match_explainers(found: Common, sides: Sequence[Side]) -> None:
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
         lines = disagreements(f"explainers.{shown(names)}", entries, labels)
         if len(set(names)) > 1:
-            found.subject += lines
+            matched.subject += lines
         elif lines:  # one label for two methods would tell the reader that they are the same
-            found.forbidden += lines
+            matched.forbidden += lines
             continue
-        found.explainers.append(names)
-    _tell_rest(found, sides, "explainer", rest)
+        matched.explainers.append(names)
+    _tell_rest(matched, sides, "explainer", rest)
 
 
-def _match_evaluations(found: Common, sides: Sequence[Side], wanted: Sequence[str] | None) -> None:
+def _match_evaluations(matched: Common, sides: Sequence[Side], wanted: Sequence[str] | None) -> None:
     sections: list[Mapping[str, Mapping[str, Any]]] = [side.study("evaluations") for side in sides]
     if wanted is not None:
         known = dict.fromkeys(name for section in sections for name in section)
@@ -230,21 +230,21 @@ def _match_evaluations(found: Common, sides: Sequence[Side], wanted: Sequence[st
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
         axis = axis_of(names[0], sides[0].manifest, _measured(sides, names))
         if not axis.of_role("headline"):
-            found.left_out.append(f"evaluation {shown(names)}: none of its measures ranks explanations")
+            matched.left_out.append(f"evaluation {shown(names)}: none of its measures ranks explanations")
             continue
         order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
         parameters = [parameters_of(entry) for entry in entries]
         made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
         inner = disagreements(f"{shown(names)}.{axis.separable}", made_by, labels)
         outer = disagreements(shown(names), parameters, labels)
-        found.forbidden += inner + outer
+        matched.forbidden += inner + outer
         if not inner and not outer:
-            found.evaluations.append(Evaluated(names, axis, order))
+            matched.evaluations.append(Evaluated(names, axis, order))
         elif not outer:
             conditions = shared_conditions(entries, axis.separable, one_version)
             if conditions:
-                found.evaluations.append(Evaluated(names, axis, order, frozenset(conditions)))
-    _tell_rest(found, sides, "evaluation", rest)
+                matched.evaluations.append(Evaluated(names, axis, order, frozenset(conditions)))
+    _tell_rest(matched, sides, "evaluation", rest)
 
 
 def _measured(sides: Sequence[Side], names: Names) -> list[str]:
@@ -279,12 +279,12 @@ def shared_conditions(
     return {key for key, entry in first.items() if all(other.get(key) == entry for other in others)}
 
 
-def _tell_versions(found: Common, sides: Sequence[Side]) -> None:
+def _tell_versions(matched: Common, sides: Sequence[Side]) -> None:
     labels = [side.label for side in sides]
     versions = [side.manifest.get("versions") or {} for side in sides]
-    found.subject += disagreements("versions", versions, labels)
+    matched.subject += disagreements("versions", versions, labels)
     devices = [_devices(side.manifest) for side in sides]
-    found.subject += disagreements("devices", devices, labels)
+    matched.subject += disagreements("devices", devices, labels)
 
 
 def _devices(manifest: Mapping[str, Any]) -> str:

@@ -104,8 +104,8 @@ def compare(
         raise UserError(f"level must be between 0 and 1, got {level:g}")
     chosen = [evaluations] if isinstance(evaluations, str) else None if evaluations is None else list(evaluations)
     sides = open_sides(runs)
-    found = common(sides, only_shared, across_seeds, chosen)
-    return Comparison(tuple(sides), paired_differences(sides, found, level, resamples), found, level)
+    shared = common(sides, only_shared, across_seeds, chosen)
+    return Comparison(tuple(sides), paired_differences(sides, shared, level, resamples), shared, level)
 
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:

@@ -104,7 +104,7 @@ def _row(row: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     name = f"{row['explainer']} (control)" if row["control"] else str(row["explainer"])
     retained = f"{row['retained']} of {row['attempted']} pairs"
     share = None if row["retention"] is None else f"{100 * row['retention']:.0f} %"
-    given = {key: value for key, value in row["parameters"].items() if key != "name"}
+    parameters = {key: value for key, value in row["parameters"].items() if key != "name"}
     command = str(run.get("command") or "")
     cells = [
         _cell(rank, row["rank"], spread),
@@ -117,7 +117,7 @@ def _row(row: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
         _cell(command or None, code=True, wide=True),
         _cell(short(row["model_fingerprint"]), code=True),
         _cell(str(run["holdfast"]) if run.get("holdfast") else None),
-        _cell(_parameters(given) if given else "none", wide=True),
+        _cell(_parameters(parameters) if parameters else "none", wide=True),
     ]
     return {"cells": cells, "control": bool(row["control"])}
 
@@ -150,10 +150,10 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     return f"{row['run']}: {row['explainer']}, {row['model']}", cells
 
 
-def _parameters(given: Mapping[str, Any]) -> str:
+def _parameters(parameters: Mapping[str, Any]) -> str:
     """Parameters as one would write them, presets by their name."""
     parts = []
-    for key, value in given.items():
+    for key, value in parameters.items():
         if key == "name":
             continue
         preset = presets().get(plain(value)) if isinstance(value, list) else None

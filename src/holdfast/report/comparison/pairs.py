@@ -52,18 +52,14 @@ class Row:
 
 
 def paired_differences(
-    sides: Sequence[Side],
-    found: Common,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    sides: Sequence[Side], common: Common, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """One row per data set, model, explainer, evaluation, measure, condition and pair of runs; see `compare`."""
     frames = []
-    for dataset in found.datasets:
-        for model in found.models:
+    for dataset in common.datasets:
+        for model in common.models:
             for i, j in combinations(range(len(sides)), 2):
-                rows = list(_rows((sides[i], sides[j]), found, dataset, model, (i, j)))
+                rows = list(_rows((sides[i], sides[j]), common, dataset, model, (i, j)))
                 if rows:
                     frames.append(_tested(rows, level, resamples, seed))
     if not frames:
@@ -76,14 +72,14 @@ def paired_differences(
     away = (table["low"] > 0) | (table["high"] < 0)  # an interval and a test of the median may disagree
     table["separated"] = (table["p_holm"] < 1 - level) & away
     measured = zip(table["evaluation"], table["measure"], strict=True)
-    signs = np.array([found.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
+    signs = np.array([common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
     gain = table["difference"].to_numpy() * signs
     table["better"] = np.where(~table["separated"] | (signs == 0), "", np.where(gain > 0, table["b"], table["a"]))
     return table[COLUMNS]
 
 
 def _rows(
-    pair: tuple[Side, Side], found: Common, dataset: Names, model: Names, places: tuple[int, int]
+    pair: tuple[Side, Side], common: Common, dataset: Names, model: Names, places: tuple[int, int]
 ) -> Iterator[Row]:
     data, nets = ([names[i] for i in places] for names in (dataset, model))
     read = [_known(side, *key) for side, key in zip(pair, zip(data, nets, strict=True), strict=True)]
@@ -91,10 +87,10 @@ def _rows(
     lost = np.zeros(len(universe), dtype=bool)
     for frame in read:
         lost |= np.isin(universe, frame.index[frame["error"].fillna("").astype(str) != ""])
-    for evaluated in found.evaluations:
+    for evaluated in common.evaluations:
         cubes = []
         for side, place, d, m in zip(pair, places, data, nets, strict=True):
-            names = {own[place]: shown(own) for own in found.explainers}
+            names = {explainer[place]: shown(explainer) for explainer in common.explainers}
             cube = _cube(side, d, m, evaluated.names[place], names, universe)
             if cube is None:
                 break
@@ -102,10 +98,11 @@ def _rows(
         if len(cubes) == 2:
             key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
             key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
-            for own in found.explainers:
-                by = {"explainer": shown(own), "explainer_a": own[places[0]], "explainer_b": own[places[1]]}
-                if all(shown(own) in cube.explainers for cube in cubes):
-                    yield from _explainer_rows(key | by, evaluated, (cubes[0], cubes[1]), lost, found.same_seed)
+            for explainer in common.explainers:
+                label, earlier, later = shown(explainer), explainer[places[0]], explainer[places[1]]
+                if all(label in cube.explainers for cube in cubes):
+                    about = key | {"explainer": label, "explainer_a": earlier, "explainer_b": later}
+                    yield from _explainer_rows(about, evaluated, (cubes[0], cubes[1]), lost, common.same_seed)
 
 
 def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
@@ -135,11 +132,7 @@ def _cube(
 
 
 def _explainer_rows(
-    key: dict[str, Any],
-    evaluated: Evaluated,
-    cubes: tuple[Cube, Cube],
-    lost: NDArray[np.bool_],
-    calibrated: bool,
+    key: dict[str, Any], evaluated: Evaluated, cubes: tuple[Cube, Cube], lost: NDArray[np.bool_], calibrated: bool
 ) -> Iterator[Row]:
     a, b = cubes
     conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]

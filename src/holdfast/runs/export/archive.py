@@ -37,15 +37,15 @@ def write_zip(run: Run, path: Path) -> list[str]:
 
     Names are sorted and carry no times, so equal runs give equal bytes.
     """
-    found = {name: run.path / name for name in (MANIFEST, REPORT) if (run.path / name).is_file()}
+    held = {name: run.path / name for name in (MANIFEST, REPORT) if (run.path / name).is_file()}
     for folder, suffix in FOLDERS.items():
-        found |= {_inside(run.path, file): file for file in files(run.path / folder, suffix)}
-    names = sorted({*found, REPORT})
+        held |= {_inside(run.path, file): file for file in files(run.path / folder, suffix)}
+    names = sorted({*held, REPORT})
     with zipfile.ZipFile(path, "x", allowZip64=True) as archive:
-        there = [name for name in names if name in found]
-        for name, content in zip(there, contents([found[name] for name in there]), strict=True):
+        there = [name for name in names if name in held]
+        for name, content in zip(there, contents([held[name] for name in there]), strict=True):
             _add(archive, name, content)
-        if REPORT not in found:
+        if REPORT not in held:
             with tempfile.TemporaryDirectory() as folder:
                 drawn = Path(folder) / REPORT
                 run.report(drawn)
@@ -113,12 +113,12 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     tops = [name[: -len(MANIFEST)] for name in names if re.fullmatch(rf"([^/]+/)?{re.escape(MANIFEST)}", name)]
     if len(tops) != 1:
         raise UserError(f"{path} holds no run: it has {'several' if tops else 'no'} {MANIFEST}")
-    found = {entry.filename[len(tops[0]) :]: entry for entry in entries if entry.filename.startswith(tops[0])}
-    found = {name: entry for name, entry in found.items() if _belongs(name)}
-    whole = sum(entry.file_size for entry in found.values())
+    members = {entry.filename[len(tops[0]) :]: entry for entry in entries if entry.filename.startswith(tops[0])}
+    members = {name: entry for name, entry in members.items() if _belongs(name)}
+    whole = sum(entry.file_size for entry in members.values())
     if whole > LARGEST_GROWTH * path.stat().st_size:
         raise UserError(f"{path} would unpack to {whole:,} bytes, {LARGEST_GROWTH} times its size or more")
-    return found
+    return members
 
 
 def _belongs(name: str) -> bool:

@@ -15,7 +15,7 @@ ABOUT = {
     "samples": "one row per sample: label, prediction and probability, or why it could not be read",
     "summary": "mean scores with 95 % intervals, chance, calibrated and aligned scores, and retention",
 }
-KINDS = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.bool_(): "bool"}
+KINDS = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.int32(): "int32", pa.bool_(): "bool"}
 
 
 def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
@@ -36,8 +36,8 @@ def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
 
 
 def _config(name: str, default: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
-    return found | ({"default": True} if default else {})
+    config: dict[str, Any] = {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
+    return config | ({"default": True} if default else {})
 
 
 def _info(name: str, path: Path) -> dict[str, Any]:

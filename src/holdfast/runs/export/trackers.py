@@ -190,8 +190,10 @@ def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, fil
         client = mlflow.MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(project)
         experiment = known.experiment_id if known else client.create_experiment(project)
-        found = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1)
-        target = found[0] if found else client.create_run(experiment, tags=content.tags, run_name=content.name)
+        known_runs = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1)
+        target = (
+            known_runs[0] if known_runs else client.create_run(experiment, tags=content.tags, run_name=content.name)
+        )
         identifier = target.info.run_id
         for metrics in _chunks([entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500):
             client.log_batch(identifier, metrics=metrics)
@@ -211,7 +213,7 @@ def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, fil
     address = str(uri or mlflow.get_tracking_uri())
     if address.startswith("http"):
         where = f"{_without_password(address)}/#/experiments/{experiment}/runs/{identifier}"
-    return _pushed(where, content, files, bool(found))
+    return _pushed(where, content, files, bool(known_runs))
 
 
 def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> Pushed:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from holdfast.runs.plan import Plan, make_plan
 
-EXPLAINERS = [
-    {"integrated_gradients": {"steps": 8}},
-    "gradient_shap",
-    "grad_cam",
-    {"lime": {"samples": 32}},
-    "random",
-]
+EXPLAINERS = [{"integrated_gradients": {"steps": 8}}, "gradient_shap", "grad_cam", {"lime": {"samples": 32}}, "random"]
 EVALUATIONS = [
     {"stability": {"perturbations": "fass-paper"}},
     {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},

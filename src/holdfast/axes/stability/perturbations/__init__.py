@@ -40,58 +40,15 @@ from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
 from holdfast.errors import BadParameter, make, unknown
 from holdfast.types import Kind
 
-__all__ = [
-    "FOR_SERIES",
-    "FOR_TABLES",
-    "INSTEAD",
-    "KNOWN",
-    "KNOWN_PRESETS",
-    "OPEN",
-    "PERTURBATIONS",
-    "PRESETS",
-    "Brightness",
-    "ColumnNoise",
-    "ColumnSwap",
-    "Contrast",
-    "Elastic",
-    "GaussianBlur",
-    "GaussianNoise",
-    "Geometric",
-    "Identity",
-    "Jitter",
-    "Jpeg",
-    "Kind",
-    "OccludingPatch",
-    "Perturbation",
-    "Rotation",
-    "Scaling",
-    "TimeShift",
-    "Translation",
-    "adopted",
-    "bound",
-    "check",
-    "condition",
-    "describe",
-    "is_geometric",
-    "known",
-    "level",
-    "milder",
-    "resolve",
-    "title",
-]
+__all__ = ["FOR_SERIES", "FOR_TABLES", "INSTEAD", "KNOWN", "KNOWN_PRESETS", "OPEN", "PERTURBATIONS", "PRESETS"]
+__all__ += ["Brightness", "ColumnNoise", "ColumnSwap", "Contrast", "Elastic", "GaussianBlur", "GaussianNoise"]
+__all__ += ["Geometric", "Identity", "Jitter", "Jpeg", "Kind", "OccludingPatch", "Perturbation", "Rotation"]
+__all__ += ["Scaling", "TimeShift", "Translation", "adopted", "bound", "check", "condition", "describe"]
+__all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
 
-PERTURBATIONS: dict[str, Any] = {
-    "identity": Identity,
-    "rotation": Rotation,
-    "translation": Translation,
-    "brightness": Brightness,
-    "gaussian_noise": GaussianNoise,
-    "jpeg": Jpeg,
-    "contrast": Contrast,
-    "gaussian_blur": GaussianBlur,
-    "occluding_patch": OccludingPatch,
-    "elastic": Elastic,
-}
+_OF_IMAGES: tuple[Any, ...] = (Identity, Rotation, Translation, Brightness, GaussianNoise, Jpeg)
+_OF_IMAGES += (Contrast, GaussianBlur, OccludingPatch, Elastic)
+PERTURBATIONS: dict[str, Any] = {kind.name: kind for kind in _OF_IMAGES}
 """Every perturbation of images by its name in a study file."""
 FOR_SERIES: dict[str, Any] = {"jitter": Jitter, "scaling": Scaling, "time_shift": TimeShift}
 FOR_TABLES: dict[str, Any] = {"column_noise": ColumnNoise, "column_swap": ColumnSwap}

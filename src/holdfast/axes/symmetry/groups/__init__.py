@@ -19,37 +19,12 @@ from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
 from holdfast.errors import make, resolve
 from holdfast.types import Batch
 
-GROUPS: dict[str, Any] = {
-    "cyclic": Cyclic,
-    "torus": Torus,
-    "dihedral": Dihedral,
-    "permutation": Permutation,
-    "node_permutation": NodePermutation,
-    "product": Product,
-    "own": Own,
-}
+_KINDS: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Permutation, NodePermutation, Product, Own)
+GROUPS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 
-__all__ = [
-    "GROUPS",
-    "Cyclic",
-    "Dihedral",
-    "Group",
-    "NodePermutation",
-    "Own",
-    "Permutation",
-    "Product",
-    "Torus",
-    "build",
-    "cyclic",
-    "dihedral",
-    "monte_carlo_error",
-    "node_permutation",
-    "own",
-    "permutation",
-    "plan_elements",
-    "product",
-    "torus",
-]
+__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Own", "Permutation", "Product", "Torus"]
+__all__ += ["build", "cyclic", "dihedral", "monte_carlo_error", "node_permutation", "own", "permutation"]
+__all__ += ["plan_elements", "product", "torus"]
 
 
 def cyclic(dim: int = -1) -> Cyclic:

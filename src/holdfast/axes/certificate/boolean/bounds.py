@@ -2,7 +2,7 @@
 
 n features, an explanation α, m = n − |α| features outside it; Δ_r holds the sets β ⊇ α with at most r more features,
 and β is drawn uniformly from it. The bounds are the corrected forms of the paper's Lemma B.3 and Theorems B.4 and B.5
-(printed, they consider only sets T disjoint from α and fail). Everything here is public as `holdfast.boolean`.
+(printed, they consider only sets T disjoint from α and fail).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.certificate.boolean import (
+from holdfast.axes.certificate.boolean.expansions import (
     as_values,
     check_features,
     check_share,

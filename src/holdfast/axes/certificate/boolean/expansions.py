@@ -14,68 +14,19 @@ serves them all, forwards and backwards. With s = √(p − p²) and q = (1 − 
 | monotone | Σ_{T⊆a} h̃(T) | [[1, 0], [0, λ]] | [[1, q], [0, ρ]] |
 
 The Fourier basis is the p-biased one, orthonormal when features are present with probability p; p = ½ is the standard
-basis. The stability rates, bounds and figure of this module are in `boolean_bounds.py`.
+basis.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from holdfast.errors import UserError, unknown
-
-if TYPE_CHECKING:
-    from holdfast.axes.certificate.boolean_bounds import (
-        Shift,
-        containment,
-        difference,
-        hard_radius,
-        instability_bound,
-        instability_weight,
-        masked_tail_bound,
-        masking_against_flipping,
-        plot_shift,
-        prediction_bound,
-        prediction_rate,
-        random_functions,
-        restrict,
-        stability_rate,
-    )
-
-__all__ = [
-    "Basis",
-    "Shift",
-    "containment",
-    "degrees",
-    "difference",
-    "flipping",
-    "fourier",
-    "from_fourier",
-    "from_function",
-    "from_monotone",
-    "hard_radius",
-    "instability_bound",
-    "instability_weight",
-    "masked_tail_bound",
-    "masking",
-    "masking_against_flipping",
-    "masking_with_rebias",
-    "masks",
-    "mass_by_degree",
-    "monotone",
-    "plot_shift",
-    "prediction_bound",
-    "prediction_rate",
-    "random_functions",
-    "restrict",
-    "stability_rate",
-    "variance",
-]
 
 MOST_FEATURES = 16
 Basis = Literal["values", "fourier", "monotone"]
@@ -318,10 +269,3 @@ def _basis_deviation(basis: Basis, p: float) -> float:
     if basis != "fourier" and p != 0.5:
         raise UserError(f"p = {p:g} is the bias of the Fourier basis; the basis asked for is {basis!r}")
     return _deviation(p)
-
-
-def __getattr__(name: str) -> Any:
-    """What `boolean_bounds.py` builds on this module, loaded when first used."""
-    if name in __all__:
-        return getattr(importlib.import_module("holdfast.axes.certificate.boolean_bounds"), name)
-    raise AttributeError(f"module 'holdfast.axes.certificate.boolean' has no attribute {name!r}")
