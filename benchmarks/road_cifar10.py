@@ -363,10 +363,11 @@ def show(args: argparse.Namespace) -> None:
     spread = means.groupby(["condition", "explainer", "level"], sort=False).std().max() if len(seeds) > 1 else np.nan
     print(f"\nAccuracy in % of the label; {rows['sample'].nunique()} images, means of {len(seeds)} seeds;")
     print(f"largest standard deviation between seeds {spread:.2f}. Columns: percent of pixels removed")
+    drawn = set(rows.loc[rows["order"] == "random", "condition"])
     for condition, part in means.groupby("condition", sort=False):
         wide = part.groupby(["explainer", "level"], sort=False).mean().unstack().sort_index(axis=1)
         wide.columns = [f"{100 * level:.0f}" for level in wide.columns]
-        if str(condition).endswith(" random"):  # the same for every method
+        if condition in drawn:  # the same for every method
             wide = wide[:1].rename({wide.index[0]: "any"})
         else:
             wide = wide.reindex([name for name in methods(1) if name in wide.index])
@@ -377,13 +378,13 @@ def show(args: argparse.Namespace) -> None:
     for pairing, beside in (("mask", "η kept, as in the paper"), ("removed", "η removed")):
         other = {round(1 - f, 9) for f in FRACTIONS} if pairing == "mask" else {round(f, 9) for f in FRACTIONS}
         at = rows.level.round(9)
-        lerf, morf = rows.condition.str.endswith(" lerf"), rows.condition.str.endswith(" morf")
+        lerf, morf = rows["order"] == "lerf", rows["order"] == "morf"
         used = rows[(morf & at.isin(FRACTIONS)) | (lerf & at.isin(other))]
         found: dict[str, list[pd.Series]] = {}
         for seed in seeds:
             table = consistency(used[used.seed == seed], pairing=pairing, resamples=300)  # type: ignore[arg-type]
             for _, row in table[(table.kind == "order") & table.level.isna()].iterrows():
-                found.setdefault(row.a.rsplit(" ", 1)[0], []).append(row)
+                found.setdefault(row.a_imputer, []).append(row)
         for imputer, each in found.items():
             values = np.array([row.spearman for row in each])
             low, high = interval(values)

@@ -1,0 +1,59 @@
+"""Findings of removal: each speaks of the data it was made from, and retraining alone still tells of a leak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.axes import Finding, judge
+from holdfast.axes.contract import findings_of
+from holdfast.axes.faithfulness.findings import findings
+from support.faithfulness import axis_of, made_up
+from support.synthetic import Entry, rows_of, samples
+
+N = 40
+
+
+def leaking(imputer: str = "zero") -> pd.DataFrame:
+    """Probes that read the class from the mask and see which pixels were removed."""
+    where = (f"{imputer} morf", 0.5)
+    entries: list[Entry] = [("a", "prior", *where, np.arange(N) % 2), ("a", "pixels", *where, np.full(N, 0.99))]
+    for probe in ("mask", "imputed", "both"):
+        entries += [("a", f"{probe}_hit", *where, np.ones(N)), ("a", f"{probe}_log2", *where, np.full(N, -0.2))]
+    return rows_of(entries, "leakage")
+
+
+def by_title(table: pd.DataFrame, **task: str) -> dict[str, Finding]:
+    manifest: dict[str, Any] = {"study": {"tasks": {"photos": {"net": task}}}}
+    return {finding.title: finding for finding in findings(axis_of(table, manifest=manifest))}
+
+
+@pytest.mark.parametrize(
+    ("modality", "parts"), [("image", "pixels"), ("series", "time steps"), ("table", "columns"), ("text", "tokens")]
+)
+def test_words_are_those_of_the_data(modality: str, parts: str) -> None:
+    listed = by_title(made_up({"good": 0.5, "flat": 0.0, "bad": -0.4}, n=N), modality=modality)
+    worse = listed[f"Worse than removing {parts} at random"]
+    assert worse.explainers == ("bad",) and f"than {parts} picked at random" in worse.means
+    assert listed[f"Not shown to beat a random order of {parts}"].explainers == ("flat",)
+    assert ("zero may leak the class" in listed) == (modality == "image"), "the leak is measured on images"
+
+
+def test_a_control_with_a_label_of_its_own_is_known_by_its_settings() -> None:
+    table = made_up({"weak": 0.1, "sobel": 0.6, "noise": 0.5}, n=N)
+    table.loc[table["explainer"] == "noise", "role"] = "control"
+    study = {"explainers": {"noise": {"name": "random"}}}
+    titles = [finding.title for finding in findings(axis_of(table, manifest={"study": study}))]
+    assert "sobel is more faithful" in titles and "noise is more faithful" not in titles
+
+
+def test_retraining_alone_tells_of_the_leak_once() -> None:
+    accuracy: list[Entry] = [("a", "accuracy", "zero morf", 0.5, np.arange(N) % 2)]
+    retrained = rows_of(accuracy, "retraining")
+    for table, title in ((retrained, "zero may leak the class"), (pd.concat([retrained, leaking()]), "zero leaks")):
+        judged = judge(table, samples(0, unreadable=0), (), {})
+        (finding,) = (finding for one in judged for finding in findings_of(one))
+        assert finding.axis == "retraining" and finding.title.startswith(title)
