@@ -243,7 +243,8 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
     >>> [(m.name, m.role, m.better) for m in axis.measures]
     [('sharpness', 'headline', 'neither'), ('depth', 'component', 'neither')]
     """
-    declared = tuple(Measure(**_with_span(facts)) for facts in settings.get("measures") or ())
+    stored = settings.get("measures") or ()  # a manifest has no tuples
+    declared = tuple(Measure(**{**facts, "span": facts["span"] and tuple(facts["span"])}) for facts in stored)
     known = {m.name for m in declared}
     bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
     plain = tuple(
@@ -252,11 +253,6 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
     )
     title = label.replace("_", " ")
     return Axis(label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain)
-
-
-def _with_span(facts: Mapping[str, Any]) -> dict[str, Any]:
-    span = facts.get("span")
-    return {**facts, "span": None if span is None else tuple(span)}
 
 
 @dataclass(frozen=True)

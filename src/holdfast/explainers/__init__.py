@@ -17,13 +17,10 @@ from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.sampling import KernelShap, Lime
 from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
-# fmt: off
-KINDS: tuple[Any, ...] = (
-    Saliency, InputXGradient, IntegratedGradients, GradientShap, DeepLift, GuidedBackprop, GradCAM, Lime,
-    KernelShap, Occlusion, Rise, FeatureAblation, FeaturePermutation, Mfaba, SmoothGrad, SmoothGradSquared,
-    VarGrad, RandomMap, SobelEdges, Influence, TracIn, SimplEx, RepresentationSimilarity, Cav, Car, Precomputed,
-)
-# fmt: on
+KINDS: tuple[Any, ...] = (Saliency, InputXGradient, IntegratedGradients, GradientShap, DeepLift, GuidedBackprop)
+KINDS += (GradCAM, Lime, KernelShap, Occlusion, Rise, FeatureAblation, FeaturePermutation, Mfaba, SmoothGrad)
+KINDS += (SmoothGradSquared, VarGrad, RandomMap, SobelEdges, Influence, TracIn, SimplEx, RepresentationSimilarity)
+KINDS += (Cav, Car, Precomputed)
 EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 
 __all__ = ["EXPLAINERS", "Car", "Cav", "DeepLift", "FeatureAblation", "FeaturePermutation", "GradCAM", "GradientShap"]
