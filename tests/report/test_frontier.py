@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes import Judged
+from holdfast.axes import Judged, judge
 from holdfast.report.frontier import frontier_chart, frontier_findings, frontier_points, on_frontier
 from holdfast.report.sections import sections_of
 from holdfast.statistics import ranking
@@ -134,7 +134,7 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
     samples = synthetic.samples(8, unreadable=0, model="net")
 
     def keys(rows: pd.DataFrame) -> list[str]:
-        (section,) = sections_of(rows, samples, [], {})
+        (section,) = sections_of(judge(rows, samples, [], {}), samples, [], {})
         return [part.key for axis in section.axes for part in axis.parts]
 
     assert keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import holdfast
-from holdfast.axes import Judged
+from holdfast.axes import Judged, judge
 from holdfast.axes.faithfulness import checks as faithful_checks
 from holdfast.axes.faithfulness import frames as scores
 from holdfast.axes.faithfulness import page as faithful
@@ -209,7 +209,7 @@ def test_retrained_networks_alone_get_sections_of_their_own() -> None:
     samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
     both = pd.concat([made_up(imputers=ONE), table], ignore_index=True)
     for rows, titles in ((table, ["Retraining", "Leakage"]), (both, ["Faithfulness"])):
-        (section,) = sections_of(rows, samples, [], {})
+        (section,) = sections_of(judge(rows, samples, [], {}), samples, [], {})
         assert [axis.title for axis in section.axes] == titles
         keys = [p.key for axis in section.axes for p in axis.parts]
         assert {"retraining", "leakage", "consistency"} <= set(keys) and len(set(keys)) == len(keys)
