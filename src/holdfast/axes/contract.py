@@ -81,8 +81,8 @@ class Axis:
     that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
     `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
-    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run.
-    `condition` says a condition with its level in words.
+    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run, and `against` the one that it is weighed against in a chart of both. `condition`
+    says a condition with its level in words.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Axis:
     explainers: tuple[Any, ...] = ()
     aside: frozenset[str] = frozenset()
     within: str = ""
+    against: str = ""
     condition: Callable[[str, float], str] = plain_title
 
     def measure(self, name: str) -> Measure | None:

@@ -16,7 +16,7 @@ import pandas as pd
 from holdfast.axes import AXES, Finding, Judged, judge
 from holdfast.axes.contract import NO_SCORE, Severity, findings_of
 from holdfast.drawing.prose import above, difference, listing, records, with_interval
-from holdfast.report.frontier import frontier_findings
+from holdfast.report.frontier import frontier_findings, weighed
 from holdfast.statistics import FEW_SAMPLES
 from holdfast.types import REDRAW
 
@@ -113,8 +113,7 @@ def findings_here(
         own = findings_of(judged)
         told = any(finding.title == NO_SCORE for finding in own)
         listed += _named(judged, own if told else [*own, *_undefined(judged)])
-    for first, second in ((a, b) for i, a in enumerate(here) for b in here[i + 1 :]):
-        listed += frontier_findings(first, second)
+    listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
     listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
     return [replace(finding, dataset=dataset, model=model) for finding in _at_most(listed, most)]

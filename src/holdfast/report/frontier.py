@@ -36,6 +36,11 @@ DOMINATED = Finding(
 )
 
 
+def weighed(here: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
+    """The pairs of axes of one dataset and model that are weighed against each other."""
+    return [(first, second) for second in here for first in here if first.axis.name == second.axis.against]
+
+
 def comparable(first: Judged, second: Judged) -> bool:
     """Whether two axes differ, and both have a measure to rank by of which one can say which direction is good."""
     ranked = all(judged.headlines and judged.headlines[0].sign for judged in (first, second))

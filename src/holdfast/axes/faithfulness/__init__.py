@@ -82,6 +82,7 @@ AXIS = Axis(
     page="holdfast.axes.faithfulness.page",
     findings="holdfast.axes.faithfulness.findings",
     figures="holdfast.axes.faithfulness.figures",
+    against="stability",
     condition=removed,
 )
 RETRAINING = Axis(
