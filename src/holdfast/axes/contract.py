@@ -81,8 +81,8 @@ class Axis:
     that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
     `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
-    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run, and `against` the one that it is weighed against in a chart of both. `condition`
-    says a condition with its level in words.
+    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run,
+    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words.
     """
 
     name: str
@@ -208,17 +208,13 @@ class Finding:
     model: str = ""
 
 
-def _nothing(_: Sequence[Judged]) -> list[Chart]:
-    return []
-
-
 @dataclass(frozen=True)
 class Page:
     """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
 
     lead: Callable[[Judged], list[str]]
     parts: Callable[[Judged], list[Chart | Panel]]
-    across: Callable[[Sequence[Judged]], list[Chart]] = _nothing
+    across: Callable[[Sequence[Judged]], list[Chart]] = lambda judged: []
 
 
 def page_of(axis: Axis) -> Page | None:

@@ -1,4 +1,4 @@
-"""What figures for papers are made from: everything that a run judged, and a look for every explainer."""
+"""Material of figures for papers: everything that a run judged, and a look for every explainer."""
 
 from __future__ import annotations
 
