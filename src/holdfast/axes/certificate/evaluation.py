@@ -15,6 +15,7 @@ from holdfast.axes.certificate.agreement import Agreement
 from holdfast.axes.certificate.certify import Mode, certify
 from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
+from holdfast.axes.contract import Measure
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches, count, fixed, spread
 from holdfast.features.fill import Fill
@@ -22,6 +23,30 @@ from holdfast.maps.masks import select
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
+
+SHARE = (0.0, 1.0)
+MEASURES = (
+    Measure(
+        "rate",
+        "stability rate",
+        "share of supersets within a radius that keep the prediction, with bounds",
+        "higher",
+        "headline",
+        SHARE,
+    ),
+    Measure("stable", "stable", "mode decide: whether the rate is at least the threshold", "higher", "headline", SHARE),
+    Measure(
+        "unflipped",
+        "unflipped",
+        "mode hard: no draw flipped it, so the rate is at least 1 − ε",
+        "higher",
+        "headline",
+        SHARE,
+    ),
+    Measure("certified", "certified rate", "the guaranteed lower bound of the rate", "higher", "component", SHARE),
+    Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
+)
+"""What is known of the measures of the axis; the first of them that the mode gives speaks for it."""
 
 RADIUS = "radius"
 INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"

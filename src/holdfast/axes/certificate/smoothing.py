@@ -13,6 +13,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.certificate.evaluation import (
+    MEASURES,
+    SHARE,
     USUAL_THRESHOLD,
     Certificate,
     Explanations,
@@ -22,6 +24,7 @@ from holdfast.axes.certificate.evaluation import (
     Threshold,
 )
 from holdfast.axes.certificate.sequential import Method
+from holdfast.axes.contract import Measure
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
@@ -29,6 +32,20 @@ from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised
 from holdfast.statistics.bounds import RadiusRule
 from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject, label_of
+
+SMOOTHED_MEASURES = (
+    *MEASURES,
+    Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
+    Measure(
+        "hard_radius_bernoulli",
+        "hard radius, Bernoulli",
+        "the same by the tighter rule for Bernoulli masks",
+        "higher",
+        "component",
+    ),
+    Measure("correct", "correct", "whether the smoothed model predicts the label", "neither", "model", SHARE),
+)
+"""Those of a certificate, and what only smoothing has."""
 
 UNLABELLED = "the sample has no label"
 RADIUS_MEASURES: dict[RadiusRule, str] = {"lipschitz": "hard_radius", "bernoulli": "hard_radius_bernoulli"}

@@ -1,9 +1,7 @@
 """Faithfulness: does removing what the map calls important hurt the prediction?"""
 
 from holdfast.axes.contract import Axis, Measure
-from holdfast.axes.faithfulness.evaluation import Faithfulness
-
-SHARE = (0.0, 1.0)
+from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness
 
 
 def removed(condition: str, level: float) -> str:
@@ -15,69 +13,13 @@ def removed(condition: str, level: float) -> str:
     return f"{condition} {level:g}" if level else condition
 
 
-_ACCURACY = Measure(
-    "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
-)
-
 AXIS = Axis(
     name="faithfulness",
     title="Faithfulness",
     question="does removing what the map calls important hurt the prediction?",
     verb="is more faithful than",
     evaluation=Faithfulness,
-    measures=(
-        Measure("road", "ROAD", "mean over fractions of (LeRF − MoRF) / 2", "higher", "headline", chance="zero"),
-        Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
-        Measure(
-            "insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"
-        ),
-        Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
-        Measure(
-            "pixel_flipping",
-            "pixel flipping",
-            "area under the MoRF curve of the logit",
-            "lower",
-            "headline",
-            chance="random",
-        ),
-        Measure("irof", "IROF", "area over the curve when segments are removed", "higher", "headline", chance="random"),
-        Measure(
-            "faithfulness_correlation",
-            "correlation",
-            "of removed importance and drop, over random masks",
-            "higher",
-            "headline",
-            (-1.0, 1.0),
-            "zero",
-        ),
-        Measure(
-            "sensitivity_n",
-            "sensitivity-n",
-            "the same over masks of one size",
-            "higher",
-            "headline",
-            (-1.0, 1.0),
-            "zero",
-        ),
-        Measure(
-            "infidelity_scaled",
-            "infidelity, scaled",
-            "squared error of the map as a forecast of removals, best scaling",
-            "lower",
-            "headline",
-        ),
-        Measure(
-            "infidelity",
-            "infidelity, not scaled",
-            "the same without scaling; for maps in the logit's unit",
-            "lower",
-            "headline",
-        ),
-        Measure("probability", "probability", "of the class predicted for the whole input", "neither", "curve", SHARE),
-        _ACCURACY,
-        Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
-        Measure("margin", "margin", "of that class over the next", "neither", "curve"),
-    ),
+    measures=MEASURES,
     separable="imputers",
     page="holdfast.axes.faithfulness.page",
     findings="holdfast.axes.faithfulness.findings",
@@ -91,7 +33,7 @@ RETRAINING = Axis(
     question="how well does a network learn from what is left?",
     verb="",
     evaluation=None,
-    measures=(_ACCURACY,),
+    measures=(ACCURACY,),
     page="holdfast.axes.faithfulness.retraining.page",
     findings="holdfast.axes.faithfulness.findings",
     within=AXIS.name,

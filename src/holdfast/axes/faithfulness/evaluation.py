@@ -10,6 +10,7 @@ import torch
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from holdfast.axes.contract import Measure
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
@@ -21,6 +22,57 @@ from holdfast.models import Model
 from holdfast.models.modality import modality
 from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
 from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
+
+SHARE = (0.0, 1.0)
+ACCURACY = Measure(
+    "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
+)
+MEASURES = (
+    Measure("road", "ROAD", "mean over fractions of (LeRF − MoRF) / 2", "higher", "headline", chance="zero"),
+    Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
+    Measure("insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"),
+    Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
+    Measure(
+        "pixel_flipping",
+        "pixel flipping",
+        "area under the MoRF curve of the logit",
+        "lower",
+        "headline",
+        chance="random",
+    ),
+    Measure("irof", "IROF", "area over the curve when segments are removed", "higher", "headline", chance="random"),
+    Measure(
+        "faithfulness_correlation",
+        "correlation",
+        "of removed importance and drop, over random masks",
+        "higher",
+        "headline",
+        (-1.0, 1.0),
+        "zero",
+    ),
+    Measure(
+        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "zero"
+    ),
+    Measure(
+        "infidelity_scaled",
+        "infidelity, scaled",
+        "squared error of the map as a forecast of removals, best scaling",
+        "lower",
+        "headline",
+    ),
+    Measure(
+        "infidelity",
+        "infidelity, not scaled",
+        "the same without scaling; for maps in the logit's unit",
+        "lower",
+        "headline",
+    ),
+    Measure("probability", "probability", "of the class predicted for the whole input", "neither", "curve", SHARE),
+    ACCURACY,
+    Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
+    Measure("margin", "margin", "of that class over the next", "neither", "curve"),
+)
+"""What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
 Metric = Literal[
     "road",

@@ -13,12 +13,13 @@ from pydantic import Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
 from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.ranks import Ties
-from holdfast.maps.similarity import COMPONENTS, Profile, compare, compare_all, composite, profile
+from holdfast.maps.similarity import Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.models.batches import beside
@@ -38,7 +39,15 @@ from holdfast.types import (
     name_of,
 )
 
-MEASURES = (*COMPONENTS, "fass")
+UNIT = (0.0, 1.0)
+MEASURES = (
+    Measure("fass", "FASS", "weighted mean of the others; tables have no ssim", "higher", "headline", UNIT, "column"),
+    Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "higher", "component", UNIT, "column"),
+    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "higher", "component", UNIT, "column"),
+    Measure("jaccard", "Jaccard", "overlap of the k largest values", "higher", "component", UNIT, "column"),
+)
+"""What is known of the measures of the axis, the first of which speaks for it."""
+
 K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 Items = TypeVar("Items", Tensor, Profile)
 

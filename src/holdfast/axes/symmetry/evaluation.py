@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from holdfast.axes.contract import Measure
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.orbit import (
@@ -30,6 +31,40 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
 from holdfast.types import REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
+
+MEASURES = (
+    Measure(
+        "equivariance",
+        "equivariance",
+        "how a feature map moves with its input, 1 is exactly",
+        "higher",
+        "headline",
+        chance="column",
+    ),
+    Measure(
+        "invariance",
+        "invariance",
+        "how little examples or concepts change, 1 is not at all",
+        "higher",
+        "headline",
+        chance="column",
+    ),
+    Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
+    Measure("model_invariance", "model invariance", "cosine of probabilities on moved inputs", "neither", "model"),
+    Measure(
+        "model_agreement",
+        "model agreement",
+        "share of moved inputs with the same top class",
+        "neither",
+        "model",
+        (0.0, 1.0),
+    ),
+    Measure("layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"),
+    Measure(
+        "layer_equivariance_error", "layer equivariance error", "how far a layer is from equivariant", "lower", "model"
+    ),
+)
+"""What is known of the measures of the axis; the first that an explanation has speaks for it."""
 
 SYMMETRISED = "symmetrised"
 SENSITIVITY = "sensitivity"
