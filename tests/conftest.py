@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 # Two test processes on two cores wait for each other's threads; small tensors gain nothing from more than one.
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("HOLDFAST_TESTS_THREADS", "1")))
 
 # Started from a background job the tests inherit an ignored SIGINT, and so would every process that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
