@@ -116,3 +116,13 @@ def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
     assert found.ranking().empty and found.tests().empty
     assert {"evaluation", "measure"} <= set(found.ranking().columns) & set(found.tests().columns)
     assert found.ranking("leak", "mask_hit")["rank"].isna().all()
+
+
+def test_a_control_stays_one_under_another_label():
+    methods = ["saliency", {"random": {}, "as": "noise"}, {"sobel": {}, "as": "edges"}]
+    done = holdfast.evaluate(model(), pictures(4), methods, [{"stability": {"perturbations": "jpeg", "k": 50}}])
+    roles = done.table().groupby("explainer").role.unique().map(list).to_dict()
+    assert roles == {"saliency": ["method"], "noise": ["control"], "edges": ["control"]}
+    assert done.ranking().set_index("explainer").control.to_dict() == {"saliency": False, "noise": True, "edges": True}
+    assert done.manifest["study"]["explainers"]["noise"]["role"] == "control"
+    assert "noise (control)" in done.report().read_text(encoding="utf-8")

@@ -90,6 +90,7 @@ def sections_of(
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         unread = unreadable(own)
         shown = [s for s in exhibits if (s.dataset, s.model, s.evaluation) == (dataset, model, INPUTS)]
+        drawn = _drawn(key, here)
         sections.append(
             Section(
                 key=key,
@@ -97,9 +98,9 @@ def sections_of(
                 model=str(model),
                 samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unread)),
                 unreadable=len(unread),
-                verdict=verdict(here) or [NOTHING],
+                verdict=verdict(drawn) or [NOTHING],
                 findings=findings_here(str(dataset), str(model), here, own, manifest),
-                axes=_drawn(key, here),
+                axes=drawn,
                 inputs=_inputs(shown, own),
             )
         )
@@ -117,10 +118,9 @@ def leads(judged: Judged) -> list[str]:
     ]
 
 
-def verdict(here: Sequence[Judged]) -> list[str]:
+def verdict(axes: Sequence[AxisSection]) -> list[str]:
     """The first sentence of every axis, with its name where it is not the first."""
-    said = [(judged.title, leads(judged)) for judged in here]
-    return [text[0] if i == 0 else f"{title}: {text[0]}" for i, (title, text) in enumerate(said) if text]
+    return [axis.lead[0] if i == 0 else f"{axis.title}: {axis.lead[0]}" for i, axis in enumerate(axes) if axis.lead]
 
 
 def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
