@@ -15,8 +15,9 @@ import time
 import zipfile
 from pathlib import Path
 
-PAGES = ("report/templates/head.html", "report/templates/report.html", "comparison/templates/comparison.html")
-NEEDED = ("holdfast/py.typed", *(f"holdfast/{page}" for page in PAGES))
+PAGES = ("drawing/templates/head.html", "report/templates/report.html", "report/comparison/templates/comparison.html")
+NEEDED = ("holdfast/py.typed", "holdfast/__init__.pyi", "holdfast/axes/stability/templates/gallery.html")
+NEEDED += tuple(f"holdfast/{page}" for page in PAGES)
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "plotly", "pydantic"}
 LONGEST = 20
 USER = '''"""A user's script: what an editor and a type checker see of the package."""

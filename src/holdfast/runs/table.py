@@ -117,7 +117,8 @@ def score_rows(
 def write_part(path: Place, table: pa.Table) -> None:
     """Write a Parquet file that is either whole or absent, whatever happens."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
+    # A part is small and read whole: statistics and a second schema would be a third of it.
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, store_schema=False)
     write_atomically(path, sink.getvalue())
 
 
