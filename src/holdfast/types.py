@@ -361,7 +361,7 @@ def role_of(explainer: Explainer) -> str:
     >>> role_of(Saliency()), role_of(SobelEdges())
     ('method', 'control')
     """
-    return "control" if getattr(explainer, "control", False) else "method"
+    return "control" if explainer.control else "method"
 
 
 def name_of(item: Any) -> str:

@@ -14,7 +14,7 @@ from holdfast.axes.faithfulness import curves, mask_bank, sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
-from holdfast.features import Tokens, count
+from holdfast.features import Tokens, count, fixed
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
 from holdfast.types import Batch, Condition, Exhibit, Scores, Subject, label_of
@@ -72,11 +72,10 @@ def labelled(features: Any, batch: Batch) -> Labelled:
     ([[2, 0, 1]], [2])
     """
     segments = features.segments(batch).to(batch.x.device)
-    if not hasattr(features, "fixed"):
+    kept = fixed(features, batch)
+    if kept is None:
         return segments, count(segments)
-    fixed = features.fixed(batch)
-    counts = (~fixed).sum(1)
-    return torch.where(fixed, segments.shape[1] - 1, (~fixed).cumsum(1) - 1), counts
+    return torch.where(kept, segments.shape[1] - 1, (~kept).cumsum(1) - 1), (~kept).sum(1)
 
 
 def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:

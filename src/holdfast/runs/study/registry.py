@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -91,7 +91,7 @@ def _written(value: Any) -> str:
     """A default as a study would name it."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(_written, value))}]"
-    return label_of(value) if hasattr(value, "__dataclass_fields__") else str(value)
+    return label_of(value) if is_dataclass(value) else str(value)
 
 
 def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
