@@ -1,8 +1,7 @@
 """Make the pictures of `docs/reading.md` from a run: `python docs/make_figures.py RUN`.
 
 The report is drawn as for anyone, and every chart of its first model and data set is photographed alone in a headless
-browser. A picture is named after its chart, `docs/figures/heatmap.png`; that of another axis than stability begins with
-the axis, `symmetry-boxes.png`.
+browser. A picture is named after the axis and its chart, `docs/figures/symmetry-boxes.png`.
 """
 
 from __future__ import annotations
@@ -62,11 +61,8 @@ def charts(page: str) -> list[tuple[str, int]]:
 
 def name_of(chart: str, page: str) -> str:
     """The name of a chart, with the axis that it belongs to: that of the last heading before it."""
-    axis = re.fullmatch(r"s0-a\d+-(.+)", chart)
-    if axis is None:
-        return chart.removeprefix("s0-")
     headings = re.findall(r"<h2[^>]*>([^<]+)</h2>", page[: page.index(f'id="{chart}"')])
-    return f"{headings[-1].split(':')[0].strip().lower()}-{axis.group(1)}" if headings else axis.group(1)
+    return f"{headings[-1].split(':')[0].strip().lower()}-{re.sub(r'^s0-a[0-9]+-', '', chart)}"
 
 
 def photograph(browser: str, page: str, chart: str, height: int, target: Path, scratch: Path) -> None:

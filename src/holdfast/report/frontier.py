@@ -83,7 +83,7 @@ def frontier_chart(first: Judged, second: Judged) -> Chart | None:
     caption += f"{said} Bars that overlap leave open who is on it. One axis alone may reward ignoring the model: an "
     caption += "edge detector such as Sobel is stable and explains nothing, so controls (hollow) take no part in the "
     caption += "frontier."
-    key = f"frontier-{file_part(first.label)}-{file_part(second.label)}"
+    key = f"frontier-{file_part(first.label)}-{file_part(second.label)}"  # unique on any page
     title = f"{first.axis.title} against {_name(second)}"
     return Chart(key, title, caption, alt, views if len(views) > 1 else [("", views[0][1])], 520, 10)
 
