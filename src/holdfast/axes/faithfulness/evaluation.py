@@ -44,7 +44,7 @@ MEASURES = (
     Measure(
         "faithfulness_correlation",
         "correlation",
-        "of removed importance and drop, over random masks",
+        "correlation of removed importance and drop",
         "higher",
         "headline",
         (-1.0, 1.0),
