@@ -30,7 +30,8 @@ runs_kernels = pytest.mark.skipif(
 @pytest.mark.skipif(not kernels.AVAILABLE, reason="Triton is not installed")
 @pytest.mark.skipif(torch.cuda.is_available() or INTERPRETED, reason="the kernels run as they are")
 def test_the_interpreter_finds_the_same():
-    told = os.environ | {"TRITON_INTERPRET": "1"}
+    # The interpreter changes Triton's language for the whole process, so kernels must not run in several threads.
+    told = os.environ | {"TRITON_INTERPRET": "1", "HOLDFAST_TESTS_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, check=False, env=told, capture_output=True, text=True)
     assert done.returncode == 0 and "12 passed" in done.stdout, done.stdout + done.stderr
