@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -130,7 +130,7 @@ class Judged:
     """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
 
     `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
-    `related` has the rows of every evaluation of the same dataset and model.
+    `related` has the rows of every evaluation of the same dataset and model, `computed` what the axis made of them.
     """
 
     axis: Axis
@@ -141,6 +141,7 @@ class Judged:
     settings: Mapping[str, Any]
     manifest: Mapping[str, Any]
     related: pd.DataFrame
+    computed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

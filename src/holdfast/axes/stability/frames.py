@@ -92,4 +92,5 @@ class Frames:
 
 def frames(judged: Judged) -> Frames | None:
     """The statistics of one dataset and model; None where FASS was not measured."""
-    return Frames(judged) if FASS in judged.cube.values else None
+    known: Frames | None = judged.computed.setdefault("frames", Frames(judged) if FASS in judged.cube.values else None)
+    return known
