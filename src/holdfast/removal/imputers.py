@@ -8,7 +8,8 @@ image share their draws; ids default to "0", "1", …. Those that fill in from o
 whose columns have units of their own.
 
 `reads_removed` says that an imputer's result depends on the values it removes, as the mean and the blur of the whole
-image do: information about them is left by construction.
+image do: information about them is left by construction. `needs_kept`, where an imputer has it, says that something of
+every sample must be kept. Any function with these arguments is an imputer, a network that paints in included.
 """
 
 from __future__ import annotations
@@ -178,6 +179,7 @@ class NoisyLinear:
     name: ClassVar[str] = "noisy_linear"
     stochastic: ClassVar[bool] = True
     reads_removed: ClassVar[bool] = False
+    needs_kept: ClassVar[bool] = True
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     tolerance: Annotated[float, Field(ge=1e-12, lt=1)] = 5e-5
 

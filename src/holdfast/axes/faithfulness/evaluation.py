@@ -71,6 +71,14 @@ MEASURES = (
     ACCURACY,
     Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
     Measure("margin", "margin", "of that class over the next", "neither", "curve"),
+    Measure(
+        "detectability",
+        "detectability",
+        "area under the ROC curve of a discriminator that tells filled from real inputs by the model's features",
+        "neither",
+        "model",
+        SHARE,
+    ),
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
@@ -212,7 +220,8 @@ class Faithfulness:
         """
         axis = self._finished(IMAGE)
         names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
-        listed = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
+        orders = dict.fromkeys([*self.orders, "random"])  # what is filled in is told from real data in a random order
+        listed = [(f"{name} {order}", f) for name in names for order in orders for f in self.fractions]
         if set(SWEPT) & set(self.wanted):
             listed += [(name, 0.0) for name in names]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
@@ -244,7 +253,7 @@ class Faithfulness:
             return
         most = int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
         for imputer in axis.imputers:
-            if most == total and needs_kept(imputer, shape):
+            if most == total and needs_kept(imputer):
                 raise UserError(
                     f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
                     "from what is kept; leave that fraction out"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from holdfast.axes.faithfulness import curves, mask_bank, sweeps
+from holdfast.axes.faithfulness import curves, mask_bank, realism, sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
@@ -29,6 +29,7 @@ STRIP = 5
 
 NO_LABEL, NOTHING_LEFT = "the sample has no label", "nothing would be kept"
 UNVARIED = "the map or the output does not vary over the masks"
+FEW = f"the data set has fewer than {realism.FEWEST} samples"
 
 Labelled = tuple[Tensor, Tensor]
 """Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
@@ -60,6 +61,7 @@ class Shared:
     pixels: Labelled
     segments: Labelled | None
     random: dict[str, Tensor]
+    told_apart: dict[str, Tensor]
     random_irof: Tensor | None
     bank: tuple[Tensor, mask_bank.Bank] | None
 
@@ -100,18 +102,62 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
     truth = label if axis.against == "label" else subject.target
     start = {name: value[:, 0] for name, value in curves.readouts(clean[:, None], subject.target, truth).items()}
     pixels, segments = labelled(axis.features, batch), None
-    drawn, drawn_irof, bank = {}, None, None
+    drawn, told, drawn_irof, bank = {}, {}, None, None
     everyone = torch.arange(len(batch))
-    if "random" in axis.orders:
-        for imputer in axis.imputers:
-            drawn[label_of(imputer)] = _sweep(axis, subject, clean, everyone, None, pixels, "random", imputer)[0]
+    for imputer in axis.imputers:
+        name = label_of(imputer)
+        if len(subject.drawn(realism.POPULATION)) >= realism.FEWEST:
+            drawn[name], told[name] = _told_apart(axis, subject, imputer, pixels)
+        elif "random" in axis.orders:
+            drawn[name] = _sweep(axis, subject, clean, everyone, None, pixels, "random", imputer)[0]
     if {"irof", *BANKED} & set(axis.wanted):
         segments = labelled(axis.segments, batch)
         if "irof" in axis.wanted and "random" in axis.orders:
             drawn_irof = _sweep(axis, subject, clean, everyone, None, segments, "random", axis.baseline)[0]
         if set(BANKED) & set(axis.wanted):
             bank = _fill_bank(axis, subject, clean, *segments)
-    return Shared(clean, start, truth, pixels, segments, drawn, drawn_irof, bank)
+    return Shared(clean, start, truth, pixels, segments, drawn, told, drawn_irof, bank)
+
+
+def _told_apart(
+    axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labelled
+) -> tuple[Tensor, Tensor]:
+    """Logits (B, S, classes) after a random removal, and each sample's part in telling filled from real, (B, S).
+
+    Both are read from the same passes, as features are taken beside the logits.
+    """
+
+    def see(batch: Batch) -> Tensor:
+        def call(part: Batch, _: Tensor) -> Tensor:
+            return realism.outputs_and_features(subject.model, part.to(subject.model.device)).cpu()
+
+        return subject.compute(call, batch, torch.zeros(len(batch)))
+
+    def swept(batch: Batch, labels: Labelled) -> tuple[Tensor, Tensor]:
+        clean, ready = see(batch), _ready(axis, imputer, subject)
+        where = (*labels, axis.fractions, "random", ready, subject.seed)
+        return clean, sweeps.removal(see, batch, clean, None, *where)[0]
+
+    def peers() -> tuple[Batch, Tensor, Tensor]:
+        batch = subject.drawn(realism.POPULATION).to(pixels[0].device)
+        return (batch, *swept(batch, labelled(axis.features, batch)))
+
+    key = ("told apart", label_of(imputer), label_of(axis.features), axis.fractions)
+    known, known_clean, known_filled = subject.once(key, peers)
+    clean, filled = swept(subject.batch, pixels)
+    classes = subject.predict(subject.batch).shape[1]
+    parts = [
+        realism.told_apart(
+            clean[:, classes:],
+            filled[:, s, classes:],
+            subject.batch.ids,
+            (known_clean[:, classes:], known_filled[:, s, classes:]),
+            known.ids,
+            subject.seed,
+        )
+        for s in range(len(axis.fractions))
+    ]
+    return filled[..., :classes], torch.stack(parts, 1)
 
 
 def _fill_bank(
@@ -187,6 +233,11 @@ def _curves(
             if order == "morf" and imputer is axis.imputers[0]:
                 of_class = (start["probability"], read[order]["probability"])
                 yield from strip(subject, explained, imputer, axis.fractions, ranks, *of_class)
+        told = shared.told_apart.get(label)
+        for s, fraction in enumerate(axis.fractions):
+            value = torch.full((len(rows),), torch.nan) if told is None else told[rows, s]
+            why = [FEW] * len(rows) if told is None else lost
+            yield explained.column("detectability", (f"{label} random", fraction), value, why, label, "random")
         for measure, value in curves.summaries(read, axis.fractions, start, axis.readout).items():
             if measure.removesuffix("_random") in axis.wanted:
                 kind: Readout = axis.readout if measure.startswith(("road", "aopc")) else "probability"
@@ -197,7 +248,7 @@ def _missing(axis: Faithfulness, subject: Subject, labelled: Labelled, rows: Ten
     """Why a number of each row would be missing."""
     counts = labelled[1].cpu()[rows]
     gone = sweeps.removal_sizes(axis.fractions, counts)[:, -1] >= counts
-    empty = gone & needs_kept(_ready(axis, imputer, subject), subject.batch.x.shape[1:])
+    empty = gone & needs_kept(_ready(axis, imputer, subject))
     return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
 
 

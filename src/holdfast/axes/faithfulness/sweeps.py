@@ -64,34 +64,28 @@ def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
     return imputer.bound(reference, features) if hasattr(imputer, "bound") else imputer
 
 
-def try_imputer(imputer: Any, shape: Sequence[int], kept: int = 1) -> None:
-    """Call an imputer on a tiny sample with the channels or columns of this shape, the first `kept` positions kept.
+def try_imputer(imputer: Any, shape: Sequence[int]) -> None:
+    """Call an imputer on one sample of this shape of which the first position is kept; it may be a network.
 
     >>> from holdfast.removal import IMPUTERS
     >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
     Traceback (most recent call last):
     holdfast.errors.UserError: dataset_mean.mean has 2 numbers but x has 3 channels; give 3
     """
-    size = list(shape) if len(shape) == 1 else [min(2, length) for length in shape[1:]]
-    keep = torch.arange(math.prod(size)).reshape(1, *size) < kept
-    x = torch.zeros(1, *size) if len(shape) == 1 else torch.zeros(1, shape[0], *size)
+    size = list(shape) if len(shape) == 1 else list(shape[1:])
+    keep = torch.arange(math.prod(size)).reshape(1, *size) < 1
+    x = torch.zeros(1, *shape)
     bound(imputer, x, None)(x, keep, ("",), 0)
 
 
-def needs_kept(imputer: Any, shape: Sequence[int]) -> bool:
-    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours do.
+def needs_kept(imputer: Any) -> bool:
+    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours say.
 
     >>> from holdfast.removal import IMPUTERS
-    >>> needs_kept(IMPUTERS["noisy_linear"](), (3, 8, 8)), needs_kept(IMPUTERS["zero"](), (3, 8, 8))
+    >>> needs_kept(IMPUTERS["noisy_linear"]()), needs_kept(IMPUTERS["zero"]())
     (True, False)
     """
-    if hasattr(imputer, "needs_kept"):
-        return bool(imputer.needs_kept)
-    try:
-        try_imputer(imputer, shape, kept=0)
-    except UserError:
-        return True
-    return False
+    return bool(getattr(imputer, "needs_kept", False))
 
 
 def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Tensor:
@@ -273,6 +267,6 @@ def removal(
     means = none if values is None else feature_means(values, segments, n)
     ranks = removal_ranks(means, counts, batch.ids, order, seed).gather(1, segments.flatten(1)).reshape(segments.shape)
     sizes = removal_sizes(fractions, counts)
-    empty = (sizes >= counts[:, None]) & needs_kept(imputer, batch.x.shape[1:])
+    empty = (sizes >= counts[:, None]) & needs_kept(imputer)
     logits = sweep(predict, batch, ranks, sizes.masked_fill(empty, 0), imputer, seed, clean)
     return logits.masked_fill(empty.cpu()[..., None], torch.nan), ranks
