@@ -20,7 +20,7 @@ from holdfast.errors import UserError, unknown
 from holdfast.features import GroupingField, Pixels, Tokens
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
+from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
 from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
 
 SHARE = (0.0, 1.0)
@@ -48,10 +48,10 @@ MEASURES = (
         "higher",
         "headline",
         (-1.0, 1.0),
-        "zero",
+        "column",
     ),
     Measure(
-        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "zero"
+        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "column"
     ),
     Measure(
         "infidelity_scaled",
@@ -124,10 +124,10 @@ class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
     Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
-    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`.
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, and `against`.
 
-    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
-    image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
+    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is the label, or with
+    against="prediction", as where there are no labels, that of the whole image), and of `probability`, `logit` and `margin` of the class predicted for
     the whole image. Then, per imputer, what these curves say in one number: `road`, `deletion_auc`, `insertion_auc`,
     `pixel_flipping`, `aopc`, beside the same for a random order (`_random`); and with `baseline` in place of removed
     `segments`: `irof`, and from one bank of random masks `infidelity`, `sensitivity_n` and
@@ -146,7 +146,7 @@ class Faithfulness:
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
     absolute: bool = False
-    against: Literal["prediction", "label"] = "prediction"
+    against: Literal["prediction", "label"] | None = None
     readout: Readout = "probability"
     metrics: Literal["all"] | tuple[Metric, ...] = "all"
     segments: GroupingField | None = None
@@ -198,7 +198,11 @@ class Faithfulness:
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
         """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
         check_kind(modality(model, batch), self.features)
-        return self._finished(batch.x.shape[1:])
+        axis = self._finished(batch.x.shape[1:])
+        if axis.against is None:
+            labelled = batch.label is not None and bool((batch.label >= 0).any())
+            axis = replace(axis, against="label" if labelled else "prediction")
+        return axis
 
     def _finished(self, shape: Sequence[int]) -> Faithfulness:
         """The axis with what is None chosen for samples of this shape."""
@@ -220,8 +224,7 @@ class Faithfulness:
         """
         axis = self._finished(IMAGE)
         names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
-        orders = dict.fromkeys([*self.orders, "random"])  # what is filled in is told from real data in a random order
-        listed = [(f"{name} {order}", f) for name in names for order in orders for f in self.fractions]
+        listed = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
         if set(SWEPT) & set(self.wanted):
             listed += [(name, 0.0) for name in names]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
@@ -234,6 +237,8 @@ class Faithfulness:
         """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
         all where something must be left."""
         kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
+        if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
+            raise UserError("own_baseline differs from explainer to explainer, so it is a baseline, not an imputer")
         text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
@@ -242,7 +247,7 @@ class Faithfulness:
         for imputer in (*axis.imputers, axis.baseline):
             if isinstance(imputer, Hidden) != text:
                 raise UserError(f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}")
-            if not text:
+            if not text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)
         if text:
             if not isinstance(axis.segments, Tokens):

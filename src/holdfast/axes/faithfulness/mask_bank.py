@@ -21,6 +21,8 @@ from holdfast.errors import UserError
 from holdfast.features import count, pool
 from holdfast.types import Batch
 
+SHUFFLES = 8
+"""How often a map's values are dealt anew to the features, for what a map without merit would score."""
 RESOLUTION = 1e-6
 """Differences below this share of the largest value are rounding, and do not make a correlation."""
 
@@ -29,11 +31,14 @@ RESOLUTION = 1e-6
 class Bank:
     """What M masks did to B samples: `drop` (B, M) of the logit, `mass` (E, B, M) of each of E maps.
 
-    `level` (M,) is the fraction of the features that a mask was asked to remove, and `size` (B, M) their number.
+    `shuffled` (K, E, B, M) is the mass of each map after its means over the features were dealt anew among them, K
+    times: large features hold more of every map and of every prediction. `level` (M,) is the fraction of the features
+    that a mask was asked to remove, and `size` (B, M) their number.
     """
 
     drop: Tensor
     mass: Tensor
+    shuffled: Tensor
     level: Tensor
     size: Tensor
 
@@ -93,19 +98,34 @@ def fill_bank(
     index = torch.arange(len(batch), device=device).repeat_interleave(masks)
     number = torch.arange(masks, device=device).repeat(len(batch))
     values = torch.stack([pool(each.double(), segments, n) for each in maps])
-    mass = torch.zeros(len(maps), len(index), dtype=torch.float64, device=device)
+    values = torch.cat([values[None], _dealt(values, segments, counts, rand.keys(seed, batch.ids, "dealt").to(device))])
+    mass = torch.zeros(*values.shape[:2], len(index), dtype=torch.float64, device=device)
 
     def keep(rows: slice) -> Tensor:
         at = index[rows]
         gone = random_masks(rand.fold(keys[at], number[rows]), counts[at], sizes[at, number[rows]], n)
-        for e, value in enumerate(values):
-            mass[e, rows] = (value[at] * gone).sum(1)
+        for total, value in zip(mass.flatten(0, 1), values.flatten(0, 1), strict=True):
+            total[rows] = (value[at] * gone).sum(1)
         return ~gone.gather(1, segments[at].flatten(1)).reshape(len(at), *segments.shape[1:])
 
     logits = predict_kept(predict, batch, index, keep, imputer, seed).double().reshape(len(batch), masks, -1)
     own = target.to(logits.device)[:, None]
     drop = clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
-    return Bank(drop, mass.reshape(len(maps), len(batch), masks).cpu(), level, sizes.cpu())
+    mass = mass.reshape(*values.shape[:2], len(batch), masks).cpu()
+    return Bank(drop, mass[0], mass[1:], level, sizes.cpu())
+
+
+def _dealt(values: Tensor, segments: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
+    """Sums over features (E, B, n) after their means changed places at random, (K, E, B, n); the sizes stay."""
+    n = values.shape[-1]
+    area = pool(torch.ones_like(segments, dtype=values.dtype), segments, n).clamp(min=1)
+    absent = torch.arange(n, device=values.device) >= counts[:, None]
+    found = []
+    for draw in range(SHUFFLES):
+        bits = rand.bits(rand.fold(keys, torch.full_like(keys, draw)), n)
+        order = bits.masked_fill(absent, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+        found.append((values / area).gather(2, order.expand_as(values)) * area)
+    return torch.stack(found)
 
 
 def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
@@ -145,20 +165,28 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     """What the bank says of map number `which`: (measure, level) to one number per sample, (B,).
 
     infidelity and infidelity_scaled, `sensitivity_n` of the masks of one size at the level of that size, and
-    faithfulness_correlation of all masks, centred within each size.
+    faithfulness_correlation of all masks, centred within each size. `_chance` is the mean of a correlation over the
+    shuffled maps.
 
     >>> exact = torch.tensor([[1.0, 2.0, 4.0, 3.0]], dtype=torch.float64)
-    >>> bank = Bank(exact, exact[None], torch.tensor([0.1, 0.1, 0.5, 0.5]), torch.tensor([[1, 1, 5, 5]]))
-    >>> {name: value.item() for (name, level), value in scores(bank, 0).items()}
-    {'infidelity': 0.0, 'infidelity_scaled': 0.0, 'faithfulness_correlation': 1.0, 'sensitivity_n': 1.0}
+    >>> level, size = torch.tensor([0.1, 0.1, 0.5, 0.5]), torch.tensor([[1, 1, 5, 5]])
+    >>> found = scores(Bank(exact, exact[None], -exact[None, None], level, size), 0)
+    >>> [found[name, 0.0].item() for name in ("infidelity", "faithfulness_correlation")]
+    [0.0, 1.0]
+    >>> found["sensitivity_n_chance", 0.1].item()
+    -1.0
     """
     mass, drop = bank.mass[which], bank.drop
     found = {
         ("infidelity", 0.0): infidelity(mass, drop),
         ("infidelity_scaled", 0.0): infidelity(mass, drop, scaled=True),
-        ("faithfulness_correlation", 0.0): correlation(mass, drop, bank.size, scale),
     }
-    for level in sorted(set(bank.level.tolist())):
-        here = bank.level == level
-        found["sensitivity_n", level] = correlation(mass[:, here], drop[:, here], None, scale)
+    shuffled = bank.shuffled[:, which]
+    every = torch.ones_like(bank.level, dtype=torch.bool)
+    places: list[tuple[str, float, Tensor, Tensor | None]] = [("faithfulness_correlation", 0.0, every, bank.size)]
+    places += [("sensitivity_n", level, bank.level == level, None) for level in sorted(set(bank.level.tolist()))]
+    for name, level, here, size in places:
+        found[name, level] = correlation(mass[:, here], drop[:, here], size, scale)
+        chance = [correlation(draw[:, here], drop[:, here], size, scale) for draw in shuffled]
+        found[f"{name}_chance", level] = torch.stack(chance).nanmean(0)
     return found
