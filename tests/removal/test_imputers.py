@@ -29,6 +29,7 @@ EVERY = {
     "blur": removal.Blur(sigma=2.0),
     "noise": removal.UniformNoise(),
     "noisy_linear": removal.NoisyLinear(),
+    "noisy_linear_published": removal.imputers.PublishedNoisyLinear(),
 }
 KINDS = ("random", "blob", "one kept", "one removed")
 

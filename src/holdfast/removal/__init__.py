@@ -5,7 +5,7 @@
 `CONTEXTUAL` need more than the sample, and are bound to it first.
 
 >>> sorted(IMPUTERS)
-['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
+['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'noisy_linear_published', 'value', 'zero']
 """
 
 from __future__ import annotations
