@@ -114,9 +114,13 @@ def main() -> None:
         axis = Faithfulness(imputers=imputers(mean), fractions=FRACTIONS, orders=("random",), metrics=())
         run = holdfast.evaluate(model, batch, ["random"], axis, shard_size=len(batch.ids), show_progress=False)
         found = detectability(run.table())
-        found["text"] = [f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high in found[["area", "low", "high"]].to_numpy()]
+        found["text"] = [
+            f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high in found[["area", "low", "high"]].to_numpy()
+        ]
         wide = found.pivot_table("text", "imputer", "level", aggfunc="first", sort=False)
-        print(f"\n{name}, {len(batch.ids)} images, {model.name}, {time.perf_counter() - begun:.0f} s\n{wide.to_string()}")
+        print(
+            f"\n{name}, {len(batch.ids)} images, {model.name}, {time.perf_counter() - begun:.0f} s\n{wide.to_string()}"
+        )
         mean_area = found.groupby("imputer", sort=False)["area"].mean()
         print("mean over fractions:", ", ".join(f"{k} {v:.3f}" for k, v in mean_area.items()), flush=True)
         results[name] = found.drop(columns="text").to_dict("records")

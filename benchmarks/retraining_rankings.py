@@ -98,7 +98,7 @@ def main() -> None:
     args = parser.parse_args()
     begun = time.perf_counter()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    n_train, n_test, width, first, epochs = (300, 80, 8, 2, 1) if args.tiny else (50_000, 5_000, 48, 20, args.epochs)
+    n_train, n_test, width, first, epochs = (120, 60, 4, 2, 1) if args.tiny else (50_000, 5_000, 48, 20, args.epochs)
     test = decoded(args.data / "test.npz", n_test)
     train = different(decoded(args.data / "train.npz", n_train), test)
     batch = 32 if args.tiny else 512
@@ -153,7 +153,9 @@ def report(table: pd.DataFrame, sessions: list[dict[str, Any]], right: float, ou
             rho = float(stats.spearmanr(score, total["faithfulness"].reindex(score.index)).statistic)
             ranking = score.sort_values().index.tolist()
             found["rankings"][f"{NAMES[e]} {order}"], found["spearman"][f"{NAMES[e]} {order}"] = ranking, rho
-            print(f"{NAMES[e]:<13} {order}  {' < '.join(ranking):<75} {rho:5.2f}  {seconds.get(e, float('nan')):7.1f} s")
+            print(
+                f"{NAMES[e]:<13} {order}  {' < '.join(ranking):<75} {rho:5.2f}  {seconds.get(e, float('nan')):7.1f} s"
+            )
     for other in ("retraining", "f_fidelity"):
         pairs = consistency(hits, retrained=other, resamples=500)
         pairs = pairs[(pairs.kind == "retraining") & (pairs.evaluation == "faithfulness") & pairs.level.isna()]

@@ -193,7 +193,10 @@ def _loaded(data: Data) -> Batch:
 def _check_disjoint(train: Batch, test: Batch) -> None:
     """Refuse test images that are training images too, whatever they are called."""
     seen, again = (
-        {blake2b(x.cpu().contiguous().numpy().tobytes(), digest_size=16).digest(): i for i, x in zip(b.ids, b.x, strict=True)}
+        {
+            blake2b(x.cpu().contiguous().numpy().tobytes(), digest_size=16).digest(): i
+            for i, x in zip(b.ids, b.x, strict=True)
+        }
         for b in (train, test)
     )
     shared = [(again[digest], seen[digest]) for digest in again if digest in seen]

@@ -342,3 +342,46 @@ def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
     rows = rows[rows.measure != "detectability"]
     assert set(rows[rows["sample"] == "0"].status) == {"ok"}
     assert set(rows[rows["sample"] == "1"].reason) == {"nothing would be kept"}
+
+
+def test_the_fill_is_what_the_explainer_measures_against():
+    """Exact contributions of a linear network of normalised inputs: mass and drop agree with its own baseline only."""
+    torch.manual_seed(0)
+    linear = holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25)
+    images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    methods = {
+        "zero": holdfast.IntegratedGradients(steps=4),
+        "one": holdfast.IntegratedGradients(steps=4, baseline=1.0),
+    }
+    axis = {"fractions": (0.5,), "segments": Patches(2), "masks": 16, "orders": ()}
+    axis["metrics"] = ("infidelity", "sensitivity_n")
+    rows = holdfast.evaluate(linear, images, methods, Faithfulness(**axis)).table()
+    wide = rows.groupby(["explainer", "measure"], observed=True).value.agg(["min", "max"])
+    for name in methods:
+        assert wide.loc[(name, "infidelity"), "max"] < 1e-8
+        assert wide.loc[(name, "sensitivity_n"), "min"] > 1 - 1e-5
+    black = holdfast.evaluate(linear, images, methods, Faithfulness(baseline="zero", **axis)).table()
+    assert black[black.measure == "infidelity"].value.min() > 1e-3
+    assert set(rows.condition) == {"own_baseline"} and set(black.condition) == {"zero"}
+
+
+def test_an_imputer_may_be_a_network_and_references_fill_images():
+    paint = nn.Sequential(nn.Conv2d(4, 8, 16, stride=16), nn.ConvTranspose2d(8, 3, 16, stride=16)).requires_grad_(False)
+
+    def painted(x, keep, ids, seed):
+        filled = paint(torch.cat([x * keep[:, None], keep[:, None].to(x)], 1)).sigmoid()
+        return torch.where(keep[:, None], x, filled)
+
+    axis = Faithfulness(imputers=[painted, "reference_mean"], fractions=(0.5,), metrics=("road",))
+    rows = run(axis, n=3, methods=["saliency"]).table().query("measure == 'road'")
+    assert set(rows.condition) == {"painted", "reference_mean"} and set(rows.status) == {"ok"}
+
+
+def test_the_last_digits_of_a_map_do_not_order_what_is_equal():
+    """Maps of other batch sizes differ by rounding; tied pixels keep their places."""
+    g = torch.Generator().manual_seed(0)
+    ties = torch.randint(0, 6, (3, 400), generator=g).double()
+    rounded = ties + 1e-7 * torch.randn(3, 400, generator=g)
+    counts, ids = torch.full((3,), 400), ("a", "b", "c")
+    assert torch.equal(removal_ranks(ties, counts, ids), removal_ranks(rounded, counts, ids))
+    assert not torch.equal(ties.argsort(dim=1, stable=True), rounded.argsort(dim=1, stable=True))

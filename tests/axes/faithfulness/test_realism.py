@@ -44,7 +44,9 @@ def test_features_are_what_the_last_layer_takes() -> None:
     x = torch.rand(3, 3, 8, 8)
     found = outputs_and_features(Model(net), Batch(("a", "b", "c"), x))
     assert torch.allclose(found, torch.cat([net(x), net[:5](x)], 1), atol=1e-6)
-    convolution = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    convolution = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
     found = outputs_and_features(Model(convolution), Batch(("a", "b", "c"), x))
     assert torch.allclose(found[:, 2:], convolution[:2](x).mean((2, 3)), atol=1e-6)
 

@@ -156,7 +156,9 @@ def ruled(out: Path, sure: float, **options: Any) -> pd.DataFrame:
     sets = painted(12, 0), painted(20, 1)
 
     def corner(model: holdfast.Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        return torch.zeros_like(batch.x).index_put((torch.arange(len(batch.x)),) + (torch.tensor(0),) * 3, torch.ones(()))
+        return torch.zeros_like(batch.x).index_put(
+            (torch.arange(len(batch.x)),) + (torch.tensor(0),) * 3, torch.ones(())
+        )
 
     return retrain(holdfast.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given).table()
 
@@ -273,6 +275,19 @@ def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_ce
     assert again.value.tolist() == alone.value.tolist()
     with pytest.raises(UserError, match="there must be a tuner"):
         roar(tmp_path / "none", trainer=None)
+
+
+def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
+    """The same network "retrained" says the same, whatever the labels are."""
+    images, labels = TEST[0], (TEST[1] + torch.arange(40) % 2) % 4
+    same = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]}
+    holdfast.evaluate(
+        model(), (images, labels), "saliency", [{"faithfulness": same | {"metrics": []}}], tmp_path / "run"
+    )
+    again = retrain(model(), TRAIN, (images, labels), "saliency", lambda d, s: model(), tmp_path / "run", **same)
+    table = again.table().query("measure == 'accuracy'")
+    wide = table.pivot_table("value", ["sample", "level"], "evaluation", observed=True)
+    assert (wide["faithfulness"] == wide["retraining"]).all() and 0 < wide["retraining"].mean() < 1
 
 
 def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

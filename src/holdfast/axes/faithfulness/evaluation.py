@@ -48,10 +48,10 @@ MEASURES = (
         "higher",
         "headline",
         (-1.0, 1.0),
-        "column",
+        "zero",
     ),
     Measure(
-        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "column"
+        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "zero"
     ),
     Measure(
         "infidelity_scaled",

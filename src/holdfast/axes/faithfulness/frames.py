@@ -18,7 +18,6 @@ from holdfast.explainers.controls import RandomMap
 from holdfast.removal.imputers import NoisyLinear
 from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
-from holdfast.statistics.forms import Form, with_best
 from holdfast.types import Condition, matches
 
 RESAMPLES = 2000
@@ -119,9 +118,6 @@ def standings(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """explainer, control, mean, low, high, n at one place, the best first; explainers without a number are left out."""
     part = cube.select(measures=[measure.name], conditions=[line.where])
     rows = statistics.summary([part], resamples=RESAMPLES)
-    if measure.chance == "column":  # what a map of the same values at other places scores is taken off
-        rows = with_best(rows).drop(columns=["mean", "low", "high"])
-        rows = rows.rename(columns={"best": "mean", "best_low": "low", "best_high": "high"})
     rows = rows.loc[rows["mean"].notna(), ["explainer", "control", "mean", "low", "high", "retained"]]
     rows = rows.rename(columns={"retained": "n"})
     return rows.sort_values("mean", ascending=measure.sign < 0, kind="stable", ignore_index=True)
@@ -131,8 +127,7 @@ def comparisons(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """Paired tests between explainers, differences turned so that more is better."""
     part = cube.select(measures=[measure.name], conditions=[line.where])
     turned = replace(part, values={name: measure.sign * values for name, values in part.values.items()})
-    form: Form = "best" if measure.chance == "column" else "raw"
-    return statistics.paired_tests([turned], measure.name, form=form, resamples=RESAMPLES)
+    return statistics.paired_tests([turned], measure.name, form="raw", resamples=RESAMPLES)
 
 
 def random_scores(cube: Cube, measure: Measure, line: Line) -> Array | None:
@@ -156,8 +151,6 @@ def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None
     Columns: explainer, control, n, mean, low, high.
     """
     chance = random_scores(cube, measure, line)
-    if measure.chance == "column" and f"{measure.name}_chance" in cube.values:
-        chance = cube.values[f"{measure.name}_chance"][:, cube.conditions.index(line.where)]
     if chance is None:
         return None
     scores = cube.values[measure.name][:, cube.conditions.index(line.where)]

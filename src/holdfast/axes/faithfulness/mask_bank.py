@@ -21,8 +21,6 @@ from holdfast.errors import UserError
 from holdfast.features import count, pool
 from holdfast.types import Batch
 
-SHUFFLES = 8
-"""How often a map's values are dealt anew to the features, for what a map without merit would score."""
 RESOLUTION = 1e-6
 """Differences below this share of the largest value are rounding, and do not make a correlation."""
 
@@ -31,16 +29,15 @@ RESOLUTION = 1e-6
 class Bank:
     """What M masks did to B samples: `drop` (B, M) of the logit, `mass` (E, B, M) of each of E maps.
 
-    `shuffled` (K, E, B, M) is the mass of each map after its means over the features were dealt anew among them, K
-    times: large features hold more of every map and of every prediction. `level` (M,) is the fraction of the features
-    that a mask was asked to remove, and `size` (B, M) their number.
+    `level` (M,) is the fraction of the features that a mask was asked to remove, `size` (B, M) their number and `area`
+    (B, M) the number of their positions.
     """
 
     drop: Tensor
     mass: Tensor
-    shuffled: Tensor
     level: Tensor
     size: Tensor
+    area: Tensor
 
 
 def random_masks(keys: Tensor, counts: Tensor, sizes: Tensor, n: int) -> Tensor:
@@ -98,34 +95,22 @@ def fill_bank(
     index = torch.arange(len(batch), device=device).repeat_interleave(masks)
     number = torch.arange(masks, device=device).repeat(len(batch))
     values = torch.stack([pool(each.double(), segments, n) for each in maps])
-    values = torch.cat([values[None], _dealt(values, segments, counts, rand.keys(seed, batch.ids, "dealt").to(device))])
-    mass = torch.zeros(*values.shape[:2], len(index), dtype=torch.float64, device=device)
+    # The area that a mask removes is the mass of a map of ones.
+    values = torch.cat([values, pool(torch.ones_like(segments, dtype=torch.float64), segments, n)[None]])
+    mass = torch.zeros(len(values), len(index), dtype=torch.float64, device=device)
 
     def keep(rows: slice) -> Tensor:
         at = index[rows]
         gone = random_masks(rand.fold(keys[at], number[rows]), counts[at], sizes[at, number[rows]], n)
-        for total, value in zip(mass.flatten(0, 1), values.flatten(0, 1), strict=True):
-            total[rows] = (value[at] * gone).sum(1)
+        for e, value in enumerate(values):
+            mass[e, rows] = (value[at] * gone).sum(1)
         return ~gone.gather(1, segments[at].flatten(1)).reshape(len(at), *segments.shape[1:])
 
     logits = predict_kept(predict, batch, index, keep, imputer, seed).double().reshape(len(batch), masks, -1)
     own = target.to(logits.device)[:, None]
     drop = clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
-    mass = mass.reshape(*values.shape[:2], len(batch), masks).cpu()
-    return Bank(drop, mass[0], mass[1:], level, sizes.cpu())
-
-
-def _dealt(values: Tensor, segments: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
-    """Sums over features (E, B, n) after their means changed places at random, (K, E, B, n); the sizes stay."""
-    n = values.shape[-1]
-    area = pool(torch.ones_like(segments, dtype=values.dtype), segments, n).clamp(min=1)
-    absent = torch.arange(n, device=values.device) >= counts[:, None]
-    found = []
-    for draw in range(SHUFFLES):
-        bits = rand.bits(rand.fold(keys, torch.full_like(keys, draw)), n)
-        order = bits.masked_fill(absent, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-        found.append((values / area).gather(2, order.expand_as(values)) * area)
-    return torch.stack(found)
+    mass = mass.reshape(len(values), len(batch), masks).cpu()
+    return Bank(drop, mass[:-1], level, sizes.cpu(), mass[-1])
 
 
 def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
@@ -142,11 +127,15 @@ def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
     return ((mass - drop) ** 2).mean(1)
 
 
-def correlation(mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+def correlation(
+    mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: Tensor | None = None, area: Tensor | None = None
+) -> Tensor:
     """Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one of them does not vary.
 
     With `size` (B, M) both are centred within the masks of each size, so that larger sets, which hold more of
-    everything, do not make a correlation by themselves. `scale` (B,) is what rounding errors of the drop go with.
+    everything, do not make a correlation by themselves; with `area` (B, M) what grows with the removed area is taken
+    off both, for the same reason: it is the partial correlation, and maps without merit score 0 whatever the sizes of
+    the features. `scale` (B,) is what rounding errors of the drop go with.
 
     >>> correlation(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2.0, 4.0, 8.0]])).tolist()
     [1.0]
@@ -155,6 +144,10 @@ def correlation(mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: T
     same = (size[:, :, None] == size[:, None]).to(mass.dtype)
     same = same / same.sum(2, keepdim=True)
     a, b = (v - (same @ v[..., None])[..., 0] for v in (mass, drop))
+    if area is not None:
+        c = area - (same @ area[..., None])[..., 0]
+        c = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
+        a, b = (v - (v * c).sum(1, keepdim=True) * c for v in (a, b))
     largest = drop.abs().amax(1) if scale is None else torch.maximum(scale.abs(), drop.abs().amax(1))
     flat = (a.abs().amax(1) <= RESOLUTION * mass.abs().amax(1)) | (b.abs().amax(1) <= RESOLUTION * largest)
     found = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
@@ -165,28 +158,21 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     """What the bank says of map number `which`: (measure, level) to one number per sample, (B,).
 
     infidelity and infidelity_scaled, `sensitivity_n` of the masks of one size at the level of that size, and
-    faithfulness_correlation of all masks, centred within each size. `_chance` is the mean of a correlation over the
-    shuffled maps.
+    faithfulness_correlation of all masks, centred within each size; both less what goes with the removed area.
 
     >>> exact = torch.tensor([[1.0, 2.0, 4.0, 3.0]], dtype=torch.float64)
-    >>> level, size = torch.tensor([0.1, 0.1, 0.5, 0.5]), torch.tensor([[1, 1, 5, 5]])
-    >>> found = scores(Bank(exact, exact[None], -exact[None, None], level, size), 0)
-    >>> [found[name, 0.0].item() for name in ("infidelity", "faithfulness_correlation")]
-    [0.0, 1.0]
-    >>> found["sensitivity_n_chance", 0.1].item()
-    -1.0
+    >>> size = torch.tensor([[1, 1, 5, 5]])
+    >>> bank = Bank(exact, exact[None], torch.tensor([0.1, 0.1, 0.5, 0.5]), size, size.double())
+    >>> {name: value.item() for (name, level), value in scores(bank, 0).items()}
+    {'infidelity': 0.0, 'infidelity_scaled': 0.0, 'faithfulness_correlation': 1.0, 'sensitivity_n': 1.0}
     """
     mass, drop = bank.mass[which], bank.drop
     found = {
         ("infidelity", 0.0): infidelity(mass, drop),
         ("infidelity_scaled", 0.0): infidelity(mass, drop, scaled=True),
+        ("faithfulness_correlation", 0.0): correlation(mass, drop, bank.size, scale, bank.area),
     }
-    shuffled = bank.shuffled[:, which]
-    every = torch.ones_like(bank.level, dtype=torch.bool)
-    places: list[tuple[str, float, Tensor, Tensor | None]] = [("faithfulness_correlation", 0.0, every, bank.size)]
-    places += [("sensitivity_n", level, bank.level == level, None) for level in sorted(set(bank.level.tolist()))]
-    for name, level, here, size in places:
-        found[name, level] = correlation(mass[:, here], drop[:, here], size, scale)
-        chance = [correlation(draw[:, here], drop[:, here], size, scale) for draw in shuffled]
-        found[f"{name}_chance", level] = torch.stack(chance).nanmean(0)
+    for level in sorted(set(bank.level.tolist())):
+        here = bank.level == level
+        found["sensitivity_n", level] = correlation(mass[:, here], drop[:, here], None, scale, bank.area[:, here])
     return found

@@ -133,9 +133,7 @@ def _baseline(axis: Faithfulness, subject: Subject, explainer: str) -> Any:
     return axis.baseline
 
 
-def _told_apart(
-    axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labelled
-) -> tuple[Tensor, Tensor]:
+def _told_apart(axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labelled) -> tuple[Tensor, Tensor]:
     """Logits (B, S, classes) after a random removal, and each sample's part in telling filled from real, (B, S).
 
     Both are read from the same passes, as features are taken beside the logits.
@@ -290,7 +288,6 @@ def _irof(
 def _banked(axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained) -> Iterator[Scores]:
     names = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
     names += [("sensitivity_n", size) for size in axis.subsets]
-    names += [(f"{name}_chance", level) for name, level in names[2:]]
     missing = [_one_segment(subject)] * len(shared.clean)
     nothing = torch.full((len(missing),), torch.nan, dtype=torch.float64)
     values: dict[tuple[str, float], Tensor] = {}
@@ -304,7 +301,7 @@ def _banked(axis: Faithfulness, subject: Subject, shared: Shared, explained: Exp
             values[key] = nothing.index_copy(0, rows, value)
     baseline, lost = label_of(axis.baseline), [missing[i] for i in explained.rows.tolist()]
     for name, level in names:
-        if name.removesuffix("_scaled").removesuffix("_chance") in axis.wanted:
+        if name.removesuffix("_scaled") in axis.wanted:
             value = values.get((name, level), nothing)[explained.rows]
             yield explained.column(name, (baseline, level), value, lost, baseline)
 
