@@ -53,6 +53,7 @@ from holdfast.maps import masks as masks
 from holdfast.maps import similarity as similarity
 from holdfast.models import Model as Model
 from holdfast.models import nets as nets
+from holdfast.models import tasks as tasks
 from holdfast.models.loaders import load_model as load_model
 from holdfast.models.loaders.sklearn import from_sklearn as from_sklearn
 from holdfast.models.smoothed import Smoothed as Smoothed

@@ -206,7 +206,8 @@ def readouts(
         own = {name: value[owner] for name, value in batch.aux.items()}
         versions, aux = built if isinstance(built, tuple) else (built, own)
         logits = model.logits(versions, aux).double()
-        scores = logits.softmax(1) if readout == "probability" else logits
+        chance = model.task.probability(logits) if readout == "probability" else None
+        scores = logits if chance is None else chance
         yield owner, index, scores.gather(1, target[owner, None])[:, 0]
 
 
