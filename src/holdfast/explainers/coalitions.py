@@ -35,7 +35,7 @@ def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tup
     kept = torch.zeros(len(key), samples + 2, n, dtype=torch.bool, device=key.device)
     weight = torch.zeros(len(key), samples + 2, dtype=torch.float64, device=key.device)
     kept[:, 0], weight[:, :2] = exists, 1
-    for m in counts.unique().tolist():
+    for m in sorted(set(counts.tolist())):
         rows = (counts == m).nonzero().flatten()
         if m < 2:
             continue

@@ -81,7 +81,7 @@ class Relevance(TorchFunctionMode):
     def __enter__(self) -> Any:
         self._last = None
         self._first = True
-        return super().__enter__()
+        return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
@@ -106,7 +106,11 @@ class Relevance(TorchFunctionMode):
     def _handler(self, func: Any) -> Callable[..., Any] | None:
         if func in _CONVOLUTIONS or func is F.linear:
             return partial(self._linear, func)
-        plain = {torch.addmm: self._addmm, F.batch_norm: self._batch_norm, torch.batch_norm: self._batch_norm}
+        plain: dict[Any, Callable[..., Any]] = {
+            torch.addmm: self._addmm,
+            F.batch_norm: self._batch_norm,
+            torch.batch_norm: self._batch_norm,
+        }
         plain |= {F.scaled_dot_product_attention: self._attention, F.multi_head_attention_forward: self._heads}
         if func in plain:
             return plain[func]
@@ -293,7 +297,7 @@ class Relevance(TorchFunctionMode):
         weights = of["in_proj_weight"].chunk(3)
         biases = (None,) * 3 if of["in_proj_bias"] is None else of["in_proj_bias"].chunk(3)
         split = [
-            self._linear(F.linear, x, w, b).unflatten(2, (heads, -1)).permute(1, 2, 0, 3)
+            self._linear(F.linear, x, w, b).unflatten(2, (heads, -1)).permute(1, 2, 0, 3)  # type: ignore[no-untyped-call]
             for x, w, b in zip((query, key, value), weights, biases, strict=True)
         ]
         mask = of["attn_mask"]
@@ -304,7 +308,7 @@ class Relevance(TorchFunctionMode):
             hidden = torch.zeros(padded.shape, device=query.device, dtype=query.dtype)
             hidden = hidden.masked_fill(padded, -torch.inf) if padded.dtype == torch.bool else padded
             mask = hidden if mask is None else hidden + mask
-        mixed = self._attention(*split, attn_mask=mask).permute(2, 0, 1, 3).flatten(2)
+        mixed = self._attention(split[0], split[1], split[2], attn_mask=mask).permute(2, 0, 1, 3).flatten(2)
         return self._linear(F.linear, mixed, of["out_proj_weight"], of["out_proj_bias"]), None
 
 
