@@ -252,7 +252,7 @@ def test_a_changed_lambda_is_another_trainer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="trainer: the run has"):
         roar(tmp_path / "run", trainer=trainer(8), fractions=[0.9])
     with pytest.raises(UserError, match="trainer: the run has"):
-        roar(tmp_path / "run", trainer=lambda d, s: quick(d, s), fractions=[0.9])
+        roar(tmp_path / "run", trainer=lambda d, s: quick(d, s + 1), fractions=[0.9])
 
 
 def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_cell(tmp_path: Path) -> None:

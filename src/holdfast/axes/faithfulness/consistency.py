@@ -138,7 +138,8 @@ def consistency(
 
     `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
     `retrained` against the others). At a fraction, explainers are ranked by their mean over the samples on which all
-    of them have a score in both; the row with level NaN is the mean of the correlations at all fractions. Intervals are from a bootstrap over samples.
+    of them have a score in both; the row with level NaN is the mean of the correlations at all fractions. Intervals
+    are from a bootstrap over samples.
     With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Repeats of
     a row, such as several retrained networks, are averaged. Controls are left out unless `controls`. `a_imputer`,
     `a_order`, `b_imputer` and `b_order` say what the two are made of.
