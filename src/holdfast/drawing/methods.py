@@ -118,8 +118,8 @@ def looks(
     bases = {e: e.split("(")[0] for e in seen}
     taken: list[str] = []
     for explainer, base in bases.items():
-        title = TITLES.get(base, base if base in (registered or {}) else base.replace("_", " "))
-        told = _settings(explainer) if [*bases.values()].count(base) > 1 else ""
+        title = TITLES.get(base, explainer)  # whoever brings a method names it
+        told = _settings(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
         control = explainer in controls
         known = (registered or {}).get(explainer) or base
         colour = "control" if control else colour_of(known)

@@ -121,7 +121,7 @@ def of_marks(marks: Iterable[Mark], *with_: float, room: float = 0.04) -> tuple[
 def wrapped(text: str, most: float, lines: int = 2) -> list[str]:
     """A name in at most so many lines of so many pixels, broken at spaces, underscores and brackets, then cut.
 
-    >>> wrapped("integrated_gradients(steps=16)", 130), wrapped("Saliency", 100)
+    >>> wrapped("integrated_gradients(steps=16)", 140), wrapped("Saliency", 100)
     (['integrated_gradients', '(steps=16)'], ['Saliency'])
     """
     pieces = text.replace("(", "\0(").replace("_", "_\0").replace(", ", ", \0").replace(" ", " \0").split("\0")

@@ -179,9 +179,9 @@ def frontier_plot(points: pd.DataFrame, first: Judged, second: Judged, title: st
         replace(mark(first.looks[r.explainer], r.y, r.y_low, r.y_high), x=r.x, x_low=r.x_low, x_high=r.x_high)
         for r in records(points)
     ]
-    about = _name(first), _name(second)
+    x, y = (f"{_name(judged)}, {judged.headlines[0].better} is better" for judged in (first, second))
     named = len(points) <= LABELLED
-    return plot_points(title, marks, across, up, *about, steps=steps, named=named, width=340, height=260)
+    return plot_points(title, marks, across, up, x, y, steps=steps, named=named, width=340, height=260)
 
 
 def _span(points: pd.DataFrame, axis: str, sign: int) -> tuple[float, float]:

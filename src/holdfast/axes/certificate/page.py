@@ -41,9 +41,9 @@ def parts(judged: Judged) -> list[Chart | Panel]:
 def rate_chart(judged: Judged) -> Chart | None:
     """Mean rate τ_r with intervals over the mean guaranteed lower bound, a plot per method."""
     cube = judged.cube
-    if "rate" not in cube.values:
+    plots = rate_plots(judged, statistics.summary([cube])) if "rate" in cube.values else []
+    if not plots:
         return None
-    plots = rate_plots(judged, statistics.summary([cube]))
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
     caption += "Solid: how often the prediction stays, mean over samples with 95 % bootstrap intervals. Dashed: the "
     caption += f"mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
@@ -103,6 +103,8 @@ def answer_chart(judged: Judged) -> Chart | None:
         ]
         undecided = [Curve("", maybe, look.colour, DASHES[1])] if any(r.open for r in rows) else []
         lines += [(look, [Curve("", yes, look.colour), *undecided])] if rows else []
+    if not lines:
+        return None
     plots = by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "share of samples")
     levels = {level for _, level in cube.conditions}
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"

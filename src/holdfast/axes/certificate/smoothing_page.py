@@ -96,6 +96,8 @@ def rates_chart(judged: Judged) -> Chart | None:
         for keep in sorted(keeps, reverse=True)
         for plot in rate_plots(judged, cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)])
     ]
+    if not plots:
+        return None
     caption = "How often the smoothed prediction stays when up to r features are added, mean over samples with 95 % "
     caption += "bootstrap intervals; dashed, the mean of the lower bounds guaranteed for each sample. "
     alt = f"Curves of the rate for {len(cube.explainers)} methods and {len(keeps)} values of λ."
