@@ -39,6 +39,7 @@ TITLES = {
     "smoothgrad_squared": "SmoothGrad squared",
     "vargrad": "VarGrad",
     "guided_backprop": "Guided backprop",
+    "lrp": "LRP",
     "rise": "RISE",
     "mfaba": "MFABA",
     "feature_permutation": "Feature permutation",
@@ -101,7 +102,7 @@ def colour_of(name: str) -> str:
     place = [*TITLES].index(name) if name in TITLES else -1
     if 0 <= place < len(FIXED):
         return f"m{place}"
-    return f"m{len(FIXED) + (place if place >= 0 else zlib.crc32(name.encode())) % len(SHARED)}"
+    return f"m{len(FIXED) + zlib.crc32(name.encode()) % len(SHARED)}"  # whatever else the catalogue comes to hold
 
 
 def looks(
