@@ -22,9 +22,9 @@ from holdfast.drawing.sheet import Plot
 AGAIN = "retrained "
 Strategy = tuple[bool, str, str]
 """Whether networks were retrained, the imputer, and the order."""
-NOT_MEASURED = "Leakage was not measured in this run (holdfast.retrain with leakage=True measures it). Fills with one "
-NOT_MEASURED += "value, such as zero, are known to leak: the ROAD paper shows that the mere shape of the removed part "
-NOT_MEASURED += "can give the class away, so such scores may reward a map for its outline."
+NOT_MEASURED = "Leakage was not measured in this run (holdfast.retrain with leakage=True measures it). It matters to "
+NOT_MEASURED += "networks that are trained on filled images: the ROAD paper shows that the mere shape of the removed "
+NOT_MEASURED += "part can give the class away, the more so where one value fills it."
 NOT_MEASURABLE = (
     "Leakage was not measured: the probes that measure it are made for images. That something is gone, and "
 )
@@ -34,9 +34,12 @@ NOT_MEASURABLE += "where, may itself tell the class, the more so the less the fi
 def consistency_chart(judged: Judged) -> Chart | Panel | None:
     """Spearman's correlation of rankings between strategies as a matrix for every readout."""
     table = judged.related[judged.related["evaluation"].isin([judged.label, RETRAINING.name])]
+    again = judged.manifest.get("study", {}).get("evaluations", {}).get(RETRAINING.name, {})
     plots, said, few = [], "", 0
     for measure in dict.fromkeys([frames.readout(judged), "accuracy"]):
         pairs = consistency(table, measure)
+        if again.get("against") != judged.settings.get("against"):  # two accuracies, which are not compared
+            pairs = pairs[pairs["kind"] != "retraining"]
         pairs = pairs[pairs["level"].isna()]
         few += len(pairs)
         pairs = pairs[pairs["spearman"].notna()]
