@@ -309,12 +309,15 @@ class NotFinite(nn.Module):
         return torch.where(x[:, :2].abs() > 50, torch.nan, x[:, :2])
 
 
-def test_scores_that_are_not_finite_name_the_sample() -> None:
+def test_a_sample_with_scores_that_are_not_finite_has_no_certificate_and_spoils_no_other() -> None:
     batch, mask = explanations(4)
-    batch.x[2, 0] = 100.0
     mask[:, 0] = False
-    with pytest.raises(UserError, match="not finite for masked sample 's2'"):
-        certify(Model(NotFinite()), batch, mask, Pixels(), (5,))
+    whole = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
+    batch.x[2, 0] = 100.0
+    result = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
+    assert result.rate[2].isnan().all() and result.low[2].isnan().all() and (result.decision[2] == -1).all()
+    others = [0, 1, 3]
+    assert torch.equal(result.rate[others], whole.rate[others]) and whole.rate.isfinite().all()
 
 
 def bad(mask: Tensor, row: int, value: bool) -> Tensor:
@@ -347,7 +350,7 @@ def bad(mask: Tensor, row: int, value: bool) -> Tensor:
         (None, {"margin": 0.1}, "needs agreement='margin'"),
         (None, {"fill": "zeros"}, "did you mean 'zero'"),
         (None, {"fill": float("inf")}, "finite"),
-        (None, {"budget": 0}, "budget must be at least 1"),
+        (None, {"budget": 0}, "budget must be a whole number"),
         (None, {"features": Patches(2)}, "images"),
     ],
 )

@@ -6,6 +6,7 @@ the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,14 @@ from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement, Problem
 from holdfast.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
-from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
+from holdfast.axes.certificate.strata import (
+    all_supersets,
+    drawn_strata,
+    exact_radius,
+    random_supersets,
+    shuffled_supersets,
+    supersets,
+)
 from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
 from holdfast.features.fill import Fill
@@ -27,14 +35,18 @@ if TYPE_CHECKING:
 
 Mode = Literal["estimate", "decide", "hard"]
 _NUMBERS_AT_ONCE = 1 << 24
+_SMALL = 10
+"""Supersets that are at most so many times the draws are drawn without replacement: of more it would gain nothing."""
 
 
 @dataclass(frozen=True)
 class Certificates:
     """What is known of τ_r for B samples and R radii; all tensors are (B, R) on the CPU unless said otherwise.
 
-    `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high; where `exact`,
-    all supersets were tried and rate = low = high = τ_r. `decision` is 1 (shown), 0 (refuted) or −1 (open; always for
+    `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high, so that one of the
+    two fails with at most twice that; where `exact`, all supersets were tried and rate = low = high = τ_r. All three
+    are NaN for a sample of which the model gave scores that are not finite. `early` is the share that agreed of the
+    first `early_draws`, whose number is fixed beforehand, 0 where `exact`: means over samples are certified by them. `decision` is 1 (shown), 0 (refuted) or −1 (open; always for
     mode "estimate"). `samples` are the draws a certificate rests on. `passes` are the model passes that it cost:
     radii share their draws, and a pass is charged to the smallest radius that needed it. The one pass of x ⊙ α itself
     is not counted. `stratum_rate`, `stratum_low`, `stratum_high` and `stratum_samples`, (B, K + 1), are about τ_{=k},
@@ -50,6 +62,8 @@ class Certificates:
     passes: Tensor
     samples: Tensor
     decision: Tensor
+    early: Tensor
+    early_draws: Tensor
     stratum_rate: Tensor
     stratum_low: Tensor
     stratum_high: Tensor
@@ -88,7 +102,8 @@ def certify(
     too near the threshold for as many draws as an estimate would take. mode "hard": stop at the first disagreement;
     without any, τ_r ≥ 1 − epsilon is certified, which is less than hard stability unless `exact`.
 
-    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried. With
+    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried; up to
+    ten times as many are drawn without replacement where a rate is estimated by "clopper-pearson". With
     radii="all" there is one column for each r = 1, 2, …; radii beyond m repeat the last. The statements hold for each
     radius, or, if `simultaneous`, for all radii of a sample at once. The strata are bounded at all times at once.
 
@@ -105,7 +120,8 @@ def certify(
     >>> result.exact.tolist(), result.passes.tolist()
     ([[True, True]], [[4, 10]])
     """
-    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget)
+    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget, fill)
+    _check_radii(radii)
     problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
     asked = _radii(radii, problem.left_out)
     order = asked[0].argsort(stable=True) if asked.shape[1] else torch.arange(0)
@@ -120,7 +136,8 @@ def certify(
         size = max(1, _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)))
         for start in range(0, len(rows), size):
             some = torch.tensor(rows[start : start + size])
-            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold))
+            small = (epsilon, level) if mode == "estimate" and method == "clopper-pearson" else None
+            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold, small))
             done += some.tolist()
     back = torch.tensor(done).argsort()
     columns = order.argsort()
@@ -128,7 +145,8 @@ def certify(
     return Certificates(**{n: v[:, columns] if n in _PER_RADIUS else v for n, v in joined.items()})
 
 
-_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "least", "least_low"}
+_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "early", "early_draws"}
+_PER_RADIUS |= {"least", "least_low"}
 
 
 def _certify(
@@ -141,8 +159,12 @@ def _certify(
     level: float,
     mode: Mode,
     threshold: float,
+    small: tuple[float, float] | None,
 ) -> Certificates:
-    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m."""
+    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m.
+
+    `small` are ε and δ where few supersets may be drawn without replacement.
+    """
     device = problem.key.device
     here, radii, m = rows.to(device), capped[rows], problem.left_out[rows]
     strata = int(capped.max())
@@ -152,6 +174,7 @@ def _certify(
     rate, low, high = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(3))
     passes, samples = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(2))
     decision = torch.full(radii.shape, OPEN)
+    early, early_draws = torch.full(radii.shape, torch.nan, dtype=torch.float64), torch.zeros_like(samples)
     counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
     for i, j in known.nonzero().tolist():
         r = int(radii[i, j])
@@ -159,13 +182,21 @@ def _certify(
         samples[i, j] = supersets(int(m[i]), r)
         before = int(samples[i, :j].amax()) if j else 1
         passes[i, j] = max(0, int(samples[i, j]) - max(1, before))
-    low[known], high[known] = rate[known], rate[known]
+    low[known], high[known], early[known] = rate[known], rate[known], rate[known]
     if mode != "estimate":
         good = rate >= threshold if mode == "decide" else rate == 1
         decision[known] = torch.where(good, YES, NO)[known]
 
     draws, outcomes = torch.zeros(len(rows), strata + 1, dtype=torch.int64), None
-    active = ~known
+    within = torch.tensor([exact_radius(int(left), _SMALL * rule.looks[-1]) for left in m])
+    few = torch.tensor([exact_radius(int(left), rule.looks[-1]) for left in m])  # told not to try all of them
+    finite = ~known & (radii <= within[:, None]) & (radii > few[:, None]) & (small is not None)
+    shuffled = _shuffled(problem, here, radii, finite, *(small or (0.0, 0.0)))
+    for i, j, found in shuffled:
+        rate[i, j], low[i, j], high[i, j] = found.rate, found.low, found.high
+        samples[i, j], passes[i, j] = found.draws, found.passes
+        early[i, j], early_draws[i, j] = found.early, found.early_draws
+    active = ~known & ~finite
     if bool(active.any()):
         planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
         outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
@@ -180,6 +211,8 @@ def _certify(
             draws = so_far[:, -1]
             ahead = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
             agreed = ahead.gather(2, used.mT).sum(1)
+            if look == 0:
+                early[active], early_draws[active] = agreed[active].double() / n, n
             stop = active & rule.stop[look][agreed]
             rate[stop] = agreed[stop].double() / n
             low[stop], high[stop] = rule.low[look][agreed][stop], rule.high[look][agreed][stop]
@@ -189,9 +222,14 @@ def _certify(
             if not bool(active.any()):
                 break
     stratum = _strata(draws, outcomes, counts, hits, m, trivial, level)
+    _add_shuffled(stratum, shuffled)
+    lost = problem.lost[here].cpu()
+    decision[lost] = OPEN
+    for values in (rate, low, high, early, *stratum[:3]):
+        values[lost] = torch.nan
     least, least_low = (_running_min(values, radii) for values in stratum[:2])
     return Certificates(
-        asked[rows], rate, low, high, known, passes, samples, decision, *stratum, least, least_low,
+        asked[rows], rate, low, high, known, passes, samples, decision, early, early_draws, *stratum, least, least_low,
         problem.predicted[here].cpu(), m,
     )  # fmt: skip
 
@@ -213,6 +251,78 @@ def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> t
         tried.view(-1).scatter_add_(0, cell, torch.ones_like(cell))
         hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
     return tried, hits
+
+
+@dataclass
+class _Shuffled:
+    """One sample and radius whose few supersets are drawn without replacement."""
+
+    sets: Tensor
+    sizes: Tensor
+    rule: Rule
+    agreed: Tensor
+    draws: int = 0
+    rate: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    early: float = 0.0
+    early_draws: int = 0
+
+    @property
+    def passes(self) -> int:
+        """What was drawn but for α itself, which is known."""
+        return int((self.sizes[: self.draws] > 0).sum())
+
+
+def _shuffled(
+    problem: Problem, here: Tensor, radii: Tensor, finite: Tensor, epsilon: float, delta: float
+) -> list[tuple[int, int, _Shuffled]]:
+    """The samples and radii `finite` (B, R), drawn until their rules stop, look by look for all of them at once."""
+    items: list[tuple[int, int, _Shuffled]] = []
+    for i, j in finite.nonzero().tolist():
+        row = here[i]
+        sets, sizes = shuffled_supersets(
+            problem.key[row][None], problem.mask[row].cpu(), problem.free[row].cpu(), int(radii[i, j])
+        )
+        rule = estimate_rule(epsilon, delta, population=len(sets))
+        items.append((i, j, _Shuffled(sets, sizes, rule, torch.zeros(len(sets), dtype=torch.bool))))
+    active, look = list(items), 0
+    while active:
+        ends = [(i, found, found.rule.looks[look]) for i, _, found in active]
+        owner = torch.cat([here[i].expand(end - found.draws) for i, found, end in ends])
+        rows = torch.cat([found.sets[found.draws : end] for _, found, end in ends])
+        new = (~(rows == problem.mask[owner].cpu()).all(1)).nonzero().flatten()  # α itself is known
+        agreed = problem.agrees[owner].cpu().clone()
+        agreed[new] = problem.judge(
+            owner[new.to(owner.device)], lambda some: rows[new[some.cpu()]].to(owner.device)
+        ).cpu()
+        for part, (_, found, end) in zip(agreed.split([end - f.draws for _, f, end in ends]), ends, strict=True):
+            found.agreed[found.draws : end] = part
+            found.draws, s = end, int(found.agreed[:end].sum())
+            if look == 0:
+                found.early, found.early_draws = s / end, end
+            found.rate, found.low, found.high = s / end, float(found.rule.low[look, s]), float(found.rule.high[look, s])
+        active = [item for item in active if not item[2].rule.stop[look, int(item[2].agreed.sum())]]
+        look += 1
+    return items
+
+
+def _add_shuffled(stratum: tuple[Tensor, Tensor, Tensor, Tensor], items: list[tuple[int, int, _Shuffled]]) -> None:
+    """Fill in the strata that were only drawn without replacement.
+
+    Of the |Δ_r|·(1 − low) sets that may disagree all could be of one stratum, and as many are known to agree.
+    """
+    rate, low, high, tried = stratum
+    for i, _, found in items:
+        for k in range(1, int(found.sizes.max()) + 1):
+            if not int(tried[i, k]):
+                own = found.sizes == k
+                size, drawn = int(own.sum()), own[: found.draws]
+                seen, hits = int(drawn.sum()), int(found.agreed[: found.draws][drawn].sum())
+                rate[i, k] = hits / seen if seen else torch.nan
+                low[i, k] = max(hits / size, 1 - len(own) * (1 - found.low) / size)
+                high[i, k] = min(1 - (seen - hits) / size, len(own) * found.high / size)
+                tried[i, k] = seen
 
 
 def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: Tensor) -> None:
@@ -281,17 +391,23 @@ def _rule(
 
 def _radii(radii: Sequence[int] | Literal["all"], left_out: Tensor) -> Tensor:
     """The radii asked for, (B, R)."""
+    if radii == "all":
+        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
+    return torch.tensor([int(r) for r in radii]).expand(len(left_out), -1)
+
+
+def _check_radii(radii: Any) -> None:
     if isinstance(radii, str):
         if radii != "all":
             raise unknown("radii", radii, ("all",))
-        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
-    values = [int(r) for r in radii]
-    if not values:
+        return
+    if not isinstance(radii, Sequence):
+        raise UserError(f"radii must be a sequence such as (1, 5, 10), or 'all', got {radii!r}")
+    if not radii:
         raise UserError("radii is empty; give at least one, for instance (1, 5, 10), or 'all'")
-    for r, radius in zip(values, radii, strict=True):
-        if r < 0 or r != radius:
+    for radius in radii:
+        if isinstance(radius, bool) or not isinstance(radius, int | float) or radius < 0 or radius != int(radius):
             raise UserError(f"radii must be whole numbers of features, 0 or more, got {radius!r}")
-    return torch.tensor(values).expand(len(left_out), -1)
 
 
 def _check_numbers(
@@ -304,6 +420,7 @@ def _check_numbers(
     margin: float | None,
     target: Tensor | None,
     budget: int | None,
+    fill: Fill,
 ) -> None:
     for name, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
         check_share(name, value)
@@ -320,5 +437,7 @@ def _check_numbers(
         raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
     if target is not None and agreement != "argmax":
         raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
-    if budget is not None and (isinstance(budget, bool) or budget < 1):
-        raise UserError(f"budget must be at least 1, got {budget!r}")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
+    if isinstance(fill, float) and not math.isfinite(fill):
+        raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")

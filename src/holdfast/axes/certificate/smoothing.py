@@ -30,7 +30,7 @@ from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised
-from holdfast.statistics.bounds import RadiusRule
+from holdfast.statistics.radii import RadiusRule
 from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject, label_of
 
 SMOOTHED_MEASURES = (
