@@ -208,8 +208,12 @@ class Smoothed(Model):
             raise UserError(f"{self.base.name} gives scores that are not finite for masked sample {sample!r}")
         return found.long()
 
-    def radii(self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1) -> dict[RadiusRule, Tensor]:
+    def radii(
+        self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1, target: Tensor | None = None
+    ) -> dict[RadiusRule, Tensor]:
         """`radius` by every rule that holds for these masks, from the same passes; NaN where a score is not finite.
+
+        With a `target` (B,) it is NaN too where another class is predicted.
 
         >>> from holdfast.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
@@ -236,8 +240,10 @@ class Smoothed(Model):
             logs = torch.cat([self.each(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts]).cpu()
         guard = GUARDS.get(self.precision, COARSE_GUARD)
         first, second = logs.topk(2, dim=2).values.unbind(2)
-        lead = leads(_votes(logs), first - second < guard) if self.votes else leads(logs.exp())
-        lost, lead = lead.isnan().flatten(1).any(1) | logs.isnan().flatten(1).any(1), lead.nan_to_num(-1.0)
+        outputs, lost = _votes(logs) if self.votes else logs.exp(), logs.isnan().flatten(1).any(1)
+        if target is not None:
+            lost |= outputs.mean(1).argmax(1) != target.cpu()
+        lead = leads(outputs.nan_to_num(), first - second < guard if self.votes else None)
         free, bank = free.cpu(), self.bank(n)
         gap = lead.mean(1).amin(1) - guard
         found: dict[RadiusRule, Tensor] = {

@@ -106,7 +106,8 @@ def test_the_bernoulli_rule_is_there_where_it_is_valid():
     table = run(axis, batch, ["saliency"]).set_index(["measure", "sample"]).value
     model = Smoothed(Model(Wavering(), rows=4096), 0.125, 400, Pixels())
     expected = model.radii(batch, explanation(Saliency(), batch), 0.1)
-    assert table["hard_radius"].tolist() == expected["lipschitz"].tolist()
+    assert table["hard_radius"].tolist() == expected["per_mask"].tolist()
+    assert table["hard_radius_lipschitz"].tolist() == expected["lipschitz"].tolist()
     assert table["hard_radius_bernoulli"].tolist() == expected["bernoulli"].tolist()
     assert max(expected["bernoulli"].tolist()) > 0
 
@@ -150,9 +151,9 @@ def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
         axis = sweep(keeps=(0.25, 1.0), radii=(1, 3))
         table = holdfast.evaluate(subject, batch, names, {"smoothing": axis}).table()
         counted = table[table.measure == "passes"].value.sum()
-        labelled, clean, references = 6, 7, 7
+        whole, clean, references = 7, 7, 7
         explained = 7  # saliency of the samples, which are all references too; random maps cost nothing
-        assert subject.passes == counted + labelled * (16 + 1) + clean + references + explained
+        assert subject.passes == counted + whole * (16 + 1) + clean + references + explained
         spent[len(names)] = counted
     assert spent[2] > spent[1]
 

@@ -16,14 +16,8 @@ from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement, Problem
 from holdfast.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
-from holdfast.axes.certificate.strata import (
-    all_supersets,
-    drawn_strata,
-    exact_radius,
-    random_supersets,
-    shuffled_supersets,
-    supersets,
-)
+from holdfast.axes.certificate.shuffled import add_strata, without_replacement, write
+from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
 from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
 from holdfast.features.fill import Fill
@@ -46,8 +40,9 @@ class Certificates:
     `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high, so that one of the
     two fails with at most twice that; where `exact`, all supersets were tried and rate = low = high = τ_r. All three
     are NaN for a sample of which the model gave scores that are not finite. `early` is the share that agreed of the
-    first `early_draws`, whose number is fixed beforehand, 0 where `exact`: means over samples are certified by them. `decision` is 1 (shown), 0 (refuted) or −1 (open; always for
-    mode "estimate"). `samples` are the draws a certificate rests on. `passes` are the model passes that it cost:
+    first `early_draws`, whose number is fixed beforehand, 0 where `exact`: means over samples are certified by them.
+    `decision` is 1 (shown), 0 (refuted) or −1 (open; always for mode "estimate"). `samples` are the draws a
+    certificate rests on. `passes` are the model passes that it cost:
     radii share their draws, and a pass is charged to the smallest radius that needed it. The one pass of x ⊙ α itself
     is not counted. `stratum_rate`, `stratum_low`, `stratum_high` and `stratum_samples`, (B, K + 1), are about τ_{=k},
     exactly k more features, k = 0 … K; `least` and `least_low` about the smallest τ_{=k} with 1 ≤ k ≤ r. `target` (B,)
@@ -171,10 +166,9 @@ def _certify(
     trivial = problem.agrees[here].cpu()
     within = torch.tensor([exact_radius(int(left), most) for left in m])
     known = radii <= within[:, None]
-    rate, low, high = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(3))
-    passes, samples = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(2))
+    rate, low, high, early = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(4))
+    passes, samples, early_draws = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(3))
     decision = torch.full(radii.shape, OPEN)
-    early, early_draws = torch.full(radii.shape, torch.nan, dtype=torch.float64), torch.zeros_like(samples)
     counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
     for i, j in known.nonzero().tolist():
         r = int(radii[i, j])
@@ -188,14 +182,9 @@ def _certify(
         decision[known] = torch.where(good, YES, NO)[known]
 
     draws, outcomes = torch.zeros(len(rows), strata + 1, dtype=torch.int64), None
-    within = torch.tensor([exact_radius(int(left), _SMALL * rule.looks[-1]) for left in m])
-    few = torch.tensor([exact_radius(int(left), rule.looks[-1]) for left in m])  # told not to try all of them
-    finite = ~known & (radii <= within[:, None]) & (radii > few[:, None]) & (small is not None)
-    shuffled = _shuffled(problem, here, radii, finite, *(small or (0.0, 0.0)))
-    for i, j, found in shuffled:
-        rate[i, j], low[i, j], high[i, j] = found.rate, found.low, found.high
-        samples[i, j], passes[i, j] = found.draws, found.passes
-        early[i, j], early_draws[i, j] = found.early, found.early_draws
+    finite = ~known & _are_few(radii, m, rule.looks[-1]) & (small is not None)
+    drawn = without_replacement(problem, here, radii, finite, *(small or (0.0, 0.0)))
+    write(drawn, rate, low, high, samples, passes, early, early_draws)
     active = ~known & ~finite
     if bool(active.any()):
         planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
@@ -222,16 +211,26 @@ def _certify(
             if not bool(active.any()):
                 break
     stratum = _strata(draws, outcomes, counts, hits, m, trivial, level)
-    _add_shuffled(stratum, shuffled)
-    lost = problem.lost[here].cpu()
-    decision[lost] = OPEN
-    for values in (rate, low, high, early, *stratum[:3]):
-        values[lost] = torch.nan
+    add_strata(drawn, *stratum)
+    _forget(problem.lost[here].cpu(), decision, rate, low, high, early, *stratum[:3])
     least, least_low = (_running_min(values, radii) for values in stratum[:2])
     return Certificates(
         asked[rows], rate, low, high, known, passes, samples, decision, early, early_draws, *stratum, least, least_low,
         problem.predicted[here].cpu(), m,
     )  # fmt: skip
+
+
+def _forget(lost: Tensor, decision: Tensor, *others: Tensor) -> None:
+    """Say nothing of the samples `lost` (B,)."""
+    decision[lost] = OPEN
+    for values in others:
+        values[lost] = torch.nan
+
+
+def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
+    """Where Δ_r is small enough for draws without replacement, but larger than the draws, (B, R) boolean."""
+    below, within = (torch.tensor([exact_radius(int(m), most) for m in left_out]) for most in (draws, _SMALL * draws))
+    return (radii > below[:, None]) & (radii <= within[:, None])
 
 
 def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> tuple[Tensor, Tensor]:
@@ -251,78 +250,6 @@ def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> t
         tried.view(-1).scatter_add_(0, cell, torch.ones_like(cell))
         hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
     return tried, hits
-
-
-@dataclass
-class _Shuffled:
-    """One sample and radius whose few supersets are drawn without replacement."""
-
-    sets: Tensor
-    sizes: Tensor
-    rule: Rule
-    agreed: Tensor
-    draws: int = 0
-    rate: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    early: float = 0.0
-    early_draws: int = 0
-
-    @property
-    def passes(self) -> int:
-        """What was drawn but for α itself, which is known."""
-        return int((self.sizes[: self.draws] > 0).sum())
-
-
-def _shuffled(
-    problem: Problem, here: Tensor, radii: Tensor, finite: Tensor, epsilon: float, delta: float
-) -> list[tuple[int, int, _Shuffled]]:
-    """The samples and radii `finite` (B, R), drawn until their rules stop, look by look for all of them at once."""
-    items: list[tuple[int, int, _Shuffled]] = []
-    for i, j in finite.nonzero().tolist():
-        row = here[i]
-        sets, sizes = shuffled_supersets(
-            problem.key[row][None], problem.mask[row].cpu(), problem.free[row].cpu(), int(radii[i, j])
-        )
-        rule = estimate_rule(epsilon, delta, population=len(sets))
-        items.append((i, j, _Shuffled(sets, sizes, rule, torch.zeros(len(sets), dtype=torch.bool))))
-    active, look = list(items), 0
-    while active:
-        ends = [(i, found, found.rule.looks[look]) for i, _, found in active]
-        owner = torch.cat([here[i].expand(end - found.draws) for i, found, end in ends])
-        rows = torch.cat([found.sets[found.draws : end] for _, found, end in ends])
-        new = (~(rows == problem.mask[owner].cpu()).all(1)).nonzero().flatten()  # α itself is known
-        agreed = problem.agrees[owner].cpu().clone()
-        agreed[new] = problem.judge(
-            owner[new.to(owner.device)], lambda some: rows[new[some.cpu()]].to(owner.device)
-        ).cpu()
-        for part, (_, found, end) in zip(agreed.split([end - f.draws for _, f, end in ends]), ends, strict=True):
-            found.agreed[found.draws : end] = part
-            found.draws, s = end, int(found.agreed[:end].sum())
-            if look == 0:
-                found.early, found.early_draws = s / end, end
-            found.rate, found.low, found.high = s / end, float(found.rule.low[look, s]), float(found.rule.high[look, s])
-        active = [item for item in active if not item[2].rule.stop[look, int(item[2].agreed.sum())]]
-        look += 1
-    return items
-
-
-def _add_shuffled(stratum: tuple[Tensor, Tensor, Tensor, Tensor], items: list[tuple[int, int, _Shuffled]]) -> None:
-    """Fill in the strata that were only drawn without replacement.
-
-    Of the |Δ_r|·(1 − low) sets that may disagree all could be of one stratum, and as many are known to agree.
-    """
-    rate, low, high, tried = stratum
-    for i, _, found in items:
-        for k in range(1, int(found.sizes.max()) + 1):
-            if not int(tried[i, k]):
-                own = found.sizes == k
-                size, drawn = int(own.sum()), own[: found.draws]
-                seen, hits = int(drawn.sum()), int(found.agreed[: found.draws][drawn].sum())
-                rate[i, k] = hits / seen if seen else torch.nan
-                low[i, k] = max(hits / size, 1 - len(own) * (1 - found.low) / size)
-                high[i, k] = min(1 - (seen - hits) / size, len(own) * found.high / size)
-                tried[i, k] = seen
 
 
 def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: Tensor) -> None:

@@ -3,7 +3,6 @@
 With m features left out, Δ_r holds the Σ_{k ≤ r} C(m, k) supersets with at most r more features; those with exactly k
 more are the stratum k. A uniform draw from Δ_r takes the stratum k with probability C(m, k) / |Δ_r| and then k of the
 m features. Draw i of a stratum does not depend on r, so draws serve all radii: for each radius they are independent.
-Where Δ_r is small its sets are shuffled instead, and drawn without replacement.
 """
 
 from __future__ import annotations
@@ -94,14 +93,3 @@ def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
     for row, set_ in zip(rows, chosen, strict=True):
         row[list(set_)] = True
     return rows, torch.tensor([len(set_) for set_ in chosen], dtype=torch.int64)
-
-
-def shuffled_supersets(key: Tensor, mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
-    """Every set of Δ_r in random order, (S, n) boolean, and its stratum (S,); mask and free (n,), key (1,).
-
-    >>> shuffled_supersets(rand.keys(0, ["a"], "x"), torch.tensor([True, False]), torch.tensor([False, True]), 1)[0].sum()
-    tensor(3)
-    """
-    sets, sizes = all_supersets(mask, free, r)
-    order = rand.permutation(rand.fold(key, -4 - r), len(sets) + 1)[0].cpu()
-    return torch.cat([mask[None], sets])[order], torch.cat([torch.zeros(1, dtype=torch.int64), sizes])[order]
