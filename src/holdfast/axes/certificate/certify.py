@@ -171,11 +171,9 @@ def _certify(
     decision = torch.full(radii.shape, OPEN)
     counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
     for i, j in known.nonzero().tolist():
-        r = int(radii[i, j])
-        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : r + 1].sum())) / supersets(int(m[i]), r)
-        samples[i, j] = supersets(int(m[i]), r)
-        before = int(samples[i, :j].amax()) if j else 1
-        passes[i, j] = max(0, int(samples[i, j]) - max(1, before))
+        samples[i, j] = size = supersets(int(m[i]), int(radii[i, j]))
+        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : int(radii[i, j]) + 1].sum())) / size
+        passes[i, j] = max(0, size - max(1, int(samples[i, :j].amax()) if j else 1))
     low[known], high[known], early[known] = rate[known], rate[known], rate[known]
     if mode != "estimate":
         good = rate >= threshold if mode == "decide" else rate == 1

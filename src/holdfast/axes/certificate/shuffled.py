@@ -65,6 +65,15 @@ def without_replacement(
     return items
 
 
+def write(items: list[Drawn], *tensors: Tensor) -> None:
+    """Rate, low, high, draws, passes, early rate and early draws in their places of tensors (B, R)."""
+    for item in items:
+        passes = int((item.sizes[: item.draws] > 0).sum())  # α itself is known
+        found = (item.hits / item.draws, *item.bounds, item.draws, passes, *item.early)
+        for tensor, value in zip(tensors, found, strict=True):
+            tensor[item.sample, item.column] = value
+
+
 def _shuffled(problem: Problem, here: Tensor, sample: int, column: int, r: int, epsilon: float, delta: float) -> Drawn:
     row = here[sample]
     mask = problem.mask[row].cpu()
