@@ -62,6 +62,27 @@ def clopper_pearson(agreed: float | Tensor, draws: float | Tensor, delta: float)
     return clopper_pearson_low(agreed, draws, delta / 2), clopper_pearson_high(agreed, draws, delta / 2)
 
 
+def mean_rate_low(shares: Tensor, draws: Tensor, delta: float) -> float:
+    """A lower bound of the mean of many rates τ_i from a share of agreements each; it fails with probability delta.
+
+    `shares` (S,) are of `draws` (S,) fixed beforehand, independent or without replacement; where draws is 0 the share
+    is τ_i itself. Samples with as many draws are pooled: their agreements are a sum of independent trials of unequal
+    rates, whose upper tail lies below the binomial one with the mean rate from the mean + 1 on (Hoeffding 1956), so
+    Clopper and Pearson's bound holds for delta up to a quarter and two agreements or more.
+
+    >>> round(mean_rate_low(torch.tensor([1.0, 0.9, 0.5]), torch.tensor([20, 20, 0]), 0.1), 3)
+    0.748
+    """
+    sizes = [int(n) for n in draws.unique() if n > 0]
+    total = float(shares[draws == 0].double().sum())
+    for n in sizes:
+        own = shares[draws == n].double()
+        agreed = float((own * n).round().sum())
+        level = min(check_share("delta", delta), 0.25) / len(sizes)
+        total += len(own) * (float(clopper_pearson_low(agreed, n * len(own), level)) if agreed > 1 else 0.0)
+    return total / len(shares)
+
+
 def hoeffding(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """The two-sided interval s/n ± √(log(2/delta) / 2n) of the paper, cut at 0 and 1.
 

@@ -42,7 +42,8 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
         for keep in (0.25, 1.0):
             where = f"λ={keep:g}"
             radius = [1.0] * 4 + [0.0] * 6 if keep < 1 else [0.0] * 10
-            entries += [(explainer, "hard_radius", where, 0.0, radius)]
+            entries += [(explainer, "hard_radius", where, 0.0, [1 + r if r else r for r in radius])]
+            entries += [(explainer, "hard_radius_lipschitz", where, 0.0, radius)]
             if bernoulli:
                 entries += [(explainer, "hard_radius_bernoulli", where, 0.0, [2.0] * 3 + [0.0] * 7)]
             right = [1.0] * (6 if keep < 1 else 8) + [0.0] * (3 if keep < 1 else 1) + [np.nan]
@@ -61,6 +62,7 @@ def test_guarantees_are_counted_bound_against_bound():
     assert shares.loc[("grad_cam", 0.25, "SCA", 2.0), "share"] == 0.5
     assert shares.loc[("grad_cam", 0.25, "MuS", 1.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS", 2.0), "share"] == 0.0
+    assert shares.loc[("grad_cam", 0.25, "hard", 2.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
     assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(wilson(7, 10))
@@ -70,7 +72,7 @@ def test_the_chart_of_guarantees_has_two_families_of_curves():
     chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
     assert [name for name, _ in chart.views] == list(NAMES)
     curves = {trace.name: trace for trace in chart.views[0][1].data}
-    assert set(curves) == {f"{rule}, λ = {keep}" for rule in ("MuS", "SCA") for keep in ("0.25", "1")}
+    assert set(curves) == {f"{rule}, λ = {keep}" for rule in ("hard", "MuS", "SCA") for keep in ("0.25", "1")}
     assert list(curves["SCA, λ = 0.25"].y) == [0.7, 0.5] and list(curves["MuS, λ = 0.25"].y) == [0.4, 0.0]
     assert curves["MuS, λ = 1"].line.dash == "dash" and curves["SCA, λ = 1"].line.dash == "solid"
     for words in ("τ = 1, without error", "τ ≥ 0.9 with confidence 0.95", "204 passes"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NO_SMOOTHING = "no smoothing rows: add `smoothing` to the study"
 MOST_PANELS = 12
-LINES = {"SCA": "-", "MuS": "--", "MuS*": ":"}
+LINES = {"SCA": "-", "hard": "-.", "MuS": "--", "MuS*": ":"}
 
 
 def guarantee_curves(material: Material, width: float) -> Iterator[Piece]:
