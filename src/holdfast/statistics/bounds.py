@@ -73,7 +73,7 @@ def mean_rate_low(shares: Tensor, draws: Tensor, delta: float) -> float:
     >>> round(mean_rate_low(torch.tensor([1.0, 0.9, 0.5]), torch.tensor([20, 20, 0]), 0.1), 3)
     0.748
     """
-    sizes = [int(n) for n in draws.unique() if n > 0]
+    sizes = sorted({int(n) for n in draws.tolist()} - {0})
     total = float(shares[draws == 0].double().sum())
     for n in sizes:
         own = shares[draws == n].double()

@@ -46,23 +46,9 @@ MEASURES = (
         SHARE,
     ),
     Measure("certified", "certified rate", "the guaranteed lower bound of the rate", "higher", "component", SHARE),
-    Measure(
-        "early",
-        "first draws",
-        "share of the first draws that keep the prediction; means over samples are certified by them",
-        "neither",
-        "component",
-        SHARE,
-    ),
-    Measure("early_draws", "number of first draws", "how many they are; 0 where the rate is exact", "neither", "cost"),
-    Measure(
-        "sufficient",
-        "sufficient",
-        "whether the explanation alone is predicted like the whole input",
-        "neither",
-        "component",
-        SHARE,
-    ),
+    Measure("early", "first draws", "share of the first draws that agree", "neither", "component", SHARE),
+    Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),
+    Measure("sufficient", "sufficient", "predicted like the whole input", "neither", "component", SHARE),
     Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
 )
 """What is known of the measures of the axis; the first of them that the mode gives speaks for it."""

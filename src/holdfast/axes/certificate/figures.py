@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.certificate.shares import delta
+from holdfast.axes.certificate.shares import delta, one_fraction
 from holdfast.axes.material import Material
 from holdfast.drawing import style
 from holdfast.drawing.curves import curve, curve_panels, shifts, ticks_at
@@ -30,7 +30,7 @@ def rate_curves(material: Material, width: float) -> Iterator[Piece]:
     if not certificates:
         yield Skipped("", NO_CERTIFICATE)
     for judged, subject in zip(certificates, subjects([j.cube for j in certificates]), strict=True):
-        cube = judged.cube
+        cube = one_fraction(judged).cube
         if "rate" not in cube.values:
             yield Skipped(subject, NO_RATES)
             continue
@@ -67,19 +67,53 @@ def rate_figures(cells: pd.DataFrame, looks: style.Looks, width: float) -> list[
     return curve_panels(looks, [""], width, draw, finish, each=min(2.4, 0.62 * width))
 
 
+def fraction_curves(material: Material, width: float) -> Iterator[Piece]:
+    """Stability rate against radius, a panel per fraction of features in the explanation and a curve per method."""
+    sweeps = [j for j in material.of("certificate") if "rate" in j.cube.values and len(dict(j.cube.conditions)) > 1]
+    if not sweeps:
+        yield Skipped("", "no sweep over fractions: set `fraction: [0.1, 0.25, 0.5]` in a certificate")
+    for judged, subject in zip(sweeps, subjects([j.cube for j in sweeps]), strict=True):
+        cells = statistics.summary([judged.cube])
+        rate = cells[(cells["measure"] == "rate") & cells["mean"].notna()]
+        rate = rate.assign(panel=rate["condition"].astype(str).str.replace("=", " = "))
+        caption = (
+            f"Stability rate by method and fraction of the features: {about(judged.cube)}. Means over samples with "
+        )
+        caption += "95 % bootstrap intervals; the rate is not monotone in r."
+        looks = material.looks_of(judged.cube.explainers)
+        yield from pages(subject, caption, panel_figures(rate, looks, width, "stability rate"))
+
+
+def panel_figures(rows: pd.DataFrame, looks: style.Looks, width: float, quantity: str) -> list[Figure]:
+    """A quantity against the radius, a panel per `panel` and a curve per explainer; mean, low and high by level."""
+    panels, levels = list(dict.fromkeys(rows["panel"])), rows["level"].tolist()
+    moved = shifts(list(looks), levels)
+
+    def draw(axes: Axes, column: int, explainer: str, look: dict[str, Any]) -> None:
+        own = rows[(rows["panel"] == panels[column]) & (rows["explainer"] == explainer)]
+        curve(axes, own, look, explainer, shift=moved[explainer])
+
+    def finish(axes: Axes, column: int, first: bool) -> None:
+        ticks_at(axes, levels)
+        axes.set(xlabel=RADIUS, ylabel=quantity if first else "", ylim=(-0.03, 1.05))
+
+    return curve_panels(looks, panels, width, draw, finish)
+
+
 def rate_table(material: Material, width: float) -> Iterator[Piece]:
     """Methods by radii: mean rate with interval, bold within each radius, and the mean guaranteed lower bound."""
     certificates = material.of("certificate")
     if not certificates:
         yield Skipped("", NO_CERTIFICATE)
     for judged, subject in zip(certificates, subjects([j.cube for j in certificates]), strict=True):
-        cube = judged.cube
+        cube = one_fraction(judged).cube
         if "rate" not in cube.values:
             yield Skipped(subject, NO_RATES)
             continue
         cells = statistics.summary([cube])
         columns: list[dict[str, Cell]] = []
-        for condition in cube.conditions:
+        radii = [condition for condition in cube.conditions if condition[1] > 0]
+        for condition in radii:
             rate, bound = (
                 cells[(cells["measure"] == measure) & (cells["level"] == condition[1])].set_index("explainer")
                 for measure in ("rate", "certified")
@@ -90,7 +124,7 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
             columns.append({str(e): Cell(float(v)) for e, v in bound["mean"].items()})
         missing = Cell(float("nan"))
         rows: list[list[Entry]] = [[escape(e), *(c.get(e, missing) for c in columns)] for e in cube.explainers]
-        heads = ["Method", *(text for _, x in cube.conditions for text in (f"$r={x:g}$", "guar."))]
+        heads = ["Method", *(text for _, x in radii for text in (f"$r={x:g}$", "guar."))]
         caption = f"Stability rate within radius r: {about(cube)}. Mean over samples with 95 % bootstrap intervals; "
         caption += f"guar.: the mean lower bound at confidence {1 - delta(judged):g} for each sample. Bold: the "
         caption += "highest rate and all that Wilcoxon's paired test with Holm's correction does not separate from it "
@@ -100,5 +134,6 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
 
 ITEMS = (
     Item("certificate-rates", "soft stability, Figure 6", "figure", rate_curves),
+    Item("certificate-fractions", "soft stability, Figure 11", "figure", fraction_curves),
     Item("certificate-scores", "soft stability, Figure 6 as a table", "table", rate_table),
 )

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT
-from holdfast.axes.certificate.shares import answer_shares, delta, least_rate
-from holdfast.axes.certificate.words import certificate_lead
+from holdfast.axes.certificate.shares import answer_shares, delta, least_rate, one_fraction
+from holdfast.axes.certificate.words import ANCHORED, certificate_lead
 from holdfast.axes.contract import Judged, Page
 from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles, error_bars, label, rounded
 from holdfast.drawing.pictures import photo
@@ -32,7 +32,8 @@ NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothin
 
 def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
-    drawn: list[Chart | Panel | None] = [rate_chart(judged.cube), answer_chart(judged), example(judged.exhibits)]
+    drawn: list[Chart | Panel | None] = [rate_chart(judged.cube), answer_chart(one_fraction(judged))]
+    drawn.append(example(judged.exhibits, str(judged.settings.get("anchor", "explanation"))))
     return [part for part in drawn if part is not None]
 
 
@@ -40,13 +41,14 @@ def rate_chart(cube: Cube) -> Chart | None:
     """Mean rate τ_r with intervals over the band down to the mean guaranteed lower bound, a curve per explainer."""
     if "rate" not in cube.values:
         return None
-    figure = rate_figure(statistics.summary([cube]), cube)
+    cells, names = statistics.summary([cube]), list(dict(cube.conditions))
+    views = [(name.replace("=", " = "), rate_figure(cells[cells["condition"] == name], cube)) for name in names]
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
     caption += "Solid: how often the prediction stays, mean over samples with 95 % bootstrap intervals. The band "
     caption += f"reaches down to the mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
-    radii = len({level for _, level in cube.conditions})
+    radii = len({level for _, level in cube.conditions} - {0.0})
     alt = f"Curves of the certified rate over {radii} radii for {len(cube.explainers)} methods."
-    return Chart("certified", "Certified rate", caption, alt, [("", figure)], 400)
+    return Chart("certified", "Certified rate", caption, alt, views if len(views) > 1 else [("", views[0][1])], 400)
 
 
 def rate_figure(cells: pd.DataFrame, cube: Cube) -> go.Figure:
@@ -130,14 +132,14 @@ def answer_chart(judged: Judged) -> Chart | None:
                 line={"color": colour, "width": 1.5, "dash": "dash"},
                 hoverinfo="skip",
             )
-    levels = sorted({level for _, level in cube.conditions})
+    levels = sorted({level for _, level in cube.conditions} - {0.0})
     figure.update_layout(xaxis={"tickvals": levels}, yaxis={"range": [0, 1.05]})
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
     alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
     return Chart("answers", title, caption, alt, [("", figure)], 400)
 
 
-def example(exhibits: Sequence[Shown]) -> Panel | None:
+def example(exhibits: Sequence[Shown], anchor: str = "explanation") -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}
@@ -158,7 +160,8 @@ def example(exhibits: Sequence[Shown]) -> Panel | None:
     caption = "From left to right: the input; only what the method calls important; a few features more, in yellow; "
     caption += "and what the model then predicts. The added features were searched for, the most harmful first, so "
     caption += "this is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
-    caption += "left-out features is what the model is given in their place."
+    caption += "left-out features is what the model is given in their place. "
+    caption += f"{ANCHORED[anchor]}; the words under the first two pictures are the two predictions."
     return Panel("example", "A few features more", caption, body)
 
 

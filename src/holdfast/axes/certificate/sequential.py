@@ -274,7 +274,7 @@ def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: in
         ways[stop[look]] = -np.inf
         at = n
     parts = [np.concatenate(columns) for columns in zip(*stopped, strict=True)]
-    return Endings(parts[0].astype(np.int64), *parts[1:], population)
+    return Endings(parts[0].astype(np.int64), parts[1], parts[2], parts[3], population)
 
 
 def _worst_error(ends: Endings, epsilon: float) -> float:

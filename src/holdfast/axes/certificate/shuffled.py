@@ -57,7 +57,7 @@ def without_replacement(
         agreed = problem.agrees[owner].cpu()
         added = size.nonzero().flatten()
         agreed[added] = _judged(problem, owner[added.to(owner.device)], rows[added])
-        for item, some, part in zip(active, new, agreed.split([s.stop - s.start for s in new]), strict=True):
+        for item, some, part in zip(active, new, torch.split(agreed, [s.stop - s.start for s in new]), strict=True):
             item.agreed[some], item.draws = part, some.stop
             if not item.look:
                 item.early = (item.hits / item.draws, item.draws)

@@ -40,13 +40,7 @@ SMOOTHED_MEASURES = (
     *MEASURES,
     Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
     Measure("hard_radius_lipschitz", "hard radius, MuS", "the same by the paper's rule", "higher", "component"),
-    Measure(
-        "hard_radius_bernoulli",
-        "hard radius, Bernoulli",
-        "the same for the mean over all Bernoulli masks, but for the probability δ",
-        "higher",
-        "component",
-    ),
+    Measure("hard_radius_bernoulli", "hard radius, Bernoulli", "over all Bernoulli masks", "higher", "component"),
     Measure("correct", "correct", "whether the smoothed model predicts the label", "neither", "model", SHARE),
 )
 """Those of a certificate, and what only smoothing has."""
@@ -148,7 +142,7 @@ class Smoothing:
 
     def notes(self, model: Model) -> list[str]:
         """Which rules cannot certify a single feature with so many masks, however sure the model is."""
-        rules: list[RadiusRule] = ["per_mask", *(["bernoulli"] if self.masks == "bernoulli" else [])]
+        rules: tuple[RadiusRule, ...] = ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
         ways, said = len(model.classes or "01"), []
         for keep in self.keeps:
             for rule in rules:

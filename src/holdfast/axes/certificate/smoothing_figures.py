@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.certificate.figures import RADIUS
+from holdfast.axes.certificate.figures import RADIUS, panel_figures
 from holdfast.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from holdfast.axes.material import Material
 from holdfast.drawing import style
 from holdfast.drawing.curves import curve, shifts, ticks_at
-from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, about, subjects
+from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, about, pages, subjects
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,14 +36,37 @@ def guarantee_curves(material: Material, width: float) -> Iterator[Piece]:
             yield Skipped(subject, "no sample has an explanation to certify")
             continue
         caption = f"What SCA and MuS guarantee: {about(judged.cube)}. Solid: the share of samples for which SCA shows "
-        caption += f"a stability rate of at least {least:g} with confidence {1 - delta(judged):g}. Dashed: for which "
-        caption += "MuS shows that no superset within the radius changes the prediction. "
+        caption += (
+            f"a stability rate of at least {least:g} with confidence {1 - delta(judged):g}. Dash-dotted: for which "
+        )
+        caption += (
+            "a hard radius shows that no superset within the radius changes the prediction; dashed (MuS): by the "
+        )
+        caption += "rule of the paper. "
         if "MuS*" in set(shares["rule"]):
-            caption += "Dotted (MuS*): the tighter rule for Bernoulli masks. "
+            caption += "Dotted (MuS*): for the mean over all Bernoulli masks. "
         caption += "Bars are 95 % Wilson intervals over samples."
         for part, names in style.parts(list(dict.fromkeys(shares["explainer"])), MOST_PANELS):
             figure = guarantee_figure(shares[shares["explainer"].isin(names)], width)
             yield Drawing(", ".join(filter(None, (subject, part))), caption, figure)
+
+
+def rule_curves(material: Material, width: float) -> Iterator[Piece]:
+    """The share of samples with a guarantee against the radius, a panel per rule and λ and a curve per method."""
+    sweeps = material.of("smoothing")
+    if not sweeps:
+        yield Skipped("", NO_SMOOTHING)
+    for judged, subject in zip(sweeps, subjects([j.cube for j in sweeps]), strict=True):
+        shares = guaranteed_shares(judged.cube, least_rate(judged)).rename(columns={"share": "mean"})
+        if len(shares):
+            ordered = shares.sort_values(["rule", "keep"], kind="stable")
+            panels = [f"{r.rule}, λ = {r.keep:g}" for r in ordered.itertuples()]
+            caption = f"Methods told apart by each rule: {about(judged.cube)}. SCA shows a stability rate of at least "
+            caption += f"{least_rate(judged):g} but for a probability of {delta(judged):g}, the others a rate of 1. "
+            caption += "Bars are 95 % Wilson intervals over samples."
+            looks = material.looks_of(judged.cube.explainers)
+            figures = panel_figures(ordered.assign(panel=panels), looks, width, "share certified")
+            yield from pages(subject, caption, figures)
 
 
 def guarantee_figure(shares: pd.DataFrame, width: float) -> Figure:
@@ -145,7 +168,8 @@ def _title(explainer: str, width: float, panels: list[Axes]) -> str:
 
 
 ITEMS = (
-    Item("certificate-guarantees", "soft stability, Figure 5", "figure", guarantee_curves),
-    Item("certificate-smoothing", "soft stability, Figure 7", "figure", smoothing_curves),
+    Item("certificate-guarantees", "soft stability, Figures 5 and 9", "figure", guarantee_curves),
+    Item("certificate-rules", "soft stability, Figure 10", "figure", rule_curves),
+    Item("certificate-smoothing", "soft stability, Figures 7 and 12", "figure", smoothing_curves),
     Item("certificate-accuracy", "soft stability, Figure 8", "figure", accuracy_curves),
 )

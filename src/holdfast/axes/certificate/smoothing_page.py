@@ -32,7 +32,7 @@ def guarantee_chart(judged: Judged) -> Chart | None:
         for (keep, rule), rows in curves.groupby(["keep", "rule"], sort=False):
             number = keeps.index(keep)
             colour = PALETTE[number % len(PALETTE)]
-            dash = {"SCA": "solid", "MuS": "dash"}.get(str(rule), "dot")
+            dash = {"SCA": "solid", "MuS": "dash", "hard": "dot"}.get(str(rule), "dashdot")
             symbol = SYMBOLS[number % len(SYMBOLS)] + ("" if rule == "SCA" else "-open")
             figure.add_scatter(
                 x=rounded(rows["level"]),
@@ -47,12 +47,14 @@ def guarantee_chart(judged: Judged) -> Chart | None:
             )
         figure.update_layout(xaxis={"tickvals": sorted(set(curves["level"]))}, yaxis={"range": [-0.02, 1.05]})
         views.append((str(explainer), figure))
-    caption = "Bound against bound: for how many samples something is guaranteed within radius r. MuS (dashed) "
-    caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error. "
-    caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
+    caption = (
+        "Bound against bound: for how many samples something is guaranteed within radius r. A hard radius (dotted) "
+    )
+    caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error; "
+    caption += f"MuS (dashed) does so by the rule of the paper. SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
     caption += "is less. Both are about the same smoothed model; λ = 1 is the model itself. "
     if "hard_radius_bernoulli" in cube.values:
-        caption += "MuS* (dotted), the tighter rule for Bernoulli masks, guarantees τ = 1 with confidence "
+        caption += "MuS* (dash-dotted) guarantees τ = 1 with confidence "
         caption += f"{confidence:g} for the mean over all masks. "
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
     alt = f"Curves of guaranteed shares for {len(keeps)} values of λ."
