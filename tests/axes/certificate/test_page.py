@@ -16,11 +16,13 @@ from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.axes.certificate.shares import accuracy, guaranteed_shares
 from holdfast.axes.certificate.smoothing import Smoothing
-from holdfast.axes.contract import Judged, page_of
+from holdfast.axes.certificate.words import certificate_lead
+from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
 from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import wilson
+from holdfast.statistics.bounds import clopper_pearson_low
 from holdfast.types import Shown
 from support.small import model, pictures
 from support.synthetic import rows_of
@@ -165,3 +167,39 @@ def test_a_real_run_is_drawn():
     assert [part.key for part in drawn["smoothing"]] == ["guarantees", "accuracy", "rates"]
     page = done.report().read_text()
     assert "A few features more" in page and "Certified rate" in page
+
+
+def certificate_rows(rates: dict[str, list[float]], draws: int = 20, same: int = 6) -> pd.DataFrame:
+    entries = []
+    for explainer, values in rates.items():
+        entries += [(explainer, "sufficient", "radius", 0.0, [1.0] * same + [0.0] * (SAMPLES - same))]
+        for measure, column in (("rate", values), ("early", values), ("certified", [v - 0.1 for v in values])):
+            entries += [(explainer, measure, "radius", 5.0, column)]
+        entries += [(explainer, "early_draws", "radius", 5.0, [float(draws)] * SAMPLES)]
+    return rows_of(entries, "certificate")
+
+
+def test_the_lead_names_delta_and_the_prediction_that_is_certified():
+    rates = {"grad_cam": [0.9] * 10, "lime": [0.5] * 10}
+    said = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1})))
+    low = clopper_pearson_low(180, 200, 0.1)
+    assert f"a mean rate of at least {float(low):.2f} over these 10 samples; that fails" in said and "δ = 0.1" in said
+    assert "prediction on the explanation alone; " in said and "for 6 of 10 samples" in said
+    together = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True})))
+    assert f"at least {float(clopper_pearson_low(180, 200, 0.05)):.2f} over these 10" in together
+    assert "for all methods and radii at once" in together
+    anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
+    assert "Certified is the prediction on the whole input" in anchored
+    exact = " ".join(certificate_lead(judged(certificate_rows(rates, draws=0))))
+    assert "at least 0.90 over these 10 samples" in exact
+
+
+def test_lead_and_findings_agree_on_who_beats_random():
+    hard = list(np.linspace(0, 0.9, SAMPLES))  # samples differ far more than methods do
+    rates = {"ahead": [v + 0.05 for v in hard], "level": [v + (-1) ** i * 0.05 for i, v in enumerate(hard)]}
+    rows = certificate_rows(rates | {"random": hard})
+    rows["role"] = np.where(rows["explainer"] == "random", "control", "method")
+    result = judged(rows)
+    (found,) = [f for f in findings_of(result) if f.title.startswith("Not shown to keep")]
+    assert found.explainers == ("level",)
+    assert any(said.startswith("level is not shown to keep more") for said in certificate_lead(result))

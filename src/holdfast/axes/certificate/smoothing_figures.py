@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_SMOOTHING = "no smoothing rows: add `smoothing` to the study"
+NOT_CERTIFIED = "no sample has an explanation to certify"
 MOST_PANELS = 12
 LINES = {"SCA": "-", "hard": "-.", "MuS": "--", "MuS*": ":"}
 
@@ -33,7 +34,7 @@ def guarantee_curves(material: Material, width: float) -> Iterator[Piece]:
         least = least_rate(judged)
         shares = guaranteed_shares(judged.cube, least)
         if shares.empty:
-            yield Skipped(subject, "no sample has an explanation to certify")
+            yield Skipped(subject, NOT_CERTIFIED)
             continue
         caption = f"What SCA and MuS guarantee: {about(judged.cube)}. Solid: the share of samples for which SCA shows "
         caption += (
@@ -58,15 +59,17 @@ def rule_curves(material: Material, width: float) -> Iterator[Piece]:
         yield Skipped("", NO_SMOOTHING)
     for judged, subject in zip(sweeps, subjects([j.cube for j in sweeps]), strict=True):
         shares = guaranteed_shares(judged.cube, least_rate(judged)).rename(columns={"share": "mean"})
-        if len(shares):
-            ordered = shares.sort_values(["rule", "keep"], kind="stable")
-            panels = [f"{r.rule}, λ = {r.keep:g}" for r in ordered.itertuples()]
-            caption = f"Methods told apart by each rule: {about(judged.cube)}. SCA shows a stability rate of at least "
-            caption += f"{least_rate(judged):g} but for a probability of {delta(judged):g}, the others a rate of 1. "
-            caption += "Bars are 95 % Wilson intervals over samples."
-            looks = material.looks_of(judged.cube.explainers)
-            figures = panel_figures(ordered.assign(panel=panels), looks, width, "share certified")
-            yield from pages(subject, caption, figures)
+        if shares.empty:
+            yield Skipped(subject, NOT_CERTIFIED)
+            continue
+        ordered = shares.sort_values(["rule", "keep"], kind="stable")
+        panels = [f"{r.rule}, λ = {r.keep:g}" for r in ordered.itertuples()]
+        caption = f"Methods told apart by each rule: {about(judged.cube)}. SCA shows a stability rate of at least "
+        caption += f"{least_rate(judged):g} but for a probability of {delta(judged):g}, the others a rate of 1. "
+        caption += "Bars are 95 % Wilson intervals over samples."
+        looks = material.looks_of(judged.cube.explainers)
+        figures = panel_figures(ordered.assign(panel=panels), looks, width, "share certified")
+        yield from pages(subject, caption, figures)
 
 
 def guarantee_figure(shares: pd.DataFrame, width: float) -> Figure:

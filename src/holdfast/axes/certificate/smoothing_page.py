@@ -51,7 +51,8 @@ def guarantee_chart(judged: Judged) -> Chart | None:
         "Bound against bound: for how many samples something is guaranteed within radius r. A hard radius (dotted) "
     )
     caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error; "
-    caption += f"MuS (dashed) does so by the rule of the paper. SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
+    caption += "MuS (dashed) does so by the rule of the paper. "
+    caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
     caption += "is less. Both are about the same smoothed model; λ = 1 is the model itself. "
     if "hard_radius_bernoulli" in cube.values:
         caption += "MuS* (dash-dotted) guarantees τ = 1 with confidence "
