@@ -75,7 +75,9 @@ class Smoothed(Model):
         number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
         if fill != "zero" and not number:
             raise unknown("fill", fill, ("zero", "a finite number"))
-        self.base = model
+        if not model.task.exclusive:
+            raise UserError(f"Smoothed(...) averages class probabilities, and {model.task.name} has none")
+        self.base, self.declared = model, model.declared
         self.keep, self.samples, self.features, self.masks = float(keep), samples, features, masks
         self.votes, self.fill, self.seed = votes, fill, seed
         self.name = name or f"{model.name} smoothed ×{keep:g}"

@@ -61,6 +61,7 @@ EXAMPLES = 2
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
+NO_CLASSES = "only predicted classes are compared with the whole input"
 Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
 
@@ -155,7 +156,10 @@ class Certificate:
         return [(condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))]
 
     def suited(self, model: Model, batch: Batch) -> Certificate:
-        """The axis with all radii listed, where they are asked for."""
+        """The axis with all radii listed, where they are asked for; what only classes have is refused without them."""
+        if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
+            what = "agreement: margin" if self.agreement == "margin" else "anchor: full"
+            raise UserError(f"{what} compares classes, and {model.task.name} has none that exclude each other")
         if self.radii != "all":
             return self
         n = self.features.total(tuple(batch.x.shape))
@@ -187,7 +191,7 @@ class Certificate:
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
         maps = subject.clean(explainer)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True)
         reason = tuple(a or b or c for a, b, c in why)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
@@ -252,8 +256,9 @@ class Certificate:
         results = torch.zeros(0, len(radii), 8)
         if len(chosen.rows):
             results = subject.compute(certified, chosen.batch, chosen.with_class(whole))
-        lost = results[:, :1, 0].isnan().squeeze(1)
-        yield chosen.column("sufficient", (condition, 0.0), results[:, 0, 7].masked_fill(lost, torch.nan))
+        classes = model.task.exclusive
+        same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
+        yield chosen.column("sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES)
         for radius, result in zip(radii, results.unbind(1), strict=True):
             rate, low, high, decision, passes, early, draws, _ = result.unbind(1)
             where = (condition, float(radius))
@@ -274,6 +279,8 @@ class Certificate:
         wanted = sorted(subject.showcase)[:EXAMPLES]
         shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in wanted]
         if not shown or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
+            return
+        if not subject.model.task.exclusive:  # flips are looked for among classes
             return
         model, batch, mask = subject.model, chosen.batch[shown], chosen.mask[shown]
 
