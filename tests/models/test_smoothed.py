@@ -118,6 +118,8 @@ def test_grad_cam_refuses_it() -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(1)
     with pytest.raises(UserError, match="grad_cam"):
         build("explainer", EXPLAINERS, "grad_cam")(model, batch, torch.tensor([0]), 0)
+    with pytest.raises(UserError, match="lrp goes back through layers"):
+        build("explainer", EXPLAINERS, "lrp")(model, batch, torch.tensor([0]), 0)
     with pytest.raises(UserError, match="averages many passes"):
         build("explainer", EXPLAINERS, {"grad_cam": {"layer": "4"}})(model, batch, torch.tensor([0]), 0)
 
