@@ -160,6 +160,8 @@ def _announce(plan: Plan) -> None:
     for evaluation in plan.evaluations:
         for reason in plan.left_out(evaluation).values():
             typer.echo(f"left out: {reason}")
+    for note in plan.notes():
+        typer.echo(f"note: {note}")
 
 
 def _present(done: Run) -> None:

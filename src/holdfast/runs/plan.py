@@ -62,6 +62,11 @@ class Plan:
         reasons = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
         return {name: why for name, why in reasons.items() if why}
 
+    def notes(self) -> list[str]:
+        """What evaluations cannot show as they are set, known before any pass."""
+        asked = [(e, model) for e in self.evaluations.values() for model in self.models.values() if hasattr(e, "notes")]
+        return list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
+
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
         n = len(self.data[dataset].ids)
@@ -143,9 +148,9 @@ def make_plan(
     methods = _with_usual_readouts(methods, models)
     for source in datasets.values():
         first = _first_sample(source)
+        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
         for network in models.values():
             judges = {name: item.suited(network, first) for name, item in judges.items()}
-        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
     return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references)
