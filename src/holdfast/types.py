@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -18,6 +18,7 @@ from holdfast.errors import UserError
 
 if TYPE_CHECKING:
     from holdfast.models import Model
+    from holdfast.models.batches import Workbench
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 """Configuration of every parameter object: an unknown parameter is an error."""
@@ -121,6 +122,22 @@ class Categorical(Protocol):
 
     @property
     def categorical(self) -> bool: ...
+
+
+@runtime_checkable
+class Complete(Protocol):
+    """An explainer whose maps promise to sum to a difference of the explained score."""
+
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """What each map should sum to, (B,)."""
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """An evaluation whose rows of an explainer tell of the other explainers too, and change when one is added."""
+
+    @property
+    def pairwise(self) -> bool: ...
 
 
 def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
@@ -307,6 +324,9 @@ class Subject(Protocol):
 
     def reference(self, explainer: str) -> Tensor:
         """Maps of the reference samples, the same for every shard of the study."""
+
+    def under(self, key: Hashable, make: Callable[[Model], Model]) -> Workbench:
+        """Another model at work, `make(model)`, made once for all shards; the key stands for it."""
 
 
 class Evaluation(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -28,6 +28,7 @@ class References:
     seed: int
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
+    others: dict[Hashable, Workbench] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
@@ -139,3 +140,9 @@ class Shard:
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""
         return self.shared.explain(explainer, self.all_explainers[explainer])
+
+    def under(self, key: Hashable, make: Callable[[Model], Model]) -> Workbench:
+        """Another model at work in the place of this one, made once."""
+        if key not in self.shared.others:
+            self.shared.others[key] = Workbench(make(self.model), self.bench.batch_size)
+        return self.shared.others[key]
