@@ -81,8 +81,8 @@ class Axis:
     that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
     `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
-    `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: the explainers that every axis should
-    mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
+    `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
+    should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words.
     """
 

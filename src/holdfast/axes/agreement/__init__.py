@@ -10,6 +10,7 @@ AXIS = Axis(
     verb="agrees more with the others than",
     evaluation=Agreement,
     measures=MEASURES,
+    page="holdfast.axes.agreement.page",
     findings="holdfast.axes.agreement.findings",
     condition=lambda other, level: f"with {other}",
 )

@@ -23,6 +23,7 @@ AXIS = Axis(
     verb="changes more with the model than",
     evaluation=Dependence,
     measures=MEASURES,
+    page="holdfast.axes.dependence.page",
     findings="holdfast.axes.dependence.findings",
     marks="holdfast.axes.dependence.verdicts",
     aside=frozenset(CASCADES),
