@@ -9,7 +9,8 @@ distribution with the tensor's mean and standard deviation. A tensor of equal va
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from holdfast import rand
 from holdfast.models.model import Model
 from holdfast.models.network import frozen_copy
+from holdfast.models.smoothed import Smoothed
 from holdfast.types import Batch
 
 Scheme = Literal["permute", "normal"]
@@ -27,7 +29,7 @@ Scheme = Literal["permute", "normal"]
 def random_weights(model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute") -> dict[str, Tensor]:
     """New values for every parameter of floating point, by name; draws are keyed by seed, name and number.
 
-    >>> model = Model(nn.Linear(3, 2))
+    >>> model = Model(torch.nn.Linear(3, 2))
     >>> new = random_weights(model, seed=0)["weight"]
     >>> torch.equal(new.flatten().sort().values, model.module.weight.flatten().sort().values)
     True
@@ -47,30 +49,52 @@ def random_weights(model: Model, seed: int, draw: int = 0, scheme: Scheme = "per
 
 
 def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None) -> Model:
-    """A model like this one, not compiled, with some parameters replaced; storage of the others is shared.
+    """A model like this one, not compiled, with some parameters replaced; it shares the others.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
     in one batch, for they belonged to the activations of the old weights.
 
-    >>> net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     >>> model, samples = Model(net), Batch(("a", "b"), torch.tensor([[0.0, 1.0], [4.0, 1.0]]))
     >>> twin = with_weights(model, {"0.weight": torch.eye(2), "0.bias": torch.zeros(2)}, refit_on=samples)
     >>> twin.module[1].running_mean.tolist(), model.module[1].running_mean.tolist()
     ([2.0, 1.0], [0.0, 0.0])
     """
     twin = copy.copy(model)
-    twin.module = frozen_copy(model.module)
     for remembered in ("fingerprint", "weights_fingerprint", "_layers"):
         twin.__dict__.pop(remembered, None)
+    if isinstance(model, Smoothed):
+        inside = with_weights(model.base, weights, refit_on)
+        twin.base, twin.module = inside, inside.module  # type: ignore[attr-defined]
+        return twin
+    twin.module = frozen_copy(model.module)
     twin._compiled = None
-    twin.passes = twin.gradient_passes = 0
     for name, parameter in twin.module.named_parameters():
         if name in weights:
             parameter.data = weights[name]
     norms = [m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if refit_on is not None and len(refit_on) > 1 and norms:  # one sample has no spread
-        _refit(twin, norms, refit_on)
+        with counted_for(model, twin):
+            _refit(twin, norms, refit_on)
     return twin
+
+
+@contextmanager
+def counted_for(model: Model, twin: Model) -> Iterator[None]:
+    """Count the passes of a twin for the model that it stands in for, while the context is open.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> twin = with_weights(model, {})
+    >>> with counted_for(model, twin):
+    ...     _ = twin.logits(torch.ones(4, 3))
+    >>> model.passes
+    4
+    """
+    before = twin.passes
+    try:
+        yield
+    finally:
+        model.passes += twin.passes - before
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
@@ -91,7 +115,7 @@ def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
 def is_randomisable(model: Model) -> bool:
     """Whether drawing the weights anew can change them.
 
-    >>> is_randomisable(Model(nn.Linear(3, 2))), is_randomisable(Model(nn.Flatten()))
+    >>> is_randomisable(Model(torch.nn.Linear(3, 2))), is_randomisable(Model(torch.nn.Flatten()))
     (True, False)
     """
     return any(bool((p != p.reshape(-1)[:1]).any()) for p in model.module.parameters() if p.is_floating_point())
@@ -102,16 +126,15 @@ def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
 
     A layer is a module with parameters of its own. One that is used without being called follows the one before it.
 
-    >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2))
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
     >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))
     [['0.weight', '0.bias'], ['2.weight', '2.bias']]
     """
     own = {name: [n for n, _ in m.named_parameters(name, recurse=False)] for name, m in model.module.named_modules()}
     names = [name for name, parameters in own.items() if parameters]
     called: list[str] = []
-    hooks = [
-        model.layer(name).register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in names if name
-    ]
+    modules = dict(model.module.named_modules())
+    hooks = [modules[name].register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in names]
     try:
         with torch.no_grad():
             batch = batch.to(model.device)

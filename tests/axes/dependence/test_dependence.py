@@ -169,6 +169,14 @@ def test_random_networks_keep_values_ties_and_the_original():
     assert not torch.equal(other, random_weights(wrapped, seed=3, scheme="normal")["3.weight"])
 
 
+def test_a_smoothed_model_is_randomised_inside():
+    smoothed = holdfast.Smoothed(model(), keep=0.5, samples=4, features=holdfast.features.Patches(8))
+    twin = with_weights(smoothed, random_weights(smoothed, seed=0))
+    batch = Batch(("a",), pictures(1)[0])
+    assert not torch.allclose(twin.logits(twin.inputs(batch)), smoothed.logits(smoothed.inputs(batch)), atol=1e-3)
+    assert twin.weights_fingerprint != smoothed.weights_fingerprint and twin.fingerprint != smoothed.fingerprint
+
+
 def test_layers_are_ordered_as_they_are_called():
     class Backwards(nn.Module):
         def __init__(self) -> None:

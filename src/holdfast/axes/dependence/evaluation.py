@@ -22,7 +22,14 @@ from holdfast.maps.undefined import reasons
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
-from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
+from holdfast.models.randomised import (
+    Scheme,
+    counted_for,
+    is_randomisable,
+    layers_in_order,
+    random_weights,
+    with_weights,
+)
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
 UNIT = (0.0, 1.0)
@@ -176,7 +183,8 @@ class Dependence:
         item = subject.explainers[clean.explainer]
 
         def explain(batch: Batch, target: Tensor) -> Tensor:
-            return network.explain(item, clean.explainer, batch, target, subject.seed)
+            with counted_for(subject.model, network.model):
+                return network.explain(item, clean.explainer, batch, target, subject.seed)
 
         return changed(subject, clean, subject.target, explain, "the map of the random network")
 
