@@ -31,4 +31,5 @@ def entropy(maps: Tensor) -> Tensor:
     """
     sizes = maps.detach().flatten(1).abs().double()
     share = sizes / sizes.sum(1, keepdim=True)
-    return torch.special.entr(share).sum(1) / math.log(max(2, sizes.shape[1]))
+    total: Tensor = torch.special.entr(share).sum(1)
+    return total / math.log(max(2, sizes.shape[1]))
