@@ -39,7 +39,7 @@ class Clean:
         maps = subject.clean(explainer)
         own, others = profile_of(maps, kind, k), profile_of(subject.reference(explainer), kind, k)
         chance = mean_over_others(subject.batch.ids, subject.references.ids, _scored(compare_all(others, own)))
-        finite = torch.isfinite(subject.probability).tolist()
+        finite = torch.isfinite(subject.readout).tolist()
         blank = zip(finite, reasons(maps, "the clean map"), strict=True)
         return cls(explainer, maps, kind, k, own, chance, [why if ok else NOT_FINITE for ok, why in blank])
 

@@ -151,7 +151,7 @@ class Dependence:
             gap = (total - wanted).abs() / (total.abs() + wanted.abs())
             yield Scores.column(name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised")
         if len(subject.references):
-            target = subject.predict(subject.references[:1]).argmax(1)
+            target = subject.model.task.target(subject.predict(subject.references[:1]))
             before = subject.model.passes
             subject.explain(name, subject.references[:1], target)
             spent = float(subject.model.passes - before)
