@@ -18,7 +18,6 @@ from holdfast.errors import UserError
 
 if TYPE_CHECKING:
     from holdfast.models import Model
-    from holdfast.models.batches import Workbench
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 """Configuration of every parameter object: an unknown parameter is an error."""
@@ -314,6 +313,12 @@ class Subject(Protocol):
     def references(self) -> Batch:
         """A few samples of the data set, the same for every shard of the study."""
 
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard of the study."""
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which all shards of a model and data set share; made by the first that asks."""
+
     def predict(self, batch: Batch) -> Tensor:
         """The task's table (B, K) on the CPU: logits of classes, or numbers."""
 
@@ -328,9 +333,6 @@ class Subject(Protocol):
 
     def reference(self, explainer: str) -> Tensor:
         """Maps of the reference samples, the same for every shard of the study."""
-
-    def under(self, key: Hashable, make: Callable[[Model], Model]) -> Workbench:
-        """Another model at work, `make(model)`, made once for all shards; the key stands for it."""
 
 
 class Evaluation(Protocol):

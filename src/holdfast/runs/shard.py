@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,9 +28,10 @@ class References:
     bench: Workbench
     batch: Batch
     seed: int
+    load: Callable[[int], Batch]
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
-    others: dict[Hashable, Workbench] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fix what the task fixes, and let the bench's model have what its task takes from references."""
@@ -144,12 +146,17 @@ class Shard:
         """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
 
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard."""
+        batch: Batch = self.once(("drawn", count), lambda: self.shared.load(count))
+        return batch
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made by the first shard that asks for the key."""
+        if key not in self.shared.made:
+            self.shared.made[key] = make()
+        return self.shared.made[key]
+
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""
         return self.shared.explain(explainer, self.all_explainers[explainer])
-
-    def under(self, key: Hashable, make: Callable[[Model], Model]) -> Workbench:
-        """Another model at work in the place of this one, made once."""
-        if key not in self.shared.others:
-            self.shared.others[key] = Workbench(make(self.model), self.bench.batch_size)
-        return self.shared.others[key]

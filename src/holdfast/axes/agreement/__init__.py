@@ -12,6 +12,7 @@ AXIS = Axis(
     measures=MEASURES,
     page="holdfast.axes.agreement.page",
     findings="holdfast.axes.agreement.findings",
+    figures="holdfast.axes.agreement.figures",
     condition=lambda other, level: f"with {other}",
 )
 AXES = (AXIS,)

@@ -25,6 +25,7 @@ AXIS = Axis(
     measures=MEASURES,
     page="holdfast.axes.dependence.page",
     findings="holdfast.axes.dependence.findings",
+    figures="holdfast.axes.dependence.figures",
     marks="holdfast.axes.dependence.verdicts",
     aside=frozenset(CASCADES),
     condition=title,

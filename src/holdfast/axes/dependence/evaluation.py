@@ -201,7 +201,9 @@ class Dependence:
             drawn = self._network(subject, draw).model.module.named_parameters()
             return with_weights(model, {name: new.data for name, new in drawn if name in chosen}, refit_on)
 
-        return subject.under((self.scheme, self.batch_norms, draw, cascade, share), make)
+        key = ("random weights", self.scheme, self.batch_norms, draw, cascade, share)
+        made: Workbench = subject.once(key, lambda: Workbench(make(subject.model), subject.model.rows))
+        return made
 
     def _other_classes(self, subject: Subject, clean: Clean) -> Iterator[Scores]:
         """Scores for other classes of each sample, in an order that is drawn by its id."""
