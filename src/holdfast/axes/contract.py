@@ -190,10 +190,11 @@ class Judged:
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The name and colour of every explainer of the study, the same on all axes."""
+        """The name, with what every axis marks, and the colour of every explainer of the study, the same on all axes."""
         study = (self.manifest.get("study") or {}).get("explainers") or {}
         registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
-        return looks([*study, *self.cube.explainers], self.cube.controls, registered)
+        known = looks([*study, *self.cube.explainers], self.cube.controls, registered)
+        return {e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k for e, k in known.items()}
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""

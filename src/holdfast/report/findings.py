@@ -62,14 +62,6 @@ TIED = Finding(
     "With these data the first places could be exchanged.",
     "Choose among them by cost or by another axis, or test more samples.",
 )
-MARKED = Finding(
-    "",
-    "mind",
-    "Not shown to be better than a map that is {mark}",
-    "",
-    "Such a map says nothing of the model, so a score like its own is no merit on this axis.",
-    "Judge these methods by another axis, or test more samples.",
-)
 UNREADABLE = Finding(
     "",
     "mind",
@@ -120,7 +112,7 @@ def findings_here(
     for judged in here:
         own = findings_of(judged)
         told = any(finding.title == NO_SCORE for finding in own)
-        listed += _named(judged, [*own, *([] if told else _undefined(judged)), *_below_marked(judged)])
+        listed += _named(judged, own if told else [*own, *_undefined(judged)])
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
     listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
@@ -186,30 +178,6 @@ def _tie(judged: Judged) -> str:
     if n <= PILOT:
         return f"{said}."
     return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
-
-
-def _below_marked(judged: Judged) -> Iterator[Finding]:
-    """Methods that the tests do not put above an explainer that every axis marks, by the first headline."""
-    sign = judged.headlines[0].sign if judged.headlines else 0
-    if not sign or not judged.marks:
-        return
-    tests = judged.tests[judged.tests["measure"] == judged.headlines[0].name]
-    ranked = judged.ranking[judged.ranking["measure"] == judged.headlines[0].name]
-    methods = ranked[ranked["score"].notna() & ~ranked["control"].astype(bool)]["explainer"]
-    for name, mark in judged.marks.items():
-        if name in judged.cube.controls:  # of which axes tell themselves
-            continue
-        level = [
-            method
-            for method in methods
-            if method not in judged.marks
-            and not (above(tests, method, name) if sign > 0 else above(tests, name, method))
-            and difference(tests, method, name)
-        ]
-        if level:
-            seen = f"{judged.headlines[0].title} of {listing(level)} is not shown to be better than that of {name}."
-            title = MARKED.title.format(mark=mark)
-            yield replace(MARKED, axis=judged.axis.name, title=title, seen=seen, explainers=tuple(level))
 
 
 def _undefined(judged: Judged) -> Iterator[Finding]:

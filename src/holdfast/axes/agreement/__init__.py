@@ -12,7 +12,7 @@ AXIS = Axis(
     measures=MEASURES,
     page="holdfast.axes.agreement.page",
     findings="holdfast.axes.agreement.findings",
-    figures="holdfast.axes.agreement.figures",
+    figures="holdfast.axes.agreement.page",
     condition=lambda other, level: f"with {other}",
 )
 AXES = (AXIS,)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.axes.contract import Judged
-from holdfast.axes.dependence.evaluation import CLASS, CLEAN, WEIGHTS
+from holdfast.axes.dependence.evaluation import CLEAN, WEIGHTS
 from holdfast.axes.dependence.verdicts import judged_explainers
 from holdfast.statistics.bootstrap import interval, mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
@@ -54,9 +54,3 @@ def values_of(cube: Cube, measure: str, condition: str) -> Array:
     nothing = np.full((len(cube.explainers), len(cube.samples)), np.nan)
     there = (condition, 0.0) in cube.conditions and measure in cube.values
     return cube.values[measure][:, cube.conditions.index((condition, 0.0))] if there else nothing
-
-
-def is_asked(judged: Judged) -> tuple[bool, bool]:
-    """Whether random weights, and whether other classes were asked about."""
-    named = {name for name, _ in judged.cube.conditions}
-    return WEIGHTS in named, CLASS in named

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.dependence.evaluation import CASCADES
 from holdfast.axes.dependence.frames import overview
 from holdfast.axes.dependence.verdicts import NEGLIGIBLE
 from holdfast.axes.dependence.words import lead
+from holdfast.axes.material import Material, drawings
 from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.pieces import Item, Piece
 from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks
 from holdfast.drawing.prose import number, records, with_interval
 from holdfast.drawing.tables import Row, grid
 
 COLUMNS = ["Explainer", "Verdict", "Dependence", "Each network", "Similarity", "Chance", "Redrawn", "Another class"]
 COLUMNS += ["Rise of entropy", "Gini", "Entropy", "Completeness gap", "Passes per map"]
+NONE = "no dependence rows: add `dependence` to the study"
 WAYS = dict(zip(CASCADES, ("from the output", "from the input"), strict=True))
 
 
@@ -37,8 +42,8 @@ def score_chart(judged: Judged) -> Chart | None:
         mark(looks[r.explainer], r.class_score, r.class_low, r.class_high) for r in records(other)
     ]
     ends = of_marks([m for marks in drawn.values() for m in marks], 0.0, 1.0)
-    caption = f"0: the map stays as it is; 1: it changes as between unrelated samples. Below {NEGLIGIBLE:g}, the first dotted "
-    caption += "line, a map is blind. Bands are 95 % bootstrap intervals over samples. More is not better."
+    caption = "0: the map stays as it is; 1: it changes as between unrelated samples. A method whose band "
+    caption += f"lies below {NEGLIGIBLE:g}, the first dotted line, is blind. Bands are 95 % bootstrap intervals over samples. More is not better."
     alt = f"Dependence of {len(table)} explainers on weights and class."
     plots = [dots(name, marks, ends, guides=guides) for name, marks in drawn.items() if marks]
     return Chart("scores", "What changes the maps", caption, alt, plots)
@@ -86,4 +91,19 @@ def verdicts_panel(judged: Judged) -> Panel | None:
     return Panel("verdicts", "Verdicts, and what describes the maps", caption, grid(COLUMNS, rows, "Verdicts"))
 
 
+def scores(material: Material, width: float) -> Iterator[Piece]:
+    """Dependence on weights and class of every method."""
+    yield from drawings([(j, score_chart(j)) for j in material.of("dependence")], NONE, "no map has a score")
+
+
+def cascades(material: Material, width: float) -> Iterator[Piece]:
+    """Curves over the layers."""
+    every = [(j, cascade_chart(j)) for j in material.of("dependence")]
+    yield from drawings(every, NONE, "no cascade: add `cascades: top_down` to dependence")
+
+
 PAGE = Page(lead, parts)
+ITEMS = (
+    Item("dependence-scores", "sanity checks, with chance", "figure", scores),
+    Item("dependence-cascades", "sanity checks, layer by layer", "figure", cascades),
+)
