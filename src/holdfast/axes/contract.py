@@ -190,7 +190,7 @@ class Judged:
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The name, with what every axis marks, and the colour of every explainer of the study, the same on all axes."""
+        """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
         study = (self.manifest.get("study") or {}).get("explainers") or {}
         registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
         known = looks([*study, *self.cube.explainers], self.cube.controls, registered)

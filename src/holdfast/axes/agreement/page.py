@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from holdfast.axes.agreement.frames import matrix
 from holdfast.axes.agreement.words import lead
 from holdfast.axes.contract import Judged, Page
+from holdfast.axes.material import Material, drawings
 from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.pieces import Item, Piece
 from holdfast.drawing.plots import Mark, cells
 from holdfast.drawing.sheet import Plot
 
@@ -45,4 +49,11 @@ def matrix_chart(judged: Judged) -> Chart | None:
     return Chart("matrix", "Who agrees with whom", CAPTION, alt, plots[first], folded)
 
 
+def matrices(material: Material, width: float) -> Iterator[Piece]:
+    """Agreement of every two methods beyond chance, by each measure."""
+    every = [(j, matrix_chart(j)) for j in material.of("agreement")]
+    yield from drawings(every, "no rows of agreement: add `agreement` to the study", "no two maps could be compared")
+
+
 PAGE = Page(lead, parts)
+ITEMS = (Item("agreement-matrix", "the disagreement problem, with chance", "figure", matrices),)

@@ -42,8 +42,8 @@ def score_chart(judged: Judged) -> Chart | None:
         mark(looks[r.explainer], r.class_score, r.class_low, r.class_high) for r in records(other)
     ]
     ends = of_marks([m for marks in drawn.values() for m in marks], 0.0, 1.0)
-    caption = "0: the map stays as it is; 1: it changes as between unrelated samples. A method whose band "
-    caption += f"lies below {NEGLIGIBLE:g}, the first dotted line, is blind. Bands are 95 % bootstrap intervals over samples. More is not better."
+    caption = "0: the map stays as it is; 1: it changes as between unrelated samples. A method whose band lies below "
+    caption += f"{NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % bootstrap intervals."
     alt = f"Dependence of {len(table)} explainers on weights and class."
     plots = [dots(name, marks, ends, guides=guides) for name, marks in drawn.items() if marks]
     return Chart("scores", "What changes the maps", caption, alt, plots)
