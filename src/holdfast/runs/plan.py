@@ -22,7 +22,7 @@ from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.table import part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, Function, Stored, name_of, parameters
+from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 """The features that explainers and evaluations have by default, which only images have."""
@@ -82,6 +82,9 @@ class Plan:
                 for name in self.explainers
                 if name not in skipped and not present(part_path(root, dataset, model, evaluation, name, shard))
             ]
+            if missing and isinstance(self.evaluations[evaluation], Pairwise):
+                # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
+                missing = [n for n in self.explainers if n not in skipped and n not in missing] + missing
             if missing:
                 todo[evaluation] = missing
         return todo
@@ -94,12 +97,16 @@ class Plan:
         """Whether something of a shard is not there yet."""
         return bool(self.pending(root, *job)) or not present(samples_path(root, *job))
 
+    def conditions(self, evaluation: str) -> int:
+        """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
+        if isinstance(self.evaluations[evaluation], Pairwise):
+            return len(self.explainers) - len(self.left_out(evaluation)) - 1
+        return len(self.evaluations[evaluation].conditions())
+
     def size(self) -> int:
         """How many explained conditions there are, done or not."""
-        conditions = sum(
-            len(evaluation.conditions()) * (len(self.explainers) - len(self.left_out(name)))
-            for name, evaluation in self.evaluations.items()
-        )
+        judged = {name: len(self.explainers) - len(self.left_out(name)) for name in self.evaluations}
+        conditions = sum(self.conditions(name) * n for name, n in judged.items())
         return len(self.models) * sum(len(data.ids) for data in self.data.values()) * conditions
 
     def work(self, root: Place, jobs: Iterable[Job] | None = None) -> int:
@@ -108,7 +115,7 @@ class Plan:
         for dataset, model, number in self.jobs() if jobs is None else jobs:
             samples = len(self.shards(dataset)[number])
             for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
+                total += samples * len(missing) * self.conditions(evaluation)
         return total
 
 
@@ -219,6 +226,10 @@ def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers:
         refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
         if all(refusals):
             raise UserError(f"{name} has nothing to judge: {refusals[0]}")
+        if isinstance(item, Pairwise) and refusals.count("") < 2:
+            raise UserError(
+                f"{name} compares explainers with each other, and there is one; name another or leave it out"
+            )
 
 
 def check_whole(what: str, value: Any, least: int | None = None) -> None:
