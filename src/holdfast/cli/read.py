@@ -79,6 +79,27 @@ def show(
         paint(story(run, sample, explainer, width))
 
 
+def verify(directory: Directory) -> None:
+    """Say what of a run is whole, damaged, foreign, doubled or missing.
+
+    Every byte is read. The exit code is 0 where all is whole and nothing is missing, 1 otherwise.
+    """
+    from holdfast.runs.verify import verify as look
+
+    found = look(directory)
+    amiss = [verdict for verdict in found if verdict.state != "whole"]
+    for verdict in amiss:
+        paint(
+            [
+                (f"{verdict.state:<8} {verdict.name}", "yellow"),
+                *((f"         {line}", "") for line in [verdict.why] if line),
+            ]
+        )
+    paint([(f"{len(found) - len(amiss)} files whole, {len(amiss)} amiss in {directory}", "")])
+    if amiss:
+        raise typer.Exit(1)
+
+
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what a study file may name, with parameters and defaults."""
     import textwrap

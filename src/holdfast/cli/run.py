@@ -51,6 +51,9 @@ def run(
         str | None,
         typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
     ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Read samples again that a file system or a store did not give.")
+    ] = False,
 ) -> None:
     """Run a study, or finish it; write its report.
 
@@ -71,7 +74,8 @@ def run(
         chosen, audit = _settled(settings, target, allow_code)
         settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
-        return _carry_out(settings.plan(allow_code=allow_code), target, share=share, audit=audit)
+        plan = settings.plan(allow_code=allow_code)
+        return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
     from holdfast.runs import executors
 
     recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
@@ -83,7 +87,7 @@ def run(
         executor = executors.Processes(recipe, workers or 1)
     # The workers have the devices; here the models are only looked at.
     plan = replace(settings, device="cpu").plan(allow_code=allow_code)
-    return _carry_out(plan, target, executor, share, audit)
+    return _carry_out(plan, target, executor, share, audit, retry_errors)
 
 
 def merge(
@@ -128,6 +132,7 @@ def _carry_out(
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
     audit: dict[str, Any] | None = None,
+    retry_errors: bool = False,
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
@@ -138,7 +143,7 @@ def _carry_out(
     _announce(plan)
     keep_freed_memory()
     try:
-        done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
+        done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
     except KeyboardInterrupt as stop:
         typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop

@@ -44,6 +44,8 @@ def open_arrays(
         x = _token_ids(x, name, how)
     else:
         x = checked_array(x, name, how)
+    if ids is not None and len(ids) != len(x):
+        raise UserError(f"{name!r} has {len(x)} samples but {len(ids)} ids")
     x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
     return Data(
         name=name,

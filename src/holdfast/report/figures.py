@@ -16,8 +16,8 @@ from holdfast.drawing.latex import escape, render
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, file_part
 from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import write_atomically
+from holdfast.runs.digests import as_json
 from holdfast.runs.run import Run, read
-from holdfast.runs.table import as_json
 
 INDEX = "index.json"
 

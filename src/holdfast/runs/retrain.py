@@ -39,8 +39,9 @@ from holdfast.models.precision import arithmetic
 from holdfast.runs import manifest, table
 from holdfast.runs.progress import progress
 from holdfast.runs.run import Run
-from holdfast.runs.storage import Place, place
+from holdfast.runs.storage import Place, place, present
 from holdfast.runs.study import registry as building
+from holdfast.runs.verify import mend
 from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
 
 RETRAINING, LEAKAGE = RETRAINING_AXIS.name, LEAKAGE_AXIS.name
@@ -146,7 +147,9 @@ def retrain(
     manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
-    work = Work(model, sets, methods, trainer, root, name, cells, target, frozenset(probed), seed, batch_size)
+    keys = table.study_keys(table.read_manifest(root))
+    work = Work(model, sets, methods, trainer, root, name, cells, target, frozenset(probed), seed, batch_size, keys)
+    mend(root, work.paths())
     try:
         with progress(len(cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
@@ -183,6 +186,7 @@ class Work:
     probed: frozenset[float]
     seed: int
     batch_size: int
+    keys: Mapping[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
 
     def carry_out(self, tick: Callable[[str, int], None]) -> None:
@@ -218,9 +222,15 @@ class Work:
     def _wants_probes(self, cell: Cell) -> bool:
         return cell.fraction in self.probed and cell.repeat == 0
 
+    def paths(self) -> Iterator[Place]:
+        """Every part that there may be."""
+        for name in self.methods:
+            for number, cell in enumerate(cell for cell in self.cells if cell.explainer == name):
+                yield from (self._path(evaluation, number, cell) for evaluation in (RETRAINING, LEAKAGE))
+
     def _done(self, number: int, cell: Cell) -> bool:
         wanted = [RETRAINING, *([LEAKAGE] if self._wants_probes(cell) else [])]
-        return all(self._path(evaluation, number, cell).is_file() for evaluation in wanted)
+        return all(present(self._path(evaluation, number, cell)) for evaluation in wanted)
 
     def _path(self, evaluation: str, number: int, cell: Cell) -> Place:
         return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, number)
@@ -276,7 +286,7 @@ class Work:
 
     def _train(self, number: int, cell: Cell, train: Removed, test: Removed, ids: Sequence[str]) -> None:
         path = self._path(RETRAINING, number, cell)
-        if path.is_file():
+        if present(path):
             return
         where = f"{cell.explainer}, {cell.condition}, fraction {cell.fraction:g}, repeat {cell.repeat}"
         # Each repeat has its own seed, so that no two share their luck.
@@ -293,7 +303,7 @@ class Work:
 
     def _probe(self, number: int, cell: Cell, train: Removed, test: Removed, ids: Sequence[str]) -> None:
         path = self._path(LEAKAGE, number, cell)
-        if path.is_file():
+        if present(path):
             return
         self._write(path, LEAKAGE, cell, ids, probe_columns(train, test, self.seed))
 
@@ -314,7 +324,8 @@ class Work:
             column = Scores.column(cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE)
             rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
         role = role_of(self.methods[cell.explainer])
-        table.write_part(path, table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows))
+        scores = table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
+        table.write_part(path, scores, table.key_of(self.keys, self.root, path))
 
 
 def pieces(batch: Batch) -> Iterator[slice]:
