@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each further try of what failed for a reason that may pass."""
 _PASSING = frozenset(
@@ -43,6 +45,15 @@ class BadParameter(UserError):
     def inside(self, *keys: str | int) -> BadParameter:
         """The same mistake as seen from further outside."""
         return BadParameter(str(self), (*keys, *self.keys))
+
+
+def printable(text: object) -> str:
+    """Text for a terminal: what would move its cursor, colour it or turn the order of its letters is spelled out.
+
+    >>> print(printable("a\\x1b[2Jb\\u202ec"))
+    a\\u001b[2Jb\\u202ec
+    """
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
 
 
 class Damaged(UserError):

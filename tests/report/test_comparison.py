@@ -155,7 +155,7 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     assert "explainers.saliency.absolute: true in A, false in B" in str(refused.value)
     assert "stability.k: 100 in A, 7 in B" in str(refused.value)
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
-    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 2"):
+    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 3"):
         compare(runs["base"], older, only_shared=True)
     with pytest.raises(UserError, match="given twice"):
         compare(runs["base"], runs["base"])

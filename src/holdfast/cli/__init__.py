@@ -12,6 +12,7 @@ from holdfast.cli.compare import check, compare, leaderboard
 from holdfast.cli.export import export, figures, push
 from holdfast.cli.read import list_names, report, show, verify
 from holdfast.cli.run import LOCAL_RAY, demo, merge, run
+from holdfast.errors import UserError, printable
 
 app = typer.Typer(
     help="Does the explanation hold? A test bench for feature attributions.",
@@ -80,8 +81,6 @@ def main() -> Any:
     try:
         return app(args=_with_ray_address(sys.argv[1:]))
     except ValueError as error:
-        from holdfast.errors import UserError
-
         if not isinstance(error, UserError):
             raise
         message = str(error)
@@ -89,5 +88,5 @@ def main() -> Any:
         if error.filename is None or error.strerror is None:
             raise
         message = f"cannot read or write {_shown(error.filename2 or error.filename)!r}: {error.strerror}"
-    print(f"holdfast: {message}", file=sys.stderr)
+    print(f"holdfast: {printable(message)}", file=sys.stderr)
     return sys.exit(2)

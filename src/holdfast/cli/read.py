@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.errors import printable
+
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
@@ -52,7 +54,7 @@ def report(
     if text:
         print_summary(run)
     else:
-        typer.echo(run.report(out))
+        say(run.report(out))
     say_gaps(missing(run.path))
 
 
@@ -112,7 +114,7 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         line = f"{name:<{width}}  {text}"
         if columns is not None and columns > width + 30:
             line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 2), break_long_words=False)
-        typer.echo(line)
+        say(line)
 
 
 def print_summary(run: Run) -> None:
@@ -137,7 +139,7 @@ def say_gaps(gaps: list[str]) -> None:
     """On standard error, how many parts a run lacks; nothing where it is complete."""
     if gaps:
         parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        typer.echo(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+        say(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:
@@ -155,15 +157,20 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def say(text: object, err: bool = False) -> None:
+    """Print a line, in which names that came from elsewhere cannot command the terminal."""
+    typer.echo(printable(text), err=err)
+
+
 def paint(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
     if not sys.stdout.isatty():
         for line, _ in lines:
-            typer.echo(line)
+            say(line)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for line, style in lines:
-        console.print(Text(line, style), soft_wrap=True)
+        console.print(Text(printable(line), style), soft_wrap=True)

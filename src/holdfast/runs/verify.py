@@ -129,7 +129,7 @@ def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     for job in jobs:
         rows = table.read_rows(root, held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
-            logging.getLogger("holdfast").warning("%d samples are read again, the first is %s", len(failed), failed[0])
+            logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
             for path in [path for part in plan.paths(root, job) for path in held(part)]:
                 path.unlink(missing_ok=True)
     forget_listings()
