@@ -85,8 +85,8 @@ def main() -> Any:
             raise
         message = str(error)
     except OSError as error:
-        if error.filename is None or error.strerror is None:
-            raise
-        message = f"cannot read or write {_shown(error.filename2 or error.filename)!r}: {error.strerror}"
+        named = error.filename2 or error.filename
+        what = "a file" if named is None else repr(_shown(named))
+        message = f"cannot read or write {what}: {error.strerror or error}"
     print(f"holdfast: {printable(message)}", file=sys.stderr)
     return sys.exit(2)

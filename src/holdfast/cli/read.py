@@ -131,6 +131,8 @@ def print_summary(run: Run) -> None:
     shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
     wide = max(len(sample) for sample, _ in shown)
     paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
+    if (passing := int(failed["transient"].fillna(False).sum())) > 0:
+        paint([(f"    {passing} of them for want of their storage: --retry-errors reads them again", "yellow")])
     if len(failed) > len(shown):
         paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
 

@@ -178,6 +178,7 @@ def _run_shard(
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
     logits = bench.predict(batch)
+    _check_labels(dataset, batch, logits.shape[1])
     target = logits.argmax(1)
     probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
     prediction = (target, probability)
@@ -201,6 +202,18 @@ def _run_shard(
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
             write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
+
+
+def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
+    """Raise where a label is none of the model's classes; one of −1 is not known, and one output has no classes."""
+    for sample, label in zip(
+        batch.ids, () if batch.label is None or classes < 2 else batch.label.tolist(), strict=False
+    ):
+        if not -1 <= label < classes:
+            raise UserError(
+                f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
+                "give labels that are its classes, or none"
+            )
 
 
 def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str], write: Writer) -> None:

@@ -20,7 +20,7 @@ from holdfast.runs.export.archive import unpacked, write_zip
 from holdfast.runs.export.card import dataset_card
 from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
 from holdfast.runs.merge import missing
-from holdfast.runs.storage import Place, place
+from holdfast.runs.storage import Place, failure, place
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -109,11 +109,14 @@ def _target(run: Place, packed: Path | None, to: str, out: str | Path | None) ->
 @contextmanager
 def _new(target: Path) -> Iterator[Path]:
     """A place to write to that becomes `target` at the end, unless something else has come there meanwhile."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     hidden = f".{target.name[:60]}.{this_host()}-{os.getpid()}."
-    with tempfile.TemporaryDirectory(prefix=hidden, dir=target.parent, ignore_cleanup_errors=True) as folder:
-        temporary = Path(folder) / target.name
-        yield temporary
-        if target.exists():
-            raise UserError(f"{target} came into being meanwhile; the export was not written")
-        temporary.rename(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=hidden, dir=target.parent, ignore_cleanup_errors=True) as folder:
+            temporary = Path(folder) / target.name
+            yield temporary
+            if target.exists():
+                raise UserError(f"{target} came into being meanwhile; the export was not written")
+            temporary.rename(target)
+    except OSError as error:
+        raise failure(target, error) from error
