@@ -29,12 +29,9 @@ import holdfast
 from holdfast import errors
 from holdfast.runs import digests, storage, table
 
-ERRORS: dict[str, Callable[[str], OSError]] = {
-    "EIO": lambda where: OSError(errno.EIO, os.strerror(errno.EIO), where),
-    "ENOSPC": lambda where: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),  # as of a write: without a name
-    "EACCES": lambda where: PermissionError(errno.EACCES, os.strerror(errno.EACCES), where),
-    "connection": lambda where: ConnectionError("connection reset by peer"),
-}
+ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
+NAMELESS = ("read", "write", "fsync")
+"""What the system refuses without saying of which file."""
 DIRECTORY = {
     os: ("fsync", "replace", "rename", "link", "unlink", "mkdir", "listdir", "scandir", "stat", "rmdir"),
 }
@@ -58,7 +55,8 @@ class Faults:
             return
         self.done.append(f"{what} {where}")
         if self.fail is not None and (len(self.done) == self.fail or (self.lasting and len(self.done) > self.fail)):
-            raise ERRORS[self.error](str(where))
+            number = ERRORS[self.error]
+            raise OSError(number, os.strerror(number), *(() if what in NAMELESS else (str(where),)))
 
     @contextmanager
     def standing_between(self) -> Iterator[None]:

@@ -239,6 +239,16 @@ def is_of_storage(error: Exception) -> bool:
     return isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) is not None
 
 
+def unreadable(error: Exception, what: object) -> bytes:
+    """What a sample that cannot be read is to the fingerprint of its data.
+
+    Where the storage failed there is none: tomorrow the sample may be read, and the data would be other data.
+    """
+    if is_of_storage(error) and not isinstance(error, FileNotFoundError):
+        raise UserError(f"{what} cannot be read, so the data cannot be told from others: {error}") from error
+    return type(error).__name__.encode()
+
+
 class How(NamedTuple):
     """How samples are prepared; its text is part of the fingerprint."""
 

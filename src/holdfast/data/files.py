@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, ranked, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, ranked, unreadable, whole_labels
 from holdfast.data.imagenet import imagenet_classes
 from holdfast.data.images import Resize
 from holdfast.errors import UserError, nearest, patiently, unknown
@@ -198,14 +198,14 @@ def _pick(paths: Sequence[Path], positions: Sequence[int]) -> list[Path | bytes 
 
 
 def _content(fetch: Fetch, how: How, n: int) -> Iterator[bytes]:
-    """A digest of every byte of each picture; of one that cannot be read, why, as reading it will fail too."""
+    """A digest of every byte of each picture; of one that is no picture, why, as reading it will fail too."""
     yield repr(how).encode()
     for start in range(0, n, _AT_ONCE):
         for source in fetch(range(start, min(start + _AT_ONCE, n))):
             try:
                 yield hashlib.sha256(patiently(partial(_bytes, source))).digest()
             except images.READ_ERRORS as error:
-                yield type(error).__name__.encode()
+                yield unreadable(error, source)
 
 
 def open_npz(path: Path, how: How, label: str | None = None) -> Data:
