@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from holdfast.data import Data, Loaded
@@ -22,6 +23,7 @@ from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
+from holdfast.models.tasks import at
 from holdfast.runs.batch_size import agreed_rows
 from holdfast.runs.differences import listed
 from holdfast.runs.pictures import exhibit_rows
@@ -177,12 +179,15 @@ def _run_shard(
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
-    logits = bench.predict(batch)
-    _check_labels(dataset, batch, logits.shape[1])
-    target = logits.argmax(1)
-    probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
-    prediction = (target, probability)
-    _write_samples(root, job, bench.model, data, positions, loaded, prediction, write)
+    batch = bench.fixed(batch)
+    task, logits = bench.model.task, bench.predict(batch)
+    if task.name == "classification":
+        _check_labels(dataset, batch, logits.shape[1])
+    target = task.target(logits)
+    readout, chance = at(logits, target), task.probability(logits)
+    probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
+    prediction = (target, readout, probability)
+    _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
     showcase = frozenset(data.ids[:SHOWCASE])
     _write_inputs(root, job, batch, showcase, write)
     extremes = keeps_extremes(number, len(plan.shards(dataset)))
@@ -205,10 +210,8 @@ def _run_shard(
 
 
 def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
-    """Raise where a label is none of the model's classes; one of −1 is not known, and one output has no classes."""
-    for sample, label in zip(
-        batch.ids, () if batch.label is None or classes < 2 else batch.label.tolist(), strict=False
-    ):
+    """Raise where a label is none of the model's classes; one of −1 is not known."""
+    for sample, label in zip(batch.ids, () if batch.label is None else batch.label.tolist(), strict=False):
         if not -1 <= label < classes:
             raise UserError(
                 f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
@@ -247,7 +250,7 @@ def _write_samples(
     data: Data,
     positions: Sequence[int],
     loaded: Loaded,
-    prediction: tuple[Tensor, Tensor] | None,
+    prediction: tuple[Tensor, Tensor, Tensor, Tensor] | None,
     write: Writer,
 ) -> None:
     import pyarrow as pa
@@ -261,16 +264,18 @@ def _write_samples(
         row |= {"digest": loaded.digests.get(sample, ""), "transient": sample in loaded.transient}
         i = index.get(sample)
         if i is None or prediction is None:
-            row |= {"label": None, "predicted": None, "predicted_name": "", "probability": None}
+            row |= dict.fromkeys(("label", "predicted", "readout", "probability"), None) | {"predicted_name": ""}
             row["error"] = loaded.errors.get(sample, "not loaded")
         else:
             label = None if batch.label is None else int(batch.label[i])
-            predicted = int(prediction[0][i])
+            logits, target, readout, probability = (values[i] for values in prediction)
+            chance = None if model.task.probability(logits) is None else float(probability)
             row |= {
                 "label": label if label is not None and label >= 0 else None,
-                "predicted": predicted,
-                "predicted_name": model.class_name(predicted),
-                "probability": float(prediction[1][i]),
+                "predicted": int(target),
+                "predicted_name": model.task.shown(logits, int(target), model.class_name),
+                "readout": float(readout),
+                "probability": chance,
                 "error": "",
             }
         rows.append(row)

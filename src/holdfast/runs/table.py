@@ -42,7 +42,7 @@ SCORES = pa.schema(
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
-    + [("probability", pa.float64()), ("error", pa.string())]
+    + [("readout", pa.float64()), ("probability", pa.float64()), ("error", pa.string())]
     + [("transient", pa.bool_()), ("digest", pa.string())]
 )
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
