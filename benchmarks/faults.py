@@ -1,6 +1,7 @@
 """Faults, flipped bits and kills over every command and every kind of file: what of it is silent, and what is lost.
 
     python benchmarks/faults.py faults --count 5000
+    python benchmarks/faults.py races --count 500
     python benchmarks/faults.py flips --count 5000
     python benchmarks/faults.py kills --count 1000
 
@@ -25,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.faults import ERRORS, Stage, call, flip, rightly, trial
+from support.faults import ERRORS, Stage, call, flip, race, rightly, trial
 
 KINDS = ("directory", "store")
 
@@ -43,6 +44,18 @@ def faults(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
         error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
         found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
         counts[f"{kind} {scene.name}"] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def races(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """Two processes resume one run, one between two operations of the other."""
+    counts, broken = Counter[str](), []
+    for number in numbers:
+        draw = random.Random(f"races {seed} {number}")
+        kind = draw.choice(KINDS)
+        found = race(stage, kind, draw.randint(1, 400 if kind == "directory" else 80))
+        counts[kind] += 1
         broken += [f"trial {number}: {found}"] if found else []
     return counts, broken
 
@@ -96,7 +109,7 @@ def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["faults", "flips", "kills"])
+    parser.add_argument("what", choices=["faults", "races", "flips", "kills"])
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
@@ -108,7 +121,9 @@ def main() -> None:
         stage = Stage(Path(folder))
         while done < given.start + given.count and time.perf_counter() - begun < given.seconds:
             chunk = range(done, min(done + 10, given.start + given.count))
-            more, wrong = {"faults": faults, "flips": flips, "kills": kills}[given.what](stage, chunk, given.seed)
+            more, wrong = {"faults": faults, "races": races, "flips": flips, "kills": kills}[given.what](
+                stage, chunk, given.seed
+            )
             counts, broken, done = counts + more, broken + wrong, chunk.stop
             for line in wrong:
                 print(line, flush=True)

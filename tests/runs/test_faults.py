@@ -10,7 +10,7 @@ import random
 import pytest
 
 from support import faults
-from support.faults import Stage, flip, rightly, trial
+from support.faults import Stage, flip, race, rightly, trial
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,12 @@ def test_a_fault_while_pictures_are_read_is_told_and_read_again(stage):
     assert stage.outcome("directory", scene, said) != stage.expected, "what failed is not tried again unasked"
     assert faults.call(*scene.command, "--retry-errors")[0] == 0
     assert stage.outcome("directory", scene, said) == stage.expected
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_two_processes_that_resume_one_run_come_to_one_table(stage, kind):
+    for number in (40, 60) if kind == "store" else (150, 300):
+        assert race(stage, kind, number) is None
 
 
 def test_flipped_bits_and_cut_files_are_named(stage):

@@ -28,6 +28,7 @@ from PIL import Image
 import holdfast
 from holdfast import errors
 from holdfast.runs import digests, storage, table
+from holdfast.runs.verify import verify
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
 NAMELESS = ("read", "write", "fsync")
@@ -40,12 +41,16 @@ STORE = ("isfile", "exists", "isdir", "ls", "cat_file", "pipe_file", "rm_file", 
 
 @dataclass
 class Faults:
-    """Counts what is done with files below `root`; the `fail`-th, or from there on all, is refused with `error`."""
+    """Counts what is done with files below `root`; the `fail`-th, or from there on all, is refused with `error`.
+
+    With `meanwhile` it is not refused, but another process has its turn before it.
+    """
 
     root: str
     fail: int | None = None
     error: str = "EIO"
     lasting: bool = False
+    meanwhile: Callable[[], None] | None = None
     done: list[str] = field(default_factory=list)
     handles: dict[int, str] = field(default_factory=dict)
 
@@ -55,6 +60,9 @@ class Faults:
             return
         self.done.append(f"{what} {where}")
         if self.fail is not None and (len(self.done) == self.fail or (self.lasting and len(self.done) > self.fail)):
+            if self.meanwhile is not None:
+                act, self.meanwhile, self.fail = self.meanwhile, None, None
+                return act()
             number = ERRORS[self.error]
             raise OSError(number, os.strerror(number), *(() if what in NAMELESS else (str(where),)))
 
@@ -348,6 +356,22 @@ def trial(  # noqa: PLR0911 - one for each law
     if code != 0:
         return f"{where}: the same command again: {said}"
     return None if stage.outcome(kind, scene, said) == right else f"{where}: again it came to something else"
+
+
+def race(stage: Stage, kind: str, number: int) -> str | None:
+    """Two processes resume one run, the second as a whole between two operations of the first: what goes wrong."""
+    stage.set_up(kind)
+    scene = next(scene for scene in stage.scenes(kind) if scene.name == "resume")
+    second: list[tuple[int, str]] = []
+    faults = Faults(stage.root(kind), number, meanwhile=lambda: second.append(call(*scene.command)))
+    with faults.standing_between():
+        first = call(*scene.command)
+    for code, said in (first, *second):
+        if code != 0:
+            return f"{kind}, the second before operation {number}: {said}"
+    wrong = [verdict for verdict in verify(stage.place(kind, "broken_off")) if verdict.state != "whole"]
+    right = stage.outcome(kind, scene, "") == stage.expected
+    return None if right and not wrong else f"{kind}, the second before operation {number}: {wrong or 'another table'}"
 
 
 READERS = ("text", "show", "check", "csv", "compare")
