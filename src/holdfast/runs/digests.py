@@ -114,14 +114,19 @@ def doubled(found: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def study_key(manifest: Mapping[str, Any], dataset: str, model: str, evaluation: str = "", explainer: str = "") -> str:
-    """What the footer of a part says of the study that it is of: a digest of everything that its rows depend on."""
+    """What the footer of a part says of the study that it is of: a digest of everything that its rows depend on.
+
+    Left out is what a study may add to later, which are mappings from names of the user's choice.
+    """
     study = manifest["study"]
+    judged = parameters_of(study["evaluations"].get(evaluation, {}))
+    settled = {k: v for k, v in judged.items() if not isinstance(v, Mapping) or v.keys() & {"name", "fingerprint"}}
     facts = {
         **{key: manifest.get(key) for key in ("holdfast", "shard_size")},
         "seed": study.get("seed"),
         "dataset": [dataset, study["datasets"].get(dataset, {}).get("fingerprint")],
         "model": [model, study["models"].get(model)],
         "explainer": [explainer, study["explainers"].get(explainer)],
-        "evaluation": [evaluation, parameters_of(study["evaluations"].get(evaluation, {}))],
+        "evaluation": [evaluation, settled],
     }
     return digest(plain(facts).encode())

@@ -102,10 +102,11 @@ class Runner:
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
+            load = partial(load_references, self.plan.data[dataset], self.plan.seed)
             named = self.manifest["study"]["datasets"][dataset]["references"]  # by whoever began the run
-            batch = load_references(self.plan.data[dataset], self.plan.seed, len(named), named).to(model.device)
+            batch = load(len(named), named).to(model.device)
             bench = Workbench(model, self._batch_size(name, batch))
-            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
+            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
         return self._kept[2:]
 
     def _batch_size(self, model: str, batch: Batch) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +28,10 @@ class References:
     bench: Workbench
     batch: Batch
     seed: int
+    load: Callable[[int], Batch]
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fix what the task fixes, and let the bench's model have what its task takes from references."""
@@ -149,6 +152,17 @@ class Shard:
     def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
         """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
+
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard."""
+        batch: Batch = self.once(("drawn", count), lambda: self.shared.load(count))
+        return batch
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made by the first shard that asks for the key."""
+        if key not in self.shared.made:
+            self.shared.made[key] = make()
+        return self.shared.made[key]
 
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""
