@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from holdfast.runs import manifest
 from holdfast.runs.shard import REFERENCES, load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
-from holdfast.runs.table import part_path, samples_path
+from holdfast.runs.table import INPUTS, exhibits_path, part_path, samples_path
 from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
@@ -72,22 +72,33 @@ class Plan:
         n = len(self.data[dataset].ids)
         return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
 
+    def judged(self, evaluation: str) -> list[str]:
+        """The explainers that an evaluation judges."""
+        skipped = self.left_out(evaluation)
+        return [name for name in self.explainers if name not in skipped]
+
     def pending(self, root: Place, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
         """evaluation -> explainers whose part is not there yet."""
         todo: dict[str, list[str]] = {}
         for evaluation in self.evaluations:
-            skipped = self.left_out(evaluation)
-            missing = [
-                name
-                for name in self.explainers
-                if name not in skipped and not present(part_path(root, dataset, model, evaluation, name, shard))
-            ]
+            named = self.judged(evaluation)
+            missing = [name for name in named if not present(part_path(root, dataset, model, evaluation, name, shard))]
             if missing and isinstance(self.evaluations[evaluation], Pairwise):
                 # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
-                missing = [n for n in self.explainers if n not in skipped and n not in missing] + missing
+                missing = [name for name in named if name not in missing] + missing
             if missing:
                 todo[evaluation] = missing
         return todo
+
+    def paths(self, root: Place, job: Job) -> Iterator[Place]:
+        """Every part that a shard may have; names get the digest of their content."""
+        dataset, model, number = job
+        yield samples_path(root, *job)
+        yield exhibits_path(root, dataset, model, *INPUTS, number)
+        for evaluation in self.evaluations:
+            for name in self.judged(evaluation):
+                yield part_path(root, dataset, model, evaluation, name, number)
+                yield exhibits_path(root, dataset, model, evaluation, name, number)
 
     def jobs(self) -> list[Job]:
         """Every shard of the study, in the order in which they are done."""

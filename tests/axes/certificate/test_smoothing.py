@@ -221,7 +221,7 @@ def test_a_run_resumes_with_the_explainers_that_are_missing(tmp_path):
     subject = Model(Wavering())
     whole = run(axis, explainers=["saliency", "random"], shard_size=3)
     holdfast.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
-    part = next((tmp_path / "r" / "parts").glob("**/00001.parquet"))
+    part = next((tmp_path / "r" / "parts").glob("**/00001.*.parquet"))
     part.unlink()
     both = ["saliency", "random"]
     again = holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
