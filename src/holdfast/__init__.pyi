@@ -33,6 +33,7 @@ from holdfast.explainers import InputXGradient as InputXGradient
 from holdfast.explainers import IntegratedGradients as IntegratedGradients
 from holdfast.explainers import KernelShap as KernelShap
 from holdfast.explainers import Lime as Lime
+from holdfast.explainers import Lrp as Lrp
 from holdfast.explainers import Mfaba as Mfaba
 from holdfast.explainers import Occlusion as Occlusion
 from holdfast.explainers import RandomMap as RandomMap
