@@ -12,7 +12,7 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
-from holdfast.models.guards import has_one_output
+from holdfast.models.guards import check_arguments, has_one_output
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
 from holdfast.models.model import ONE_OUTPUT
 from holdfast.models.precision import AUTO, Precision, check_precision
@@ -267,6 +267,7 @@ def _check_fits(
             explainer.check_ids(source.ids, source.name)
     for model in models.values():
         _check_channels(model, source.name, shape)
+        check_arguments(model, first.aux)
         _check_defined(explainers, model, source.name, first)
         for explainer in explainers.values():
             explainer.check(model, shape)
