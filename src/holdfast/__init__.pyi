@@ -72,4 +72,5 @@ from holdfast.runs.run import Run as Run
 from holdfast.runs.run import evaluate as evaluate
 from holdfast.runs.run import read as read
 from holdfast.statistics import bounds as bounds
+from holdfast.statistics import radii as radii
 from holdfast.types import Batch as Batch
