@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.features import spatial
-from holdfast.features.fill import is_set
+from holdfast.features.fill import is_set, origins
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -143,10 +143,14 @@ class Rise:
         cells = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
         shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
 
+        place = torch.arange(height * width, device=inputs.device).reshape(size)
+        before = origins(batch, place.expand(len(batch), *size), height * width)
+
         def masks(owner: Tensor, index: Tensor) -> Tensor:
-            return smooth_masks(
+            drawn = smooth_masks(
                 rand.fold(cells[owner], index), rand.fold(shifts[owner], index), self.grid, self.keep, height, width
             )
+            return drawn if batch.moved is None else drawn.flatten(1).gather(1, before[owner]).reshape(drawn.shape)
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))

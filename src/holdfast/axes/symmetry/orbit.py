@@ -19,7 +19,7 @@ from holdfast.axes.symmetry.groups import Group, plan_elements
 from holdfast.errors import UserError
 from holdfast.maps.similarity import cosine
 from holdfast.statistics.bounds import mean_interval
-from holdfast.types import Batch
+from holdfast.types import Batch, Moved
 
 Explain = Callable[[Batch, Tensor], Tensor]
 """From samples and the classes to explain to explanations (B, …)."""
@@ -95,7 +95,9 @@ class Orbit:
         for rows in torch.split(torch.arange(len(self.batch) * left), size):
             sample, element = rows // left, rows % left + skip
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
-            yield Piece(sample, element, g, self.group.act(g, self.batch[sample]))
+            moved = self.group.act(g, self.batch[sample])
+            # What interpolates would blur the noise; there a score is read beside its floor.
+            yield Piece(sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved)
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""

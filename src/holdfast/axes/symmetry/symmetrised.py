@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -259,7 +260,7 @@ class _Average:
 
     def __init__(self, plan: Symmetrised, model: Model, batch: Batch, target: Tensor, seed: int) -> None:
         self.plan, self.model, self.seed = plan, model, seed
-        self.batch = batch.to(model.device)
+        self.batch = replace(batch.to(model.device), moved=None)  # draws that moved along would be averaged over n times
         self.target = target.to(model.device)
         self.count = 0
         self.total = torch.empty(0)
