@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ from holdfast.explainers import GradientShap, InputXGradient, Saliency
 from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
+from holdfast.types import Moved
 
 METHODS = {
     "saliency": Saliency(),
@@ -89,7 +91,8 @@ def test_the_rows_equal_a_loop_over_elements(name, group, n, request):
         clean = explainer(model, batch, target, 0)
         scores = []
         for g in elements:
-            moved = explainer(model, group.act(g, batch), target, 0).flatten(1).double()
+            there = replace(group.act(g, batch), moved=Moved(group.act, g))  # draws move along
+            moved = explainer(model, there, target, 0).flatten(1).double()
             wanted = group.move(g, clean).flatten(1).double()
             scores.append((moved * wanted).sum(1) / moved.norm(dim=1) / wanted.norm(dim=1))
         found = column(frame, label, "equivariance", group.name)
@@ -258,7 +261,7 @@ def test_examples_and_concepts_are_judged_by_their_invariance():
 
 def test_repair_reaches_one_with_the_whole_group():
     model, batch = series()
-    methods = {"moving": Nearest(batch[:4], "features"), "noisy": GradientShap(samples=1, sigma=0.5)}
+    methods = {"moving": Nearest(batch[:4], "features"), "noisy": GradientShap(samples=1, baseline=batch)}
     axis = Symmetry(group="cyclic", elements=12, repair=(1, 4, 12))
     frame = run(axis, methods, batch, model).table()
     for name, measure in (("moving", "invariance"), ("noisy", "equivariance")):

@@ -54,13 +54,13 @@ def dihedral(n: int = 4) -> Dihedral:
     return cast(Dihedral, make(Dihedral, "dihedral", {"n": n}))
 
 
-def permutation(dim: int = 1) -> Permutation:
-    """Permutations of set elements or tokens, with their masks; see `Permutation`.
+def permutation(dim: int = 1, special: Sequence[int] = ()) -> Permutation:
+    """Permutations of set elements or tokens, padding and `special` token ids left in place; see `Permutation`.
 
     >>> permutation(1).order(Batch(("a",), torch.rand(1, 5, 2)))
     120
     """
-    return cast(Permutation, make(Permutation, "permutation", {"dim": dim}))
+    return cast(Permutation, make(Permutation, "permutation", {"dim": dim, "special": special}))
 
 
 def node_permutation() -> NodePermutation:

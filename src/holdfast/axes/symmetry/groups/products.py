@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import Group, aligned, listed, probe
+from holdfast.axes.symmetry.groups.contract import Group, aligned, listed, orders, probe
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
@@ -83,9 +83,13 @@ class Product:
                     f"{g[pair].tolist()} of the one after {h[pair].tolist()} of the other differs from the reverse"
                 )
 
-    def order(self, batch: Batch) -> int:
-        """|G₁| ⋯ |G_k|."""
-        return math.prod(factor.order(batch) for factor in self.factors)
+    def order(self, batch: Batch) -> float:
+        """|G₁| ⋯ |G_k|, of the sample with the largest."""
+        return max(self.orders(batch), default=1)
+
+    def orders(self, batch: Batch) -> list[float]:
+        """|G₁| ⋯ |G_k| for each sample."""
+        return [math.prod(each) for each in zip(*(orders(factor, batch) for factor in self.factors), strict=True)]
 
     def identity(self, batch: Batch) -> Tensor:
         """The identities of all factors, one vector."""
