@@ -121,7 +121,10 @@ def test_gradient_methods_are_equivariant_on_invariant_models(modality, explaine
     model, batch, group = MODALITIES[modality]()
     found = equivariance(model, batch, top(model, batch), explainer, group, n=30)
     assert found.each.shape == (len(batch), 30 if modality == "pictures" else 12 if modality == "series" else 30)
-    assert (found.each - 1).abs().max() < 1e-5
+    if modality == "texts" and explainer.name == "saliency":  # all words of a bag have one gradient
+        assert set(found.reason) == {"no element of the group moves the explanation"} and found.value.isnan().all()
+        return
+    assert (found.value - 1).abs().max() < 1e-5
     assert found.reason == ("",) * len(batch)
 
 
@@ -390,8 +393,13 @@ def test_the_orbit_of_one_sample_is_cut_into_pieces_that_fit(monkeypatch):
     assert cosine(again.each, whole.each).min() > 0.999999
 
 
-def test_a_group_of_one_element_scores_one():
+def test_a_group_of_one_element_says_nothing():
     model, batch = Model(nn.Sequential(nn.Flatten(), nn.Linear(2, 3))), named(draw(3, 2, 1))
     found = equivariance(model, batch, top(model, batch), Saliency(), Cyclic())
-    assert found.exact and found.each.shape == (3, 1) and found.value.tolist() == pytest.approx([1] * 3)
-    assert model_invariance(model, batch, Cyclic()).agreement.value.tolist() == [1.0] * 3
+    assert found.value.isnan().all() and found.low.isnan().all()
+    assert set(found.reason) == {"the group has a single element here, which moves nothing"}
+    alike = model_invariance(model, batch, Cyclic())
+    assert all(part.value.isnan().all() for part in alike)
+    assert layer_symmetry(model, batch, "1", Cyclic()).invariance_error.isnan().all()
+    # Permutations of one channel of a series move nothing either.
+    assert equivariance(model, named(draw(3, 1, 2)), top(model, batch), Saliency(), Permutation()).value.isnan().all()

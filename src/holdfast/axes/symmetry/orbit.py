@@ -119,7 +119,7 @@ class Orbit:
         used = self.used
         used[:, 0] &= torch.full_like(self.whole, every) | ~self.whole
         values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
-        for rows in torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values))):
+        for rows in torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values))) if used.any() else ():
             sample, element = rows.unbind(1)
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
             moved = self.group.act(g, self.batch[sample])
@@ -339,7 +339,8 @@ def _estimate(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: floa
     value = torch.where(torch.tensor([not why for why in reason]), around.mean(each), torch.nan)
     low, high = value.clone(), value.clone()
     if not around.exact:
-        low[~around.whole], high[~around.whole] = mean_interval(each[~around.whole], lowest, 1.0, delta)
+        sampled = ~around.whole & ~value.isnan()
+        low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
     return Estimate(value, low, high, each, around.elements, around.exact, reason)
 
 
