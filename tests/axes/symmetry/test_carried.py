@@ -141,7 +141,7 @@ def test_features_come_from_where_they_were_or_stay_their_own():
             expected = [(4 * w - g) % 12 // 4 for w in range(3)]
             assert origins(piece.batch, segments, 3)[row].tolist() == expected
     sign = {"acting": lambda g, b: g * b.x, "moving": lambda g, m: g * m, "members": [1, -1]}
-    turned = next(orbit(build({"own": sign}), batch, 2).pieces(skip=1)).batch
+    turned = next(orbit(build({"own": sign}), batch, 2).pieces()).batch
     assert origins(turned, Pixels().segments(turned), 12).tolist() == [list(range(12))] * 2
     torch.testing.assert_close(turned.carried(torch.ones_like(turned.x)), -torch.ones_like(turned.x))
 

@@ -69,12 +69,13 @@ def sampled() -> pd.DataFrame:
 
 def test_the_rows_are_the_paper_s_scores_with_bounds(exact, sampled):
     rows = {(m, c, level) for m, c, level in zip(exact.measure, exact.condition, exact.level, strict=True)}
-    scored = ("model_agreement", "model_invariance", "equivariance", "equivariance_chance")
+    scored = ["model_agreement", "model_invariance", "equivariance", "model_change"]
+    scored += [f"{measure}_chance" for measure in scored[:3]]
     expected = {(measure, "dihedral", 8.0) for measure in scored}
     assert rows == expected | {("equivariance", "redraw", 0.0), ("max_sensitivity", "sensitivity", 0.05)}
     assert (exact.status == "ok").all()
     for frame, condition, same in ((exact, "dihedral", True), (sampled, "torus", False)):
-        bounded = frame[(frame.condition == condition) & ~frame.measure.str.endswith("_chance")]
+        bounded = frame[(frame.condition == condition) & ~frame.measure.str.contains("_chance|_change")]
         assert ((bounded.low <= bounded.value) & (bounded.value <= bounded.high)).all()
         assert (bounded.low == bounded.high).all() == same
     assert set(sampled[sampled.condition == "torus"].level) == {6.0}
@@ -309,7 +310,7 @@ def test_sets_and_texts_are_judged_too():
 def test_each_input_is_explained_once():
     model, batch = series(4)
     run(Symmetry(group=Cyclic(), elements=12), {"saliency": Saliency()}, batch, model)
-    predictions = 4 + 4 + 4 * 11  # references, samples, moved samples
+    predictions = 2 * 4 + 4 + 4 * 11  # references and what they predict, samples, moved samples
     explanations = 4 + 4 * 11  # the references, which are all samples, and moved samples; the identity is known
     assert model.passes == predictions + explanations
 
@@ -324,7 +325,7 @@ def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
         holdfast.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
         return model.passes
 
-    predictions = 4 + 4 + 4  # references, samples, mirrored samples
+    predictions = 2 * 4 + 4 + 4  # references and what they predict, samples, mirrored samples
     explanations = 2 * (4 + 4 + 4)  # the references, which are all samples, their second draw, mirrored samples
     assert passes(symmetry) == predictions + explanations
     assert passes(symmetry, stability) - passes(symmetry) == 4 + 2 * 4  # what is perturbed, and nothing twice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -122,7 +123,8 @@ def test_gradient_methods_are_equivariant_on_invariant_models(modality, explaine
     found = equivariance(model, batch, top(model, batch), explainer, group, n=30)
     assert found.each.shape == (len(batch), 30 if modality == "pictures" else 12 if modality == "series" else 30)
     if modality == "texts" and explainer.name == "saliency":  # all words of a bag have one gradient
-        assert set(found.reason) == {"no element of the group moves the explanation"} and found.value.isnan().all()
+        assert set(found.reason) <= {"no element of the group moves the explanation", "the explanation is constant"}
+        assert found.value.isnan().all()
         return
     assert (found.value - 1).abs().max() < 1e-5
     assert found.reason == ("",) * len(batch)
@@ -148,7 +150,7 @@ def test_loss_and_invariant_layers_give_invariant_explanations_and_equivariant_l
 
     assert (score("hidden", loss=True) - 1).abs().max() < 1e-5
     assert (score("pool") - 1).abs().max() < 1e-5
-    assert (score(early) < 0.9999).all(), "a representation that moves gives an importance that moves"
+    assert (score(early) < 0.99999).all(), "a representation that moves gives an importance that moves"
 
 
 def test_a_model_that_is_not_invariant_is_seen_and_its_explanations_do_not_move_along():
@@ -179,12 +181,20 @@ def test_fresh_draws_spoil_gradient_shap_and_common_draws_do_not():
     assert equivariance(model, batch, top(model, batch), Saliency(), group, n=30).floor is None
 
 
-def by_hand(model: Model, batch: Batch, target: Tensor, explainer: Any, group: Any, elements: Tensor) -> list[float]:
+PERMUTED = ("sets", "graphs", "texts")
+
+
+def real_elements(batch: Batch) -> list[int]:
+    mask = batch.aux.get("mask", batch.aux.get("attention_mask", torch.ones(batch.x.shape[:2])))
+    return [int(n) for n in mask.sum(1)]
+
+
+def by_hand(model: Model, batch: Batch, target: Tensor, explainer: Any, group: Any, elements: Any) -> list[float]:
     """One sample and one element at a time."""
     means = []
     for i in range(len(batch)):
         one, scores = batch[i : i + 1], []
-        for g in elements[:, i]:
+        for g in elements[i]:
             clean = explainer(model, one, target[i : i + 1], 0)
             moved = explainer(model, group.act(g, one), target[i : i + 1], 0)
             if clean.ndim > one.x.ndim:
@@ -207,8 +217,11 @@ def test_scores_equal_a_loop_over_samples_and_elements(modality):
     explainer = uneven
     target = top(model, batch)
     found = equivariance(model, batch, target, explainer, group, n=5)
-    drawn = group.sample(batch, 5, 0)
-    assert torch.equal(found.elements, drawn) and not found.exact
+    drawn = [
+        group.elements(batch[i : i + 1]) if math.factorial(m) <= 5 and modality in PERMUTED else group.sample(batch, 5, 0)[:, i]
+        for i, m in enumerate(real_elements(batch))
+    ]
+    assert not found.exact
     assert found.value.tolist() == pytest.approx(by_hand(model, batch, target, explainer, group, drawn), abs=1e-5)
     assert (found.value < 0.9999).all()
 
@@ -366,7 +379,7 @@ def test_what_cannot_work_is_an_error():
     target = top(model, batch)
     with pytest.raises(UserError, match="did you mean 'cosine'"):
         equivariance(model, batch, target, Saliency(), group, similarity="cosin")
-    with pytest.raises(UserError, match="must be at least 1"):
+    with pytest.raises(UserError, match="whole number from 1 on"):
         equivariance(model, batch, target, Saliency(), group, n=0)
     with pytest.raises(UserError, match="radius"):
         max_sensitivity(model, batch, target, Saliency(), radius=0.0)

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from holdfast import rand
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from holdfast.axes.symmetry.groups import Group, build, plan_elements
-from holdfast.axes.symmetry.groups.contract import viewed
+from holdfast.axes.symmetry.groups.contract import probe, viewed
 from holdfast.errors import UserError
 from holdfast.maps.similarity import cosine
 from holdfast.statistics.bounds import mean_interval
@@ -231,7 +231,8 @@ def explanation_scores(
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
     back = around.column() if criterion.moves and not group.exact else None
-    stirs = torch.full((len(around.batch),), not criterion.moves)
+    stirs, could = torch.zeros(2, len(around.batch), dtype=torch.bool)  # whether this map is moved, and any other
+    generic = probe(clean.shape[1:]).x.to(clean)
     worst: dict[int, tuple[float, Tensor]] = {}
     for piece, maps in explained(around, explain, clean, target):
         rows = (piece.sample, piece.element)
@@ -248,7 +249,9 @@ def explanation_scores(
         flaw[rows] = flaws(name, maps)
         if criterion.moves:
             there = group.move(piece.g, before)
-            stirs[piece.sample[(there != before).flatten(1).any(1).cpu()]] = True
+            any_map = generic.expand_as(before)
+            for moves, a, b in ((stirs, there, before), (could, group.move(piece.g, any_map), any_map)):
+                moves[piece.sample[(a != b).flatten(1).any(1).cpu()]] = True
             if back is not None:
                 home = group.inverse(piece.g)
                 returned = group.move(home, there)
@@ -260,7 +263,7 @@ def explanation_scores(
             chance[rows] = torch.stack(against, 1).masked_fill(itself.reshape(-1, len(others)), torch.nan).nanmean(1)
     moved = "the explanation of a moved input"
     why = reasons(flaws(name, clean), flaw, moved, (each.isnan() & around.used).any(1))
-    why = tuple(text or ("" if one else STILL) for text, one in zip(why, stirs.tolist(), strict=True))
+    why = tuple(text or (STILL if one else "") for text, one in zip(why, (could & ~stirs).tolist(), strict=True))
     scored = _estimate(around, each, around.reasons(why), criterion.lowest, criterion.delta)
     scored = replace(scored, worst={i: explanation for i, (_, explanation) in worst.items()})
     scored = replace(scored, back=None if back is None else around.mean(back))

@@ -220,12 +220,14 @@ def _bytes(value: Any) -> int:
 def _weights(model: Model) -> tuple[Any, ...]:
     """Changes whenever the weights do, in whatever way: the network that was passed in shares them and may be trained on.
 
-    Version counters see no change through `.data`. Exact integer sums over the bits, as they are and weighted by
-    place, cost a pass over the weights and no copy to another device.
+    Version counters see no change through `.data`. Sums of the bits weighted by place, exact in whole numbers, cost a
+    pass over the weights and no copy to another device.
     """
     sums = []
     for tensor in (*model.module.parameters(), *model.module.buffers()):
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).long()
-        place = torch.arange(1, flat.numel() + 1, device=flat.device)
-        sums.append(torch.stack([flat.sum(), (flat * (place * _PLACE).bitwise_right_shift(7)).sum()]))
-    return tuple(torch.stack(sums).flatten().tolist()) if sums else ()
+        flat = tensor.detach().contiguous().reshape(-1)
+        words = flat.view(torch.int32) if flat.element_size() == 4 else flat.view(torch.uint8)
+        for part in torch.split(words, 1 << 20):
+            place = torch.arange(1, part.numel() + 1, device=part.device) * _PLACE
+            sums.append((part * place.bitwise_right_shift(7)).sum())
+    return tuple(torch.stack(sums).tolist()) if sums else ()

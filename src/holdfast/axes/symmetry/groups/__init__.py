@@ -140,7 +140,8 @@ def build(spec: Any) -> Group:
     Traceback (most recent call last):
     holdfast.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
-    functions = spec.get(Own.name) if isinstance(spec, Mapping) and Own.name in spec else {} if spec == Own.name else None
-    if functions is not None and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
+    functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
+    named = isinstance(spec, str | Mapping) and Own.name in ((spec,) if isinstance(spec, str) else spec)
+    if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
         raise BadParameter("own: a group of your own is made of functions, in Python: holdfast.groups.own(act, move, …)")
     return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))

@@ -174,7 +174,8 @@ class SpaceRotations(_Sampled):
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
-        drawn = rand.normal(draw_keys(seed, batch, self.name), (n, 4)).transpose(0, 1).double()
+        key = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
         w, x, y, z = (drawn / drawn.norm(dim=-1, keepdim=True)).unbind(-1)
         rows = [
             [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],

@@ -164,13 +164,16 @@ class Own:
         if shape in self._seen or not len(batch):
             return
         self.check(shape)
-        one, two = batch[:1], batch[:2]
+        one = batch[:1]
         if not _same(self._acted(members, 0, one), one):
             raise UserError(f"own: the first element, {members[0]!r}, must act as the identity but changes the input")
         table = self._memo[shape]
         images = {k: self._acted(members, k, one) for k in table.tried}
         if len(images) > 1 and all(_same(image, one) for image in images.values()):
             raise UserError("own: act changes nothing of the input, whatever the element")
+        other = images[table.tried[-1]]  # a sample beside the first, which it must not touch
+        aux = {key: torch.cat([value, other.aux[key]]) for key, value in one.aux.items()}
+        two = Batch((*one.ids, "other"), torch.cat([one.x, other.x]), aux)
         for k, image in images.items():
             if not _same(self._acted(members, k, two)[:1], image):
                 raise UserError(f"own: act moves samples differently in company: {members[k]!r} on one and on two")
