@@ -77,7 +77,7 @@ def test_one_number_has_no_direction_and_constant_maps_no_score():
     x = values(30, 1, 8, seed=2)
     one = Concept("high", positive=x[x.mean((1, 2)) > 0.5], negative=x[x.mean((1, 2)) <= 0.5])
     target = torch.zeros(3).long()
-    found = invariance(model, batch, target, Cav(one, layer="hidden", output="decision"), cyclic(), n=8)
+    found = invariance(model, batch, target, Cav(one, layer="features", output="decision"), cyclic(), n=8)
     assert found.value.isnan().all() and set(found.reason) == {"the explanation is constant"}
 
     def constant(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:

@@ -171,9 +171,8 @@ class Own:
         images = {k: self._acted(members, k, one) for k in table.tried}
         if len(images) > 1 and all(_same(image, one) for image in images.values()):
             raise UserError("own: act changes nothing of the input, whatever the element")
-        other = images[table.tried[-1]]  # a sample beside the first, which it must not touch
-        aux = {key: torch.cat([value, other.aux[key]]) for key, value in one.aux.items()}
-        two = Batch((*one.ids, "other"), torch.cat([one.x, other.x]), aux)
+        two = batch[[0, 0]]  # the first, and beside it another that it must not touch
+        two = two.with_x(torch.cat([one.x, one.x.flip(tuple(range(1, one.x.ndim)))]))
         for k, image in images.items():
             if not _same(self._acted(members, k, two)[:1], image):
                 raise UserError(f"own: act moves samples differently in company: {members[k]!r} on one and on two")
