@@ -49,8 +49,10 @@ class Batch:
     """Samples with stable ids, in the data's own units.
 
     `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
-    the source of randomness. `aux` holds further (B, …) tensors such as an attention mask. `moved` is set where samples
-    are others moved by a group under the same ids; random numbers that belong to places of the input then move along.
+    the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
+    their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
+    where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
+    move along.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -93,7 +95,7 @@ class Batch:
         return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label, self.moved)
 
     def carried(self, drawn: Tensor) -> Tensor:
-        """Numbers drawn for the places of the samples (B, …), or for vectors there (B, …, E), moved as the samples were.
+        """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
 
         Noise z of x becomes that of g·x, so that g·x + carried(z) = g·(x + z); of samples that are as they were it
         stays. An action with an offset, such as 1 − x, moves differences without it.
@@ -302,12 +304,15 @@ class Subject(Protocol):
     """What an evaluation may ask of the engine, for one shard of samples of one model.
 
     Everything is batched, moved to the device and, when memory runs out, retried in smaller batches behind these
-    calls; an evaluation only says what it needs.
+    calls; an evaluation only says what it needs. Of the samples as they are, `target` (B,) is the column of the task's
+    table that is explained, the predicted class of a classifier; `readout` (B,) the number there; and `probability`
+    (B,) that of the class, NaN where `model.task` has no probabilities.
     """
 
     batch: Batch
     seed: int
     target: Tensor
+    readout: Tensor
     probability: Tensor
     explainers: Mapping[str, Explainer]
     showcase: frozenset[str]
@@ -322,7 +327,7 @@ class Subject(Protocol):
         """A few samples of the data set, the same for every shard of the study."""
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits (B, classes) on the CPU."""
+        """The task's table (B, K) on the CPU: logits of classes, or numbers."""
 
     def clean(self, explainer: str) -> Tensor:
         """Maps of the shard's own samples for their predicted classes; computed once and kept."""

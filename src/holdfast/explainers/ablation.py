@@ -151,9 +151,7 @@ class FeaturePermutation:
         return _differences(self, model, batch, target, inputs, segments, each, exchanged)
 
 
-def _shifts(
-    features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
-) -> tuple[Tensor, Pick]:
+def _shifts(features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor) -> tuple[Tensor, Pick]:
     """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
     rows = batch.x.ndim == 3 and segments.ndim == 3  # features are rows of (B, N, F): elements of sets, nodes of graphs
     size = tuple(batch.x.shape[1:2]) if rows else spatial(batch.x.shape)

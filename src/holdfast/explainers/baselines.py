@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 

@@ -216,8 +216,8 @@ class GradientShap:
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw, as "random"
-    numbers or from the samples of a pool (see `Baseline`). All draws depend on the seed and the sample's id only, so two
-    versions of a sample share them.
+    numbers or from the samples of a pool (see `Baseline`). All draws depend on the seed and the sample's id only, so
+    two versions of a sample share them.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])

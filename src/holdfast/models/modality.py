@@ -81,6 +81,9 @@ NEEDS_A_NETWORK: dict[str, str] = {
     **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
+NO_CLASSES = "reads class probabilities, and {} has none"
+NEEDS_CLASSES = ("mfaba", "influence", "tracin")
+"""Explainers that differentiate a probability or a cross-entropy of classes."""
 _SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
 
@@ -134,9 +137,11 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
     >>> why_not_explainable(Lime(), Model(net))
     ''
     """
+    name, inner = name_of(explainer), getattr(explainer, "of", None)
+    if name in NEEDS_CLASSES and not model.task.exclusive:
+        return f"it {NO_CLASSES.format(model.task.name)}"
     if is_differentiable(model):
         return ""
-    name, inner = name_of(explainer), getattr(explainer, "of", None)
     if name in _SMOOTHS_ANY and inner is not None:
         return why_not_explainable(inner, model)
     return NEEDS_A_NETWORK.get(name, "")

@@ -13,6 +13,7 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
+from holdfast.models.guards import refuse_probabilities
 from holdfast.types import Batch, Explainer
 
 REFERENCES = 8
@@ -30,7 +31,12 @@ class References:
     maps: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
+        """Fix what the task fixes, and let the bench's model have what its task takes from references."""
+        self.batch = self.bench.fixed(self.batch)
+        table = self.bench.predict(self.batch)
+        refuse_probabilities(table, self.bench.model.name, self.bench.model.task)
+        self.bench.model = self.bench.model.finished(table)
+        self.target = self.bench.model.task.target(table)
 
     def explain(self, name: str, explainer: Explainer) -> Tensor:
         """The maps (R, …) of one explainer, computed once."""
@@ -79,6 +85,7 @@ class Shard:
     batch: Batch
     seed: int
     target: Tensor
+    readout: Tensor
     probability: Tensor
     all_explainers: Mapping[str, Explainer]
     shared: References
@@ -100,7 +107,7 @@ class Shard:
         return self.shared.batch
 
     def predict(self, batch: Batch) -> Tensor:
-        """Class scores (B, classes); those of the shard as it is exist already."""
+        """The task's table (B, K); that of the shard as it is exists already."""
         if batch is self.batch and self.logits is not None:
             return self.logits
         return self.bench.predict(batch)

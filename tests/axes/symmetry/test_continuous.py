@@ -96,7 +96,9 @@ def test_images_turn_as_the_perturbation_turns_them_and_right_angles_are_exact()
         assert torch.equal(so2().view(torch.tensor(degrees), x), torch.where(inside, x, 0))
     assert torch.allclose(so2().move(torch.tensor(90.0), x), x.rot90(1, (2, 3)), atol=1e-6)
     larger = scale(2.0).move(torch.tensor(math.log(2)), x)
-    assert torch.allclose(larger[..., 3, 3], x[..., 3, 3]) and torch.allclose(larger[..., 1, 5], x[..., 2, 4], atol=1e-6)
+    assert torch.allclose(larger[..., 3, 3], x[..., 3, 3]) and torch.allclose(
+        larger[..., 1, 5], x[..., 2, 4], atol=1e-6
+    )
     for group in (so2(), scale()):
         with pytest.raises(UserError, match="needs images"):
             group.check((3, 8))

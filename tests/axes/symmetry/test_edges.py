@@ -152,7 +152,9 @@ def test_the_errors_of_a_layer_are_the_largest_of_each_sample():
     rows = holdfast.evaluate(model, batch, {"s": Saliency()}, axis).table()
     found = rows[rows.measure == "layer_invariance_error"].set_index("sample").value
     out = model.logits(batch.x).detach().double()
-    every = [(model.logits(batch.x.roll(g, -1)).detach().double() - out).norm(dim=1) / out.norm(dim=1) for g in range(12)]
+    every = [
+        (model.logits(batch.x.roll(g, -1)).detach().double() - out).norm(dim=1) / out.norm(dim=1) for g in range(12)
+    ]
     expected = torch.stack(every).amax(0)
     assert [found[s] for s in batch.ids] == pytest.approx(expected.tolist(), rel=1e-4)
 
@@ -183,7 +185,12 @@ NO_GROUPS = {
     "act forgets where it is": (lambda g, x: x.roll(min(g, 5), -1), rolled, range(12), "not that of move"),
     "move is not linear": (rolled, lambda g, m: scored(m) if g else m, range(2), "not linear"),
     "move mixes samples": (rolled, lambda g, m: m.flip(0) if g else m, range(2), "mixes maps"),
-    "act mixes samples": (lambda g, x: x.flip(0) if g == 6 and len(x) > 1 else x.roll(g, -1), rolled, [0, 6], "company"),
+    "act mixes samples": (
+        lambda g, x: x.flip(0) if g == 6 and len(x) > 1 else x.roll(g, -1),
+        rolled,
+        [0, 6],
+        "company",
+    ),
     "no identity": (rolled, rolled, [1, 0], "must be the identity"),
     "zoom": (lambda g, x: x * g, lambda g, m: m * g, [1, 2, 4], "none of the 3 elements"),
     "one pair of many": (rolled, lambda g, m: m.roll(g if g < 11 else 10, -1), range(12), "none of the 12 elements"),

@@ -130,7 +130,10 @@ def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
         extra = (("m", measure, "dihedral", 8.0, np.full(N, value)),)
         found = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=extra))
         assert TITLE not in found and any("model itself does not keep" in title for title in found), measure
-    fine = (("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)), ("m", "model_agreement", "dihedral", 8.0, np.ones(N)))
+    fine = (
+        ("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)),
+        ("m", "model_agreement", "dihedral", 8.0, np.ones(N)),
+    )
     judged = judge(near(0.6), explainer={"name": "lime"}, extra=fine)
     assert TITLE in by_title(judged)
     assert "explained output moved by 0.0001 % of what unrelated samples differ by" in " ".join(lead(judged))
@@ -149,11 +152,15 @@ def test_advice_repeats_the_group_of_the_study(group, text):
     assert text is None or text in card.do
     if group["name"] != "own":
         form = card.do.split("symmetrise(explainer, ")[1].split("); in a study")[0]
-        study = card.do.split("in a study: ")[1].split(" Maps are")[0].removesuffix(".").replace("of: …", "of: saliency")
+        study = (
+            card.do.split("in a study: ")[1].split(" Maps are")[0].removesuffix(".").replace("of: …", "of: saliency")
+        )
         made = holdfast.symmetrise(holdfast.Saliency(), ast.literal_eval(form))
         assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
         assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
-    other = by_title(judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}))[TITLE]
+    other = by_title(judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}))[
+        TITLE
+    ]
     assert "moved back" not in other.do, "importances of concepts are averaged as they are"
 
 

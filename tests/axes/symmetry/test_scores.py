@@ -218,7 +218,9 @@ def test_scores_equal_a_loop_over_samples_and_elements(modality):
     target = top(model, batch)
     found = equivariance(model, batch, target, explainer, group, n=5)
     drawn = [
-        group.elements(batch[i : i + 1]) if math.factorial(m) <= 5 and modality in PERMUTED else group.sample(batch, 5, 0)[:, i]
+        group.elements(batch[i : i + 1])
+        if math.factorial(m) <= 5 and modality in PERMUTED
+        else group.sample(batch, 5, 0)[:, i]
         for i, m in enumerate(real_elements(batch))
     ]
     assert not found.exact

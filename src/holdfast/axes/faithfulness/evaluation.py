@@ -20,6 +20,7 @@ from holdfast.errors import UserError, unknown
 from holdfast.features import GroupingField, Pixels, Tokens
 from holdfast.models import Model
 from holdfast.models.modality import modality
+from holdfast.models.tasks import Task, has_probability
 from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
 from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
 
@@ -97,6 +98,8 @@ NEEDS: dict[Metric, tuple[Order, ...]] = {
     "faithfulness_correlation": (),
 }
 """Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
+OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
+"""Metrics that are read from the probability, whatever the readout is."""
 SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
 
 KNOWN = {**IMPUTERS, **CONTEXTUAL}
@@ -116,7 +119,8 @@ class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
     Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
-    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`.
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, and as `readout` the
+    probability of the class, or of a task without probabilities the explained number itself.
 
     For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
     image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
@@ -139,7 +143,7 @@ class Faithfulness:
     features: GroupingField = Pixels()
     absolute: bool = False
     against: Literal["prediction", "label"] = "prediction"
-    readout: Readout = "probability"
+    readout: Readout | None = None
     metrics: Literal["all"] | tuple[Metric, ...] = "all"
     segments: GroupingField | None = None
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
@@ -190,7 +194,21 @@ class Faithfulness:
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
         """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
         check_kind(modality(model, batch), self.features)
-        return self._finished(batch.x.shape[1:])
+        return self._reading(model.task)._finished(batch.x.shape[1:])
+
+    def _reading(self, task: Task) -> Faithfulness:
+        """The axis with a readout and metrics that the task has; others that were asked for are refused."""
+        if not task.exclusive and (self.against == "label" or self.readout == "margin"):
+            what = "against: label" if self.against == "label" else "readout: margin"
+            raise UserError(f"{what} is for classes, and {task.name} has none")
+        if has_probability(task):
+            return replace(self, readout="probability") if self.readout is None else self
+        asked = () if self.metrics == "all" else self.metrics
+        lost = [*(m for m in asked if m in OF_PROBABILITY), *(["readout"] if self.readout == "probability" else [])]
+        if lost:
+            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; readout: logit is its number")
+        kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
+        return replace(self, readout=self.readout or "logit", metrics=kept)
 
     def _finished(self, shape: Sequence[int]) -> Faithfulness:
         """The axis with what is None chosen for samples of this shape."""

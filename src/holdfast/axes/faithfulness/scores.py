@@ -98,7 +98,8 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
     clean = subject.predict(batch)
     label = torch.full_like(subject.target, -1) if batch.label is None else batch.label.to(subject.target)
     truth = label if axis.against == "label" else subject.target
-    start = {name: value[:, 0] for name, value in curves.readouts(clean[:, None], subject.target, truth).items()}
+    read = curves.readouts(clean[:, None], subject.target, truth, subject.model.task, clean)
+    start = {name: value[:, 0] for name, value in read.items()}
     pixels, segments = labelled(axis.features, batch), None
     drawn, drawn_irof, bank = {}, None, None
     everyone = torch.arange(len(batch))
@@ -169,6 +170,8 @@ def _curves(
     rows = explained.rows
     target, truth = subject.target[rows], shared.truth[rows]
     start = {name: value[rows] for name, value in shared.start.items()}
+    shown: Readout = "probability" if "probability" in start else "logit"
+    chosen = axis.readout or shown
     for imputer in axis.imputers:
         label, read = label_of(imputer), dict[str, dict[Readout, Tensor]]()
         lost = _missing(axis, subject, shared.pixels, rows, imputer)
@@ -179,17 +182,17 @@ def _curves(
                 logits = shared.random[label][rows]
             else:
                 logits, ranks = _sweep(axis, subject, shared.clean, rows, values, shared.pixels, order, imputer)
-            read[order] = curves.readouts(logits, target, truth)
+            read[order] = curves.readouts(logits, target, truth, subject.model.task, shared.clean[rows])
             for name, curve in read[order].items():
                 for s, fraction in enumerate(axis.fractions):
                     where = (f"{label} {order}", fraction)
                     yield explained.column(name, where, curve[:, s], missing[name], label, order)
             if order == "morf" and imputer is axis.imputers[0]:
-                of_class = (start["probability"], read[order]["probability"])
+                of_class = (start[shown], read[order][shown])
                 yield from strip(subject, explained, imputer, axis.fractions, ranks, *of_class)
-        for measure, value in curves.summaries(read, axis.fractions, start, axis.readout).items():
+        for measure, value in curves.summaries(read, axis.fractions, start, chosen).items():
             if measure.removesuffix("_random") in axis.wanted:
-                kind: Readout = axis.readout if measure.startswith(("road", "aopc")) else "probability"
+                kind: Readout = chosen if measure.startswith(("road", "aopc")) else shown
                 yield explained.column(measure, (label, 0.0), value, missing[kind], label)
 
 
@@ -215,7 +218,7 @@ def _irof(
     lost = _missing(axis, subject, shared.segments, rows, axis.baseline)
     missing = [_one_segment(subject) if one else why for one, why in zip(alone.tolist(), lost, strict=True)]
     for name, logits in logits_of.items():
-        curve = curves.readouts(logits, subject.target[rows])["probability"]
+        curve = curves.readouts(logits, subject.target[rows], task=subject.model.task)["probability"]
         value = curves.irof(axis.fractions, curve, shared.start["probability"][rows])
         value = value.masked_fill(alone, torch.nan)
         yield explained.column(name, (baseline, 0.0), value, missing, baseline)

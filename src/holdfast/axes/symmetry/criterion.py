@@ -75,13 +75,15 @@ FLAWS = ("", "not finite", "zero", "constant")
 
 
 def flaws(name: str, maps: Tensor) -> Tensor:
-    """0 where a map can be compared, 1 where it is not finite, 2 where it is zero, 3 where it is constant; (B,) on the CPU.
+    """0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
 
     One number is constant too: its cosine could only be 1 or −1. Categories are compared one by one and may be equal.
     """
     flat = maps.flatten(1)
     broken, zero = ~torch.isfinite(flat).all(1), ~flat.any(1)
-    empty = torch.where(zero, 2, 3 * similarity.undefined(maps).long()) if name != "agreement" else torch.zeros_like(zero)
+    empty = (
+        torch.where(zero, 2, 3 * similarity.undefined(maps).long()) if name != "agreement" else torch.zeros_like(zero)
+    )
     return torch.where(broken, 1, empty.long()).cpu()
 
 

@@ -107,8 +107,8 @@ class Symmetry:
     """Move the input by elements g of a group; compare e(g·x) with g·e(x), or with e(x) for examples and concepts.
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
-    `model_invariance`, `model_agreement` and `model_change` of the model itself, with bounds of the Monte-Carlo error and
-    the chance level. All elements are tried where the group has at most `elements`, else that many are drawn. For
+    `model_invariance`, `model_agreement` and `model_change` of the model itself, with bounds of the Monte-Carlo error
+    and the chance level. All elements are tried where the group has at most `elements`, else that many are drawn. For
     stochastic explainers the condition `redraw` compares two draws on the same input. `similarity="auto"` is the
     agreement for explainers of categories and the cosine for others. `sensitivity` is the radius of a ball for
     max-sensitivity, `repair` holds numbers of elements to symmetrise over, `layers` names layers to test, and
@@ -150,7 +150,9 @@ class Symmetry:
         return named + [(layer, float(self.elements)) for layer in self.layers]
 
     def suited(self, model: Model, batch: Batch) -> Symmetry:
-        """Itself, after the group's action was tried on a few samples."""
+        """Itself, after the group's action was tried on a few samples; a model without classes is refused."""
+        if not model.task.exclusive:
+            raise UserError(f"symmetry compares class probabilities on moved inputs, and {model.task.name} has none")
         check_inputs(self.group, batch)
         return self
 

@@ -46,11 +46,11 @@ class Symmetries:
     """The scores of one evaluation, `judged`.
 
     `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
-    model_agreement, model_change, max_sensitivity, back, status, reason. `means` has a row per explainer that was asked for, kinds in
-    order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high, chance,
-    over_chance (the lower end of the interval of the score less chance), floor, back, excused (the score is not below
-    the floor, or below what moving there and back leaves, beyond doubt), error (the median over samples of half the
-    Monte-Carlo interval). `condition` is that of the rows, `title` says the group in words, and `whole` that every
+    model_agreement, model_change, max_sensitivity, back, status, reason. `means` has a row per explainer that was asked
+    for, kinds in order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high,
+    chance, over_chance (the lower end of the interval of the score less chance), floor, back, excused (the score is not
+    below the floor, or below what moving there and back leaves, beyond doubt), error (the median over samples of half
+    the Monte-Carlo interval). `condition` is that of the rows, `title` says the group in words, and `whole` that every
     element of it was tried.
     """
 

@@ -124,14 +124,16 @@ class Orbit:
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
             moved = self.group.act(g, self.batch[sample])
             # What interpolates would blur the noise; there a score is read beside its floor.
-            yield Piece(sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved)
+            yield Piece(
+                sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved
+            )
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
     def mean(self, each: Tensor) -> Tensor:
-        """The mean (B,) over each sample's own elements; NaN where one is missing, or where there is nothing to move."""
+        """The mean (B,) over each sample's own elements; NaN where one is missing or nothing moves."""
         total = torch.where(self.used, each, 0.0).sum(1) / self.counts
         return torch.where(self.alone, torch.nan, total)
 

@@ -277,11 +277,12 @@ class _Average:
         self.votes: list[Tensor] = []
 
     def add(self, elements: Tensor, counts: Tensor) -> None:
-        """Explain the batch moved by elements (m, B, *e), the first counts (B,) of each sample's, `model.rows` at once."""
+        """Explain the batch moved by elements (m, B, *e), the first counts (B,) of them, `model.rows` at once."""
         group, m = self.plan.group, len(elements)
         votes = torch.empty(0)
-        for image, draw in draws(len(self.batch), m, self.model.rows):
-            image, draw = image[draw < counts[image]], draw[draw < counts[image]]
+        for images, numbers in draws(len(self.batch), m, self.model.rows):
+            there = numbers < counts[images]
+            image, draw = images[there], numbers[there]
             if not len(image):
                 continue
             g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)

@@ -218,7 +218,7 @@ def _bytes(value: Any) -> int:
 
 
 def _weights(model: Model) -> tuple[Any, ...]:
-    """Changes whenever the weights do, in whatever way: the network that was passed in shares them and may be trained on.
+    """Changes whenever the weights do, for the network that was passed in shares them and may be trained on.
 
     Version counters see no change through `.data`. Sums of the bits weighted by place, exact in whole numbers, cost a
     pass over the weights and no copy to another device.

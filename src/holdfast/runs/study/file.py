@@ -21,6 +21,7 @@ from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import open_examples
 from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
+from holdfast.models.tasks import as_task
 from holdfast.runs.plan import Plan, make_plan
 from holdfast.runs.shard import REFERENCES
 from holdfast.runs.study import registry
@@ -29,7 +30,7 @@ from holdfast.types import STRICT
 
 SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references")
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
-MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
 LARGEST_FILE = 1_000_000
 
@@ -156,7 +157,7 @@ def parse(
         return registry.evaluations(_with_code(content.get("evaluations", USUAL), folder, allow_code))
 
     parts = {
-        "models": _with_architectures(models, which, folder),
+        "models": _checked_models(models, which, folder),
         "data": _with_vocabularies(data, folder),
         "explainers": _inside("explainers", explainers),
         "evaluations": _inside("evaluations", evaluations),
@@ -191,9 +192,14 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
     return found
 
 
-def _with_architectures(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """The models with the architectures of their weights checked; a Python file is relative to the study file."""
+def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """The models with tasks made and architectures checked; a Python file is relative to the study file."""
     for options in models.values():
+        if options.get("task") is not None:
+            try:
+                options["task"] = as_task(options["task"])
+            except BadParameter as error:
+                raise error.inside(section, "task") from error
         if "architecture" in options:
             try:
                 options["architecture"] = check_model_name(str(options["architecture"]), folder)
@@ -248,7 +254,9 @@ def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | in
     for key, value in spec.items():
         here = (*place, key)
         try:
-            samples = isinstance(value, str) and value != "random" or isinstance(value, Mapping) and "source" in value
+            samples = (isinstance(value, str) and value != "random") or (
+                isinstance(value, Mapping) and "source" in value
+            )
             if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
                 options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
                 found[key] = open_examples(**options, folder=folder, allow_code=allow_code)

@@ -26,7 +26,7 @@ GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Own", "Permutation", "Product", "Torus"]
 __all__ += ["build", "cyclic", "dihedral", "monte_carlo_error", "node_permutation", "own", "permutation"]
-__all__ += ["plan_elements", "product", "scale", "so2", "so3", "torus", "Rotations", "Scalings", "SpaceRotations"]
+__all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
 
 
 def cyclic(dim: int = -1) -> Cyclic:
@@ -143,5 +143,5 @@ def build(spec: Any) -> Group:
     functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
     named = isinstance(spec, str | Mapping) and Own.name in ((spec,) if isinstance(spec, str) else spec)
     if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
-        raise BadParameter("own: a group of your own is made of functions, in Python: holdfast.groups.own(act, move, …)")
+        raise BadParameter("own: a group of your own is made of functions, in Python: groups.own(act, move, …)")
     return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))

@@ -207,7 +207,7 @@ class SpaceRotations(_Sampled):
 
     def _turned(self, g: Tensor, x: Tensor) -> Tensor:
         if x.ndim != 3:
-            raise UserError(f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; so3 with maps: scalar has none")
+            raise UserError(f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; use maps: scalar")
         g = aligned(self.name, g, self.rank, len(x), x.device)
         places, out = list(self.columns), x.clone()
         out[..., places] = (x[..., places].double() @ g.double().mT).to(x.dtype)

@@ -21,7 +21,7 @@ from holdfast.types import STRICT, Batch
 
 
 class _Orders(ABC):
-    """S_m, whose elements are the orders p (n,) of n positions, m of which are free to move and others stay in place."""
+    """S_m, whose elements are the orders p (n,) of n positions, of which m may move and the others stay."""
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class _Orders(ABC):
         """All orders, (m!, n), of samples whose free positions are the same."""
         free = self._free(batch)
         if not bool((free == free[:1]).all()):
-            raise UserError(f"{self.name}: the samples have padding at different places; list the elements of one sample")
+            raise UserError(f"{self.name}: the samples have padding at different places; list those of one")
         listed(self.name, self.order(batch))
         places = free[0].nonzero().flatten()
         orders = torch.tensor(list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device)
@@ -58,7 +58,7 @@ class _Orders(ABC):
         free = self._free(batch)
         words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
         last = torch.iinfo(torch.int64).max
-        shuffled = words.masked_fill(~free, last).argsort(dim=2, stable=True)  # free ones at random, then those that stay
+        shuffled = words.masked_fill(~free, last).argsort(dim=2, stable=True)  # free ones, then those that stay
         places = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
         return torch.empty_like(shuffled).scatter_(2, places, shuffled)
 

@@ -154,8 +154,8 @@ class Product:
 
 def _not_commuting(first: Group, second: Group, g: Tensor, h: Tensor) -> UserError:
     return UserError(
-        f"{first.name} and {second.name} do not commute, so their product is not a group action: element {g.tolist()} of "
-        f"the one after {h.tolist()} of the other differs from the reverse"
+        f"{first.name} and {second.name} do not commute, so their product is not a group action: element {g.tolist()} "
+        f"of the one after {h.tolist()} of the other differs from the reverse"
     )
 
 
