@@ -15,13 +15,12 @@ from holdfast.axes.contract import Measure
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.groups.contract import check_inputs, probe
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
-    ModelInvariance,
     Orbit,
     explanation_scores,
     layer_errors,
-    model_scores,
     orbit,
     sensitivities,
 )

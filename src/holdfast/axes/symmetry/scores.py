@@ -16,14 +16,13 @@ from torch import Tensor
 from holdfast.axes.symmetry.criterion import Criterion, compare
 from holdfast.axes.symmetry.groups import Group
 from holdfast.axes.symmetry.groups.contract import check_inputs
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Explain,
-    ModelInvariance,
     Orbit,
     explanation_scores,
     layer_errors,
-    model_scores,
     orbit,
     sensitivities,
 )

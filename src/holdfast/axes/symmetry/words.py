@@ -136,11 +136,11 @@ def _beside(methods: pd.DataFrame, column: str) -> str:
 def _limits(measured: Symmetries) -> list[str]:
     limits = []
     low = measured.methods[measured.methods["excused"] & (measured.methods["mean"] < HIGH)]
-    drawn, turned = low[low["floor"].notna()], low[low["floor"].isna()]
-    if len(drawn):
-        limits.append(f"Below 1, but no worse than two draws on one input: {_beside(drawn, 'floor')}.")
-    if len(turned):
-        limits.append(f"Below 1, but no worse than a map moved there and back: {_beside(turned, 'back')}.")
+    by_floor = low["floor"].notna()
+    if by_floor.any():
+        limits.append(f"Below 1, but no worse than two draws on one input: {_beside(low[by_floor], 'floor')}.")
+    if not by_floor.all():
+        limits.append(f"Below 1, but no worse than a map moved there and back: {_beside(low[~by_floor], 'back')}.")
     if measured.interpolates:
         limits.append(f"The group interpolates ({measured.title}): scores are approximate, and no method can reach 1.")
     if not measured.whole:

@@ -89,7 +89,7 @@ class Product:
             for g in _a_few(first, one):
                 for h in _a_few(second, one):
                     a, b = first.act(g, second.act(h, one)), second.act(h, first.act(g, one))
-                    same = [torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all()]
+                    same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
                     same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
                     if not all(same):
                         raise _not_commuting(first, second, g, h)
