@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -151,6 +151,22 @@ class Categorical(Protocol):
 
     @property
     def categorical(self) -> bool: ...
+
+
+@runtime_checkable
+class Complete(Protocol):
+    """An explainer whose maps promise to sum to a difference of the explained score."""
+
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """What each map should sum to, (B,)."""
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """An evaluation whose rows of an explainer tell of the other explainers too, and change when one is added."""
+
+    @property
+    def pairwise(self) -> bool: ...
 
 
 def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
@@ -325,6 +341,12 @@ class Subject(Protocol):
     @property
     def references(self) -> Batch:
         """A few samples of the data set, the same for every shard of the study."""
+
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard of the study."""
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which all shards of a model and data set share; made by the first that asks."""
 
     def predict(self, batch: Batch) -> Tensor:
         """The task's table (B, K) on the CPU: logits of classes, or numbers."""
