@@ -63,7 +63,7 @@ _NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
 _IMAGES_ONLY = ("series", "table", "set", "graph", "text", "token ids")
 UNDEFINED_ON: dict[str, dict[str, str]] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba"), _GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba"), _GRADIENT),
     **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
     "grad_cam": dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID),
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
@@ -78,7 +78,7 @@ _NO_GRADIENT = (
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba", "influence", "tracin"), _NO_GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), _NO_GRADIENT),
     **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
     **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +28,10 @@ class References:
     bench: Workbench
     batch: Batch
     seed: int
+    load: Callable[[int], Batch]
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fix what the task fixes, and let the bench's model have what its task takes from references."""
@@ -51,15 +54,22 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int, count: int = REFERENCES) -> Batch:
-    """The first readable samples in that order."""
-    order = reference_positions(data, seed)
+def load_references(data: Data, seed: int, count: int = REFERENCES, ids: Sequence[str] | None = None) -> Batch:
+    """The first samples in that order that can be decoded, or the ones that a manifest names.
+
+    One that is named and cannot be read is an error, and so is one that only the storage keeps from being read:
+    another in its place would change the chance level of every sample.
+    """
+    order = reference_positions(data, seed) if ids is None else [data.ids.index(name) for name in ids]
     batches: list[Batch] = []
-    missing = count
+    missing = count if ids is None else len(ids)
     for start in range(0, len(order), count):
-        loaded = data.load(order[start : start + count]).batch
-        if len(loaded):
-            batches.append(loaded[:missing])
+        loaded = data.load(order[start : start + count])
+        for name, why in loaded.errors.items():
+            if ids is not None or name in loaded.transient:
+                raise UserError(f"{name!r} of {data.name}, from which chance is taken, cannot be read: {why}")
+        if len(loaded.batch):
+            batches.append(loaded.batch[:missing])
             missing -= len(batches[-1])
         if not missing:
             break
@@ -142,6 +152,17 @@ class Shard:
     def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
         """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
+
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard."""
+        batch: Batch = self.once(("drawn", count), lambda: self.bench.fixed(self.shared.load(count)))
+        return batch
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made by the first shard that asks for the key."""
+        if key not in self.shared.made:
+            self.shared.made[key] = make()
+        return self.shared.made[key]
 
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""

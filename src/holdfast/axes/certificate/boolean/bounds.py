@@ -33,7 +33,7 @@ from holdfast.axes.certificate.boolean.expansions import (
 from holdfast.errors import UserError
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from holdfast.drawing.sheet import Plot
 
 Subset = int | Tensor
 """A set of features: an integer whose bit i stands for feature i, or a boolean mask (n,)."""
@@ -132,17 +132,18 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
 
 
 def instability_bound(values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0) -> Tensor:
-    """Upper bound λQ′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
+    """Upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
 
-    With λ = 1 it bounds 1 − τ_r(h). It may exceed 1, and then says nothing. For a smaller bound on the smoothed
-    function, give its own values, `masking(values, λ)`, and leave `keep` alone: then every set T counts λ^|T|.
+    Q′ is that of M_λh on the supersets of α, `restrict(masking(values, λ), alpha)` at ∅: every set T counts λ^|T|, and
+    what cancels on α is added up first. It is never above the corrected λQ′(h)/γ of the paper, which is
+    `keep * instability_weight(values, alpha, r) / gamma`. It may exceed 1, and then says nothing.
 
     >>> instability_bound(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.75, keep=0.5).item()
-    0.3333333333333333
+    0.16666666666666666
     """
     _check_gamma(gamma)
     check_share("keep", keep)
-    return keep * instability_weight(values, alpha, r) / gamma
+    return instability_weight(restrict(masking(values, keep), alpha), 0, r) / gamma
 
 
 def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
@@ -246,42 +247,26 @@ def masking_against_flipping(values: Tensor, lambdas: Sequence[float] = (1.0, 0.
     )
 
 
-def plot_shift(shift: Shift) -> go.Figure:
-    """Masking on the left and flipping on the right: Fourier mass by degree, one curve for each λ.
+def plot_shift(shift: Shift) -> list[Plot]:
+    """Masking and flipping: Fourier mass by degree, one curve for each λ.
 
-    >>> figure = plot_shift(masking_against_flipping(random_functions(4, draws=3), lambdas=[1.0, 0.5]))
-    >>> [trace.name for trace in figure.data]
-    ['λ = 1', 'λ = 0.5', 'λ = 1', 'λ = 0.5']
+    >>> plots = plot_shift(masking_against_flipping(random_functions(4, draws=3), lambdas=[1.0, 0.5]))
+    >>> [(plot.title, len(plot.sheet.marks)) for plot in plots]
+    [('Random masking', 10), ('Random flipping', 10)]
     """
-    import plotly.graph_objects as go
+    from holdfast.drawing.plots import DASHES, Curve, Mark, curves, span
 
-    from holdfast.drawing.charts import PALETTE, SYMBOLS
-
-    figure = go.Figure()
-    panels = (("random masking", "x", shift.masked), ("random flipping", "x2", shift.flipped))
-    for title, axis, curves in panels:
-        for i, (value, curve) in enumerate(zip(shift.lambdas, curves.tolist(), strict=True)):
-            figure.add_scatter(
-                x=list(range(len(curve))),
-                y=curve,
-                xaxis=axis,
-                name=f"λ = {value:g}",
-                legendgroup=str(i),
-                showlegend=axis == "x",
-                mode="lines+markers",
-                line={"color": PALETTE[i % len(PALETTE)], "width": 2},
-                marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 7},
-                hovertemplate=f"{title}, λ = {value:g}<br>degree %{{x}}: %{{y:.3g}}<extra></extra>",
-            )
-    figure.update_layout(
-        template="none",
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": "degree, random masking", "domain": [0, 0.48], "automargin": True, "zeroline": False},
-        xaxis2={"title": "degree, random flipping", "domain": [0.52, 1], "automargin": True, "zeroline": False},
-        yaxis={"title": "mean Fourier mass", "automargin": True, "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-    )
-    return figure
+    both = {"Random masking": shift.masked.tolist(), "Random flipping": shift.flipped.tolist()}
+    ends = span([v for mass in both.values() for curve in mass for v in curve], 0.0)
+    plots = []
+    for title, mass in both.items():
+        lines = []
+        for i, (value, curve) in enumerate(zip(shift.lambdas, mass, strict=True)):
+            name, colour = f"λ = {value:g}", f"m{i % 9}"
+            marks = [Mark(name, v, colour=colour, x=float(degree)) for degree, v in enumerate(curve)]
+            lines.append(Curve(name, marks, colour, DASHES[i // 9 % len(DASHES)]))
+        plots.append(curves(title, lines, ends, "degree", "mean Fourier mass", width=340))
+    return plots
 
 
 def _within(moved: Tensor, r: int) -> Tensor:
