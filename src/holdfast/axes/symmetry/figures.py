@@ -63,17 +63,13 @@ def symmetrised_curves(material: Material, width: float) -> Iterator[Piece]:
 def convergence(material: Material, width: float) -> Iterator[Piece]:
     """The score over the first n elements that were tried."""
     charts = [(measured.judged, convergence_chart(measured)) for measured in _measured(material)]
-    yield from drawings(
-        charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`, such as convergence: [1, 4, 16]"
-    )
+    yield from drawings(charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`: [1, 4, 16]")
 
 
 def sensitivity(material: Material, width: float) -> Iterator[Piece]:
     """The score against max-sensitivity, sample by sample."""
     charts = [(measured.judged, sensitivity_chart(measured)) for measured in _measured(material)]
-    yield from drawings(
-        charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`, such as sensitivity: 0.02"
-    )
+    yield from drawings(charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`: 0.02")
 
 
 def relaxed(material: Material, width: float) -> Iterator[Piece]:
