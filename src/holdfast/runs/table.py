@@ -250,7 +250,7 @@ def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
 def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the footers of parts must say, by their folder within `parts`, `gallery` or `samples`."""
     study = manifest["study"]
-    keys = {}
+    keys: dict[str, str] = {}
     for clean in product(study["datasets"], study["models"]):
         judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
         keys |= {_folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged}
