@@ -167,6 +167,8 @@ def _announce(plan: Plan) -> None:
     for evaluation in plan.evaluations:
         for reason in plan.left_out(evaluation).values():
             say(f"left out: {reason}")
+    for note in plan.notes():
+        say(f"note: {note}")
 
 
 def _present(done: Run) -> None:

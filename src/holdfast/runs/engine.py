@@ -177,7 +177,7 @@ def _run_shard(
             for name in names:
                 empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
-                tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
+                tick(name, len(positions) * plan.conditions(evaluation))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
     batch = bench.fixed(batch)

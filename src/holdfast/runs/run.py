@@ -63,11 +63,15 @@ class Run:
         """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
 
         Every evaluation, or the one named, is ranked by its headlines, or by the measure named. There are no ranks
-        where a measure has no better direction, and no rows for an evaluation without a headline.
+        where a measure has no better direction, and no rows for an evaluation without a headline. `mark` is "blind" for
+        an explainer whose map does not change with the model, where that was measured, whatever is ranked.
         """
         measured = self._measured(evaluation, measure)
         blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
-        return pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
+        ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
+        words = axes.marked(axes.arrange(self._compact()), self.manifest)
+        places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
+        return ranked.assign(mark=[words[dataset, model].get(name, "") for dataset, model, name in places])
 
     def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Paired tests between explainers, with Holm's correction, by the same measures as `ranking`."""

@@ -155,7 +155,7 @@ class Shard:
 
     def drawn(self, count: int) -> Batch:
         """So many samples of the data set, or all that it has, the same for every shard."""
-        batch: Batch = self.once(("drawn", count), lambda: self.shared.load(count))
+        batch: Batch = self.once(("drawn", count), lambda: self.bench.fixed(self.shared.load(count)))
         return batch
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:

@@ -148,8 +148,8 @@ def _told_apart(axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labe
 
     def swept(batch: Batch, labels: Labelled) -> tuple[Tensor, Tensor]:
         clean, ready = see(batch), _ready(axis, imputer, subject)
-        where = (*labels, axis.fractions, "random", ready, subject.seed)
-        return clean, sweeps.removal(see, batch, clean, None, *where)[0]
+        order: Order = "random"
+        return clean, sweeps.removal(see, batch, clean, None, *labels, axis.fractions, order, ready, subject.seed)[0]
 
     def peers() -> tuple[Batch, Tensor, Tensor]:
         batch = subject.drawn(realism.POPULATION).to(pixels[0].device)

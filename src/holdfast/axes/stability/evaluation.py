@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -16,8 +16,9 @@ from torch import Tensor
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
-from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
+from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
+from holdfast.maps.chance import USUAL_K, K, mean_over_others
 from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
@@ -49,7 +50,6 @@ MEASURES = (
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 
-K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 Items = TypeVar("Items", Tensor, Profile)
 
 
@@ -227,7 +227,8 @@ class Stability:
             return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}
         perturbed = self._profile(_at(maps, rows))
         raw = self._score(compare(_at(originals, rows), perturbed))
-        chance = _mean_over_others(subject, rows, self._score(compare_all(references, perturbed)))
+        ids = [subject.batch.ids[i] for i in rows.tolist()]
+        chance = mean_over_others(ids, subject.references.ids, self._score(compare_all(references, perturbed)))
         return raw | {f"{m}_chance": v for m, v in chance.items()}
 
     def _aligned_columns(
@@ -257,7 +258,7 @@ class Stability:
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
-        chance = _mean_over_others(subject, rows, others)
+        chance = mean_over_others(ids, subject.references.ids, others)
         return {f"{m}_aligned": v for m, v in aligned.items()} | {f"{m}_aligned_chance": v for m, v in chance.items()}
 
     def _floor(
@@ -285,10 +286,3 @@ def _at(items: Items, rows: Tensor) -> Items:
         return items
     device = items.device if isinstance(items, Tensor) else items.rank.device
     return items[rows.to(device)]
-
-
-def _mean_over_others(subject: Subject, rows: Tensor, others: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The mean score (B,) of (R, B) over the references that are other samples; NaN when there is none."""
-    ids = [subject.batch.ids[i] for i in rows.tolist()]
-    same = torch.tensor([[own == ref for own in ids] for ref in subject.references.ids], dtype=torch.bool)
-    return {m: scores.masked_fill(same.view(-1, len(ids)), torch.nan).nanmean(0) for m, scores in others.items()}

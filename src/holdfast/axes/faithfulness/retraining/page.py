@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged, Page
-from holdfast.axes.faithfulness import LEAKAGE, RETRAINING, frames
+from holdfast.axes.faithfulness import FIDELITY, LEAKAGE, RETRAINING, frames
 from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import ORDERS, random_curve, removal_plots
 from holdfast.axes.faithfulness.words import leak
@@ -23,6 +23,10 @@ def lead(judged: Judged) -> list[str]:
     """That networks were retrained and nothing else was done, or which imputers leak; faithfulness says both itself."""
     if judged.axis.name == LEAKAGE.name:
         return leak(judged) or ["No imputer was shown to leak the class."]
+    if judged.axis.name == FIDELITY.name:
+        return [
+            "One network per imputer was tuned to random removals; its rows are in the table, evaluation f_fidelity."
+        ]
     return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
