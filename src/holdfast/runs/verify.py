@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.runs import digests, table
+from holdfast.runs.differences import listed
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.storage import (
     AT_ONCE,
@@ -133,6 +134,22 @@ def keep_one(wanted: Iterable[Place]) -> None:
         for other in others:
             _remove(other, f"{other} is of the same shard as {first}")
     forget_listings()
+
+
+def changed_samples(plan: Plan, root: Place) -> str:
+    """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
+    known = table.read_manifest(root)["study"]["datasets"]
+    rows, lines = table.read_samples(root), []
+    for name, data in plan.data.items():
+        if known.get(name, {}).get("fingerprint", data.fingerprint) == data.fingerprint:
+            continue
+        own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
+        before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
+        for start in range(0, len(data), AT_ONCE):
+            now = data.load(range(start, min(start + AT_ONCE, len(data)))).digests
+            changed += [sample for sample, digest in now.items() if before.get(sample, digest) != digest]
+        lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
+    return "".join(lines)
 
 
 def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
