@@ -24,7 +24,6 @@ from holdfast.runs.engine import run_shards
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
-from holdfast.runs.shard import REFERENCES
 from holdfast.runs.storage import Place, place
 from holdfast.statistics.cubes import Cube
 
@@ -56,7 +55,7 @@ class Run:
 
     def summary(self) -> pd.DataFrame:
         """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
-        return statistics.summary(axes.arrange(self._compact()))
+        return statistics.summary(self._cubes())
 
     def ranking(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
@@ -78,7 +77,7 @@ class Run:
         known = self.manifest["study"]["evaluations"]
         if evaluation is not None and evaluation not in known:
             raise unknown("evaluation", evaluation, known)
-        cubes = [cube for cube in axes.arrange(self._compact()) if evaluation in (None, cube.evaluation)]
+        cubes = [cube for cube in self._cubes() if evaluation in (None, cube.evaluation)]
         measures = {name for cube in cubes for name in cube.measures}
         if measure is not None and cubes and measure not in measures:
             raise unknown("measure", measure, measures)
@@ -111,11 +110,14 @@ class Run:
         evaluations = self.manifest["study"]["evaluations"].values()
         named = dict.fromkeys(condition for facts in evaluations for condition, _ in facts.get("conditions", []))
         number = {condition: i for i, condition in enumerate(named)}
-        rows = self._compact()
+        rows = self.compact()
         by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
-    def _compact(self) -> pd.DataFrame:
+    def _cubes(self) -> list[Cube]:
+        return axes.arrange(self.compact(), self.manifest, self.samples())
+
+    def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
         return table.read_scores(self.path, compact=True)
 
@@ -156,7 +158,7 @@ def evaluate(
     limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
-    references: int = REFERENCES,
+    references: int | None = None,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
@@ -168,7 +170,8 @@ def evaluate(
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
-    many other samples the chance level of a score is taken from. `precision` and `compile` are those of `Model.use`;
+    many other samples the chance level of a score is taken from, by default 8 to 32. `precision` and `compile` are
+    those of `Model.use`;
     without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
     a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
     there are any; models, data and explainers are sent to them by pickle.

@@ -15,8 +15,19 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.types import Batch, Explainer
 
-REFERENCES = 8
-"""How many samples serve as the other halves of mismatched pairs, unless a study asks for another number."""
+FEWEST_REFERENCES, MOST_REFERENCES = 8, 32
+
+
+def usual_references(samples: int) -> int:
+    """How many of a data set's samples serve as the other halves of mismatched pairs, unless a study says so itself.
+
+    Each costs one more comparison of maps per scored pair, and its choice is part of the error of a calibrated score:
+    an eighth of the samples on top of 8, and at most 32.
+
+    >>> [usual_references(n) for n in (5, 14, 64, 100, 192, 5000)]
+    [5, 9, 16, 20, 32, 32]
+    """
+    return min(samples, FEWEST_REFERENCES + samples // 8, MOST_REFERENCES)
 
 
 @dataclass
@@ -45,9 +56,10 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int, count: int = REFERENCES) -> Batch:
-    """The first readable samples in that order."""
+def load_references(data: Data, seed: int, count: int | None = None) -> Batch:
+    """The first readable samples in that order, as many as are usual where no number is given."""
     order = reference_positions(data, seed)
+    count = usual_references(len(order)) if count is None else count
     batches: list[Batch] = []
     missing = count
     for start in range(0, len(order), count):

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.errors import UserError
+from holdfast.maps.chance import packed
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
 from holdfast.runs.storage import Place, contents, files
@@ -37,6 +38,8 @@ SCORES = pa.schema(
     + [(name, pa.float64()) for name in ("value", "low", "high")]
     + [("status", pa.string()), ("reason", pa.string())]
 )
+PARTS = SCORES.append(pa.field("references", pa.binary()))
+"""What parts hold: the scores, and with the first row of a column of chance what each reference adds to it."""
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
@@ -109,9 +112,10 @@ def score_rows(
             "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
             "status": [STATUS[code] for code in s.status.tolist()],
             "reason": list(s.reason),
+            "references": [None if s.by_reference is None else packed(s.by_reference), *[None] * (n - 1)][:n],
         }
-        tables.append(pa.Table.from_pydict(columns, schema=SCORES))
-    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+        tables.append(pa.Table.from_pydict(columns, schema=PARTS))
+    return pa.concat_tables(tables) if tables else PARTS.empty_table()
 
 
 def write_part(path: Place, table: pa.Table) -> None:
@@ -128,9 +132,10 @@ def read_scores(
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
     Each part is filtered before the next is read, and a measure comes with its chance and aligned forms. With `compact`
-    the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB.
+    the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB; one column more
+    has what the references add to chance, for statistics.
     """
-    rows = _read(files(root / "parts", ".parquet"), SCORES, _filter(measures, samples))
+    rows = _read(files(root / "parts", ".parquet"), PARTS if compact else SCORES, _filter(measures, samples))
     order, twice = _sorted_by_key(rows)
     rows = rows.take(pa.array(order))
     frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()

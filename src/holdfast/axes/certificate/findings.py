@@ -10,7 +10,8 @@ import pandas as pd
 from holdfast import statistics
 from holdfast.axes.contract import Finding, Judged
 from holdfast.drawing.prose import each, plural, records, with_interval
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.estimates import interval
 
 FRAGILE = Finding(
     axis="certificate",
@@ -106,11 +107,11 @@ def _random_features(judged: Judged) -> Iterator[Finding]:
     last = max(cube.conditions, key=lambda condition: condition[1])
     values = cube.values[measure][:, cube.conditions.index(last)]
     gap = values - values[cube.explainers.index(control)]
-    low, high = interval(gap)
+    low, high = interval(gap, span=(-1.0, 1.0), groups=cube.groups)
     level = {
         name: with_interval(float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
         for e, name in enumerate(cube.explainers)
-        if name not in cube.controls and low[e] <= 0
+        if name not in cube.controls and not low[e] > 0
     }
     if level:
         seen = LIKE_RANDOM.seen.format(radius=last[1], what=WHAT[measure], control=control, gaps=each(level.items()))

@@ -15,8 +15,9 @@ from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.frames import RANDOM
 from holdfast.drawing.charts import CONTROL, Chart, blank_figure, curve_styles, faint, label, rounded
 from holdfast.drawing.prose import number, records, with_interval
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube
+from holdfast.statistics.estimates import interval
 
 READOUTS = ("probability", "accuracy", "logit", "margin")
 PANELS = {"morf": "Most relevant first: should fall early", "lerf": "Least relevant first: should stay high"}
@@ -56,7 +57,7 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
 def curve_figure(judged: Judged, imputer: str, readout: str, explainers: list[str]) -> go.Figure | None:
     """Both orders of one imputer and readout, one above the other; None without any number."""
     own = judged.cube.select(measures=[readout], conditions=frames.swept(judged.cube, imputer))
-    cells = frames.with_makeup(statistics.summary([own], resamples=frames.RESAMPLES), own)
+    cells = frames.with_makeup(statistics.summary([own]), own)
     cells = cells[cells["mean"].notna()]
     shown = [order for order in PANELS if any(own.made_of(c).order == order for c, _ in own.conditions)]
     if not cells["order"].isin(shown).any():
@@ -139,7 +140,7 @@ def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     if not wanted or readout not in cube.values:
         return pd.DataFrame(columns=columns)
     values = np.stack([frames.once(cube.values[readout][:, cube.conditions.index(c)]) for c in wanted])
-    ends = interval(values, resamples=frames.RESAMPLES)
+    ends = interval(values, groups=cube.groups)
     frame = pd.DataFrame(
         dict(zip(columns, ([level for _, level in wanted], mean_of_finite(values), *ends), strict=True))
     )

@@ -15,7 +15,8 @@ from holdfast.axes.stability.frames import FASS, Frames
 from holdfast.axes.stability.perturbations import known, milder, title
 from holdfast.drawing.prose import each, listing, number, records, some, with_interval
 from holdfast.models.modality import words_of
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.estimates import interval
 
 LOW = 0.5
 """Retention is called low when its whole interval is below this."""
@@ -40,7 +41,7 @@ def _draws(one: Frames) -> Iterator[Finding]:
     floors = one.cube.floor.get(FASS)
     if floors is None:
         return
-    mean, (low, high) = mean_of_finite(floors), interval(floors)
+    mean, (low, high) = mean_of_finite(floors), interval(floors, span=one.cube.span(FASS), groups=one.cube.groups)
     raw, sample = one.ranking.set_index("explainer"), words_of(one.judged.task).sample
     loud: dict[str, str] = {}
     noisy: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
@@ -17,8 +18,9 @@ from holdfast.axes.symmetry.groups import build
 from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array
+from holdfast.statistics.estimates import interval
 from holdfast.types import REDRAW
 
 INVARIANT = 0.999
@@ -31,7 +33,7 @@ KINDS = ("feature", "example", "concept", "example or concept")
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over samples with its bootstrap interval, NaN from fewer than two samples."""
+    """A mean over samples with its interval, NaN from fewer than two samples."""
 
     value: float = math.nan
     low: float = math.nan
@@ -145,7 +147,9 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
     for explainer, rows in scores.groupby("explainer", sort=False):
         by_sample = rows.set_index("sample").reindex(judged.cube.samples)
         value, chance, floor = (by_sample[name].to_numpy(dtype=np.float64) for name in ("value", "chance", "floor"))
-        mean, first = _mean(value), rows.iloc[0]
+        first = rows.iloc[0]
+        ends = judged.cube.span(str(first["measure"]))
+        mean = _mean(value, ends, judged.cube.groups)
         means.append(
             {
                 "explainer": explainer,
@@ -159,7 +163,7 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
                 "mean_high": mean.high,
                 "chance": float(mean_of_finite(chance)),
                 "floor": float(mean_of_finite(floor)),
-                "over_chance": _mean(value - chance).low,
+                "over_chance": _mean(value - chance, None, judged.cube.groups).low,
                 "error": ((rows["high"] - rows["low"]) / 2).median(),
             }
         )
@@ -168,9 +172,9 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[keys.sort_values(["kind", "mean"], kind="stable").index].reset_index(drop=True)
 
 
-def _mean(values: Array) -> Mean:
-    """The same mean and interval as in `statistics.summary`, which draws the same samples."""
-    low, high = interval(values[None])
+def _mean(values: Array, span: tuple[float, float] | None, groups: NDArray[np.int64] | None) -> Mean:
+    """The same mean and interval as in `statistics.summary`."""
+    low, high = interval(values[None], 0.95, span, groups)
     return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
 
 
