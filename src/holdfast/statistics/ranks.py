@@ -52,7 +52,7 @@ def ranking(
             ends = found.interval(level)
             frame[name.rstrip("_") or "score"], frame[name + "low"], frame[name + "high"] = found.value, *ends
         sign = -1.0 if better == "lower" else 1.0
-        ranked = np.isfinite(best.value) & ~frame["control"].to_numpy() & (better != "neither")
+        ranked = np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
         score = np.where(ranked, sign * best.value, np.nan)
         frame["rank"] = _ranks(score[None])[0]
         ranks = _ranks(np.where(ranked, sign * drawn(best, draws, seed), np.nan))
