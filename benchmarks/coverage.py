@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def of_population(name: str, n: int, times: int) -> list[dict[str, Any]]:
     low, high = found.interval()
     wide_low, wide_high = found.interval(widest=np.inf)
     truth = population.mean
-    some = slice(0, 40)
+    some = slice(0, 20)
     bets = [
         [guaranteed(row[None], population.span, ["x"], 0.975, side).bound for side in (True, False)]
         for row in scores[some]
@@ -148,43 +148,44 @@ def of_rate(rate: float, n: int, times: int) -> list[dict[str, Any]]:
     ]
 
 
-def calibrated_draw(g: Generator, n: int, r: int, strength: float, aligned: bool) -> tuple[Cube, float]:
-    """One study: scores, chance levels from r of its own n samples, and the truth of the calibrated score.
+def studies(g: Generator, times: int, n: int, r: int, strength: float, column_: str) -> Cube:
+    """Many studies side by side, as if they were explainers: scores, and chance levels from r of their n samples.
 
     A sample has an effect as the map that is looked for and one as a reference, and they are related, as maps that look
-    like every other map are.
+    like every other map are. The truth of the calibrated score is (0.75 − 0.5) / (1 − 0.5).
     """
-    own = 0.05 * g.standard_normal(n)
-    as_reference = 0.7 * own + 0.05 * strength * g.standard_normal(n)
-    scores = np.clip(0.75 + 0.6 * own + 0.08 * g.standard_normal(n), 0, 1)
-    pairs = 0.5 + 0.5 * own[None] + as_reference[:r, None] + 0.05 * g.standard_normal((r, n))
-    pairs[np.arange(r), np.arange(r)] = np.nan
-    level = np.nanmean(pairs, 0)
-    suffix = "_aligned" if aligned else ""
-    data = {"fass" + suffix: scores[None, None], f"fass{suffix}_chance": level[None, None]}
+    own = 0.05 * g.standard_normal((times, n))
+    as_reference = 0.7 * own + 0.05 * strength * g.standard_normal((times, n))
+    scores = np.clip(0.75 + 0.6 * own + 0.08 * g.standard_normal((times, n)), 0, 1)
+    pairs = 0.5 + 0.5 * own[:, None] + as_reference[:, :r, None] + 0.05 * g.standard_normal((times, r, n))
+    pairs[:, np.arange(r), np.arange(r)] = np.nan
+    level = np.nanmean(pairs, 1)
+    data = {column_: scores[:, None], f"{column_}_chance": level[:, None]}
     ids = [f"{i:04d}" for i in range(n)]
-    above = np.nansum(pairs - level, 1)[None, None]
-    asked = {name: np.ones((1, 1), dtype=bool) for name in data}
-    status = np.zeros((1, 1, n), dtype=np.int8)
-    cube = Cube("d", "m", "s", ["e"], [("jpeg", 1.0)], ids, data, status, {}, pd.DataFrame(), asked)
-    parts: dict[str, Any] = {"references": tuple(ids[:r]), "by_reference": {f"fass{suffix}_chance": above}}
-    return Cube(**{**cube.__dict__, **parts, "spans": {"fass": UNIT}}), (0.75 - 0.5) / 0.5
+    asked = {name: np.ones((times, 1), dtype=bool) for name in data}
+    status = np.zeros((times, 1, n), dtype=np.int8)
+    names = [str(i) for i in range(times)]
+    cube = Cube(
+        "d", "m", "s", names, [("jpeg", 1.0)], ids, data, status, {}, pd.DataFrame(), asked, spans={"fass": UNIT}
+    )
+    above = np.nansum(pairs - level[:, None], 2)[:, None]
+    return replace(cube, references=tuple(ids[:r]), by_reference={f"{column_}_chance": above})
 
 
 def of_calibrated(aligned: bool, strength: float, r: int, n: int, times: int) -> list[dict[str, Any]]:
-    g, suffix = seed_of("calibrated", aligned, strength, r, n), "_aligned" if aligned else ""
-    held, wide, share, missed = [], [], [], []
-    for _ in range(times):
-        cube, truth = calibrated_draw(g, n, min(r, n), strength, aligned)
-        found = calibrated(column(cube, "fass" + suffix), column(cube, f"fass{suffix}_chance"))
-        low, high = (float(end[0, 0]) for end in found.interval(widest=np.inf))
-        held.append(low <= truth <= high)
-        wide.append(high - low)
-        share.append(float(found.share_of_references[0, 0]))
-        missed.append(float(found.bound(0.95, True)[0][0, 0]) > truth)
-    name = f"{'aligned, ' if aligned else ''}calibrated, {min(r, n)} references, effect × {strength:g}"
-    line = cell(name, "calibrated", n, times, np.array(held), np.array(wide), by_references=float(np.mean(share)))
-    return [line, cell(f"lower bound of {name}", "bound, calibrated", n, times, ~np.array(missed))]
+    g, name, r = seed_of("calibrated", aligned, strength, r, n), "fass_aligned" if aligned else "fass", min(r, n)
+    found = []
+    for start in range(0, times, step := max(1, 4_000_000 // (n * r))):
+        cube = studies(g, min(step, times - start), n, r, strength, name)
+        scores = calibrated(column(cube, name), column(cube, f"{name}_chance"))[:, 0]
+        low, high = scores.interval(widest=np.inf)
+        found.append(np.stack([low, high, scores.bound(0.95, True)[0], scores.share_of_references]))
+    low, high, bound, share = np.concatenate(found, 1)
+    truth = 0.5
+    what = f"{'aligned, ' if aligned else ''}calibrated, {r} references, effect × {strength:g}"
+    held = (low <= truth) & (truth <= high)
+    line = cell(what, "calibrated", n, times, held, high - low, by_references=float(share.mean()))
+    return [line, cell(f"lower bound of {what}", "bound, calibrated", n, times, bound <= truth)]
 
 
 def of_difference(n: int, times: int) -> list[dict[str, Any]]:
@@ -206,7 +207,7 @@ def of_correlation(n: int, times: int) -> list[dict[str, Any]]:
     g = seed_of("correlation", n)
     quality = np.linspace(0, 0.5, 6)[:, None]
     held = []
-    for _ in range(min(times, 200)):  # a bootstrap of its own, which is slow
+    for _ in range(min(times, 100)):  # a bootstrap of its own, which is slow
         a, b = (quality + g.normal(0, 0.3, (6, n)) for _ in range(2))
         low, high = agreement(a, b, resamples=400)[1:]
         held.append(low <= 1 <= high)
@@ -236,27 +237,25 @@ def of_leakage(n: int, times: int) -> list[dict[str, Any]]:
 
 def family(kind: str, n: int, times: int) -> list[dict[str, Any]]:
     """Holm's tests between five methods of equal mean under five conditions: how often any is called different."""
-    g = seed_of("family", kind, n)
-    shape = (5, 5, n)
-    wrong = 0
-    names = [f"c{i}" for i in range(5)]
-    for _ in range(times):
-        sample = g.normal(0, 0.05, n)
+    g, wrong = seed_of("family", kind, n), 0
+    a, b = np.triu_indices(5, 1)
+    for start in range(0, times, step := max(1, 100_000 // n)):
+        some = min(step, times - start)
+        noise = g.normal(0, 0.02, (some, 5, 5, n))
         if kind == "exchangeable":
-            scores = 0.6 + sample + g.normal(0, 0.08, shape)
+            scores = 0.6 + g.normal(0, 0.05, (some, 1, 1, n)) + 4 * noise
         else:  # equal means; left and right skew, narrow, wide, and rare failures of whole samples
-            base = np.stack([
-                g.beta(8, 2, n), 1.6 - g.beta(8, 2, n), g.normal(0.8, 0.01, n), g.normal(0.8, 0.1, n),
-                np.where(g.random(n) < 0.1, 0.2, 0.8 + 0.06 / 0.9),
-            ])  # fmt: skip
-            scores = np.clip(base[:, None] + g.normal(0, 0.02, shape), 0, 1.6)
-        found = of_means(scores, (0.0, 1.6) if kind != "exchangeable" else UNIT).nested(names)
-        a, b = np.triu_indices(5, 1)
-        wrong += bool((statistics.holm(found[a].minus(found[b]).p()) < 0.05).any())
+            skew = g.beta(8, 2, (2, some, n)) - 0.8
+            rare = np.where(g.random((some, n)) < 0.1, -0.54, 0.06)
+            narrow, wide = g.normal(0, 0.01, (some, n)), g.normal(0, 0.1, (some, n))
+            scores = 0.6 + np.stack([skew[0], -skew[1], narrow, wide, rare], 1)[:, :, None] + noise
+        found = of_means(scores, UNIT).nested([f"c{i}" for i in range(5)])
+        p = found[:, a].minus(found[:, b]).p()
+        wrong += sum(bool((statistics.holm(row) < 0.05).any()) for row in p)
     return [cell(f"family of tests, {kind}", "family", n, times, np.full(times, True), error=wrong / times)]
 
 
-def through_evaluate(n: int, times: int) -> list[dict[str, Any]]:
+def through_evaluate(n: int, times: int, many: int) -> list[dict[str, Any]]:
     """A small network on drawn images: does the interval of a run cover the score of a large one?"""
     import torch
 
@@ -281,7 +280,7 @@ def through_evaluate(n: int, times: int) -> list[dict[str, Any]]:
         done = holdfast.evaluate(net, images(key, count), methods, asked, seed=key, show_progress=False, **more)
         return done.ranking().set_index("explainer")
 
-    truth = run(10**6, 3000, references=400, shard_size=500)["score"]
+    truth = run(10**6, many, references=many // 8, shard_size=500)["score"]
     held: dict[str, list[bool]] = {name: [] for name in methods}
     width: dict[str, list[float]] = {name: [] for name in methods}
     for key in range(times):
@@ -298,7 +297,7 @@ def cells(times: int, quick: bool) -> Iterable[tuple[Callable[..., list[dict[str
     """Every cell as a function and its arguments, the slow ones first."""
     sizes = (8, 30) if quick else SIZES
     for n in (30,) if quick else (30, 100):
-        yield through_evaluate, (n, 4 if quick else 200)
+        yield through_evaluate, (n, *((3, 200) if quick else (200, 3000)))
     for kind in ("exchangeable", "unequal skew and variance"):
         for n in (14,) if quick else (14, 30, 100, 400):
             yield family, (kind, n, times if quick else max(times, 5000))

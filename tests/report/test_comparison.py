@@ -219,8 +219,8 @@ def test_every_sample_that_falls_out_is_counted_once():
     row = rows.iloc[0]
     assert row[["samples", "joined", "flipped", "undefined", "absent", "unreadable"]].tolist() == [10, 5, 1, 1, 1, 2]
     assert row["difference"] == pytest.approx(0.2)
-    # All five are alike, so an unseen sample decides: half way from the mean difference to where B scores 0 (by 0.4, or A
-    # 1, by 0.8); its weight is below 1 − 0.025^(1/5) in 97.5 % of the draws.
+    # All five are alike, so an unseen sample decides, half way to where A scores 1: its weight is below
+    # 1 − 0.025^(1/5) in 97.5 % of the draws.
     assert row["low"] == pytest.approx(0.2 - 0.4 * (1 - 0.025 ** (1 / 5)), abs=1e-6)
     assert row["p"] == pytest.approx(2 * (1 - 0.2 / 0.4) ** 5, rel=0.03)
     assert not row["separated"]

@@ -180,7 +180,7 @@ def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
 
 
 def open_dataset(dataset: Any, how: How) -> Data:
-    """A map-style Dataset, whose items are read when they are asked for; it may have `ids`, and `groups` of its items."""
+    """A map-style Dataset, whose items are read when they are asked for; it may have `ids` and `groups` of them."""
     name, n = type(dataset).__name__, len(dataset)
     ids, groups = getattr(dataset, "ids", None), getattr(dataset, "groups", None)
     if ids is not None and len(ids) != n:

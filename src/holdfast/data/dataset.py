@@ -116,8 +116,7 @@ class Data:
         Level 0 is the first folder of an id, 1 the second; a sample that lies less deep is a group by itself.
 
         >>> from holdfast.data import open_data
-        >>> beats = open_data({"x": torch.rand(3, 1, 8), "ids": ["ann/1", "ann/2", "bob/1"]}, name="beats")
-        >>> beats.grouped(0).groups
+        >>> open_data(Batch(("ann/1", "ann/2", "bob/1"), torch.rand(3, 1, 8))).grouped(0).groups
         ('ann', 'ann', 'bob')
         """
         if isinstance(by, int):

@@ -49,7 +49,7 @@ def guaranteed(values: Array, span: Span, names: Sequence[str], confidence: floa
     their mean is missed with 1 − confidence at most.
 
     >>> guaranteed(np.ones((1, 14)), (0.0, 1.0), ["jpeg"], 0.95, True)
-    Bound(mean=1.0, bound=0.74..., n=14, method='betting')
+    Bound(mean=1.0, bound=0.75..., n=14, method='betting')
     """
     finite = np.isfinite(values)
     n = int(finite.sum(-1).min())

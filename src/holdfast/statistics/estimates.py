@@ -36,7 +36,7 @@ class Estimate:
     `parts` (…, N) is what each sample, or group of samples, adds to the error, NaN where it has no say; `drawn` (…, R)
     what each reference adds, of which `places` (R,) says which sample it is, −1 for none. `df` are the degrees of
     freedom of the first, `below` and `above` how far the ends of the scale are, `exact` whether all
-    scores are at these.
+    scores are at these, `paired` whether they are differences of two scores.
     """
 
     value: Array
@@ -47,6 +47,7 @@ class Estimate:
     below: Array
     above: Array
     exact: NDArray[np.bool_]
+    paired: bool = False
 
     def __getitem__(self, index: Any) -> Estimate:
         """Some of the scores, by an index into their shape."""
@@ -86,7 +87,8 @@ class Estimate:
                 (second > 0)[..., None], np.nan_to_num(parts[..., at]) + self.drawn[..., known], parts[..., at]
             )
         rows = parts.reshape(-1, parts.shape[-1])
-        return Errors(self.value.ravel(), rows, df.ravel(), self.below.ravel(), self.above.ravel(), self.exact.ravel())
+        columns = (each.ravel() for each in (df, self.below, self.above))
+        return Errors(self.value.ravel(), rows, *columns, self.exact.ravel(), self.paired)
 
     def interval(self, level: float = 0.95, widest: float = WIDEST) -> tuple[Array, Array]:
         """Two-sided intervals (low, high) in the shape of the scores; NaN where there is none worth printing."""
@@ -138,6 +140,7 @@ class Estimate:
             below=np.maximum(self.below, other.above),
             above=np.maximum(self.above, other.below),
             exact=self.exact & other.exact,
+            paired=True,
         )
 
 
@@ -282,4 +285,4 @@ def _alike(scores: Sequence[Estimate]) -> list[Estimate]:
     ]
 
 
-_ARRAYS = [name for name in Estimate.__dataclass_fields__ if name != "places"]
+_ARRAYS = [name for name in Estimate.__dataclass_fields__ if name not in ("places", "paired")]

@@ -21,8 +21,11 @@ SPREAD = 0.25
 """Where n standard errors are less than this share of the way to the end of the scale, an unseen sample is added."""
 LONG_TAIL = 0.25
 """The same where the skewness of the samples, divided by √n, points to this side by more."""
-UNSEEN = 0.5
-"""How far from the mean towards the end of the scale the unseen sample lies; that of shares is at the end itself."""
+UNSEEN, UNSEEN_PAIRED = 0.75, 0.5
+"""How far from the mean towards the end of the scale the unseen sample lies, and that of a difference of two scores, of
+which one would have to fail and the other not; that of shares is at the end itself."""
+TESTED_WITH_UNSEEN = 100
+"""Up to so many samples a test always counts the unseen one: far out in the tails skewness is hard to see."""
 WIDEST = 0.5
 """An interval wider than this share of the scale says next to nothing and is not given."""
 STUDENT, ADDED, EXACT = "Student's t", "one unseen sample", "Clopper-Pearson"
@@ -36,7 +39,7 @@ class Errors:
 
     `value` (K,); `parts` (K, M), what each sample adds to its error, NaN where it has no say; `df` (K,) degrees of
     freedom; `below` and `above` (K,), how far the ends of the scale are, NaN where it has none; `exact` (K,) whether
-    every score lies at one end or the other.
+    every score lies at one end or the other. `paired` says that they are differences of two scores.
     """
 
     value: Array
@@ -45,20 +48,23 @@ class Errors:
     below: Array
     above: Array
     exact: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    paired: bool = False
 
     def __getitem__(self, rows: object) -> Errors:
-        return Errors(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        arrays = (self.value, self.parts, self.df, self.below, self.above, self.exact)
+        return Errors(*(array[rows] for array in arrays), self.paired)  # type: ignore[index]
 
     def mirrored(self) -> Errors:
         """The same numbers with the other sign."""
-        return Errors(-self.value, -self.parts, self.df, self.above, self.below, self.exact)
+        return Errors(-self.value, -self.parts, self.df, self.above, self.below, self.exact, self.paired)
 
 
 def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
     """One-sided lower bounds (K,) that are missed with probability `miss`, and which of the rules gave each, (K,).
 
-    >>> shares = Errors(np.array([0.9]), np.array([[-0.09] + [0.01] * 9]), np.array([9.0]), np.array([0.9]),
-    ...                 np.array([0.1]), np.array([True]))
+    >>> parts = np.array([[-0.09] + [0.01] * 9]) * np.sqrt(10 / 9)
+    >>> ends = np.array([0.9]), np.array([0.1])
+    >>> shares = Errors(np.array([0.9]), parts, np.array([9.0]), *ends, np.array([True]))
     >>> bound, rule = lower_bounds(shares, 0.025)
     >>> round(float(bound[0]), 3), str(rule[0])  # 9 of 10: scipy.stats.binomtest says 0.555
     (0.555, 'Clopper-Pearson')
@@ -101,12 +107,15 @@ def _p_of_positive(seen: Errors) -> Array:
         bent = t + skew / 3 * t**2 + skew**2 / 27 * t**3 + skew / 6
         p = np.asarray(stats.t.sf(bent, seen.df))
     p = np.where((error == 0) & (seen.value <= 0), 1.0, p)
-    rows = np.flatnonzero(_needs_one_more(seen, error, skew, n) & (seen.value > 0))
+    added = _needs_one_more(seen, error, skew, n) & (seen.value > 0)
+    doubted = (n <= TESTED_WITH_UNSEEN) & (p < 0.1) & (seen.below > 0)  # where the answer may depend on it
+    rows = np.flatnonzero(added | doubted)
     for start in range(0, len(rows), step := max(1, ENTRIES // max(seen.parts.shape[1], 1))):
         some = rows[start : start + step]
         values, there, unseen = _with_unseen(seen[some], n[some])
         whole = np.concatenate([values, unseen[:, None]], 1) + seen.value[some, None]
-        p[some] = _below_zero(np.where(np.pad(there, ((0, 0), (0, 1)), constant_values=True), whole, 0.0))
+        with_unseen = _below_zero(np.where(np.pad(there, ((0, 0), (0, 1)), constant_values=True), whole, 0.0))
+        p[some] = np.where(added[some], with_unseen, np.maximum(p[some], with_unseen))
     return np.where(n < 2, np.nan, p)
 
 
@@ -131,7 +140,7 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, np.ndarray[tuple[int, i
     """Samples as deviations from the value, which of them there are, and the unseen one below."""
     there = np.isfinite(seen.parts)
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
-    farthest = np.where(seen.exact, 1.0, UNSEEN) * np.nan_to_num(seen.below)
+    farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
     return values, there, np.minimum(-farthest, values.min(1))
 
 

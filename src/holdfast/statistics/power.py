@@ -21,7 +21,7 @@ def smallest_difference(n: int, methods: int, spread: float = USUAL_SPREAD, leve
     is separated.
 
     >>> [round(smallest_difference(n, 5), 2) for n in (6, 14, 100)]
-    [0.2, 0.1, 0.03]
+    [0.2, 0.11, 0.03]
     """
     if n < 2 or methods < 2:
         return float("nan")
@@ -30,7 +30,7 @@ def smallest_difference(n: int, methods: int, spread: float = USUAL_SPREAD, leve
     shape = shape / shape.std(ddof=1) * spread
     gaps = np.linspace(0.005, 1.0, 200)
     middle = np.full(len(gaps), 0.5)
-    p = replace(of_means(gaps[:, None] + shape), below=middle, above=middle).p()
+    p = replace(of_means(gaps[:, None] + shape), below=middle, above=middle, paired=True).p()
     return float(gaps[p < wanted][0]) if (p < wanted).any() else float("nan")
 
 

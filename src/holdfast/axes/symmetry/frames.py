@@ -91,7 +91,8 @@ def symmetries(judged: Judged) -> Symmetries | None:
     bounded = scores[scores["value"].notna()]
     whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
     one = scores.groupby("sample", sort=False)[["model_invariance", "model_agreement"]].first()  # alike for all methods
-    model, agreement = (_mean(one[name].reindex(judged.cube.samples).to_numpy(float)) for name in one)
+    groups = judged.cube.groups
+    model, agreement = (_mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one)
     title, interpolates = group_words(judged.settings)
     elements, title = int(here["level"].max()), title or condition
     means = _means(judged, scores)
