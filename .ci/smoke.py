@@ -18,7 +18,7 @@ from pathlib import Path
 PAGES = ("drawing/templates/head.html", "report/templates/report.html", "report/comparison/templates/comparison.html")
 NEEDED = ("holdfast/py.typed", "holdfast/__init__.pyi", "holdfast/axes/stability/templates/gallery.html")
 NEEDED += tuple(f"holdfast/{page}" for page in PAGES)
-HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "plotly", "pydantic"}
+HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "matplotlib", "pydantic"}
 LONGEST = 20
 USER = '''"""A user's script: what an editor and a type checker see of the package."""
 

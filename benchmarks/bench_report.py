@@ -117,7 +117,7 @@ def main() -> None:
         for _ in range(RUNS):
             browser.open(page)
             browser.run("document.querySelector('.chart').scrollIntoView({ behavior: 'instant' })")
-            browser.wait("document.querySelector('.chart .trace')")
+            browser.wait("document.querySelector('.chart .mark')")
             timing = "(() => { const n = performance.getEntriesByType('navigation')[0];"
             timing += "const p = performance.getEntriesByName('first-contentful-paint')[0];"
             timing += "return [p ? p.startTime : NaN, n.domContentLoadedEventEnd, n.loadEventEnd,"

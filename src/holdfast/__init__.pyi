@@ -33,6 +33,7 @@ from holdfast.explainers import InputXGradient as InputXGradient
 from holdfast.explainers import IntegratedGradients as IntegratedGradients
 from holdfast.explainers import KernelShap as KernelShap
 from holdfast.explainers import Lime as Lime
+from holdfast.explainers import Lrp as Lrp
 from holdfast.explainers import Mfaba as Mfaba
 from holdfast.explainers import Occlusion as Occlusion
 from holdfast.explainers import RandomMap as RandomMap
@@ -53,6 +54,7 @@ from holdfast.maps import masks as masks
 from holdfast.maps import similarity as similarity
 from holdfast.models import Model as Model
 from holdfast.models import nets as nets
+from holdfast.models import tasks as tasks
 from holdfast.models.loaders import load_model as load_model
 from holdfast.models.loaders.sklearn import from_sklearn as from_sklearn
 from holdfast.models.smoothed import Smoothed as Smoothed

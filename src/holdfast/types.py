@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -41,7 +41,8 @@ class Batch:
     """Samples with stable ids, in the data's own units.
 
     `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
-    the source of randomness. `aux` holds further (B, …) tensors such as an attention mask.
+    the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
+    their names; those whose name begins with an underscore are for the task or the bench alone.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -276,12 +277,15 @@ class Subject(Protocol):
     """What an evaluation may ask of the engine, for one shard of samples of one model.
 
     Everything is batched, moved to the device and, when memory runs out, retried in smaller batches behind these
-    calls; an evaluation only says what it needs.
+    calls; an evaluation only says what it needs. Of the samples as they are, `target` (B,) is the column of the task's
+    table that is explained, the predicted class of a classifier; `readout` (B,) the number there; and `probability`
+    (B,) that of the class, NaN where `model.task` has no probabilities.
     """
 
     batch: Batch
     seed: int
     target: Tensor
+    readout: Tensor
     probability: Tensor
     explainers: Mapping[str, Explainer]
     showcase: frozenset[str]
@@ -295,8 +299,14 @@ class Subject(Protocol):
     def references(self) -> Batch:
         """A few samples of the data set, the same for every shard of the study."""
 
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard of the study."""
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which all shards of a model and data set share; made by the first that asks."""
+
     def predict(self, batch: Batch) -> Tensor:
-        """Logits (B, classes) on the CPU."""
+        """The task's table (B, K) on the CPU: logits of classes, or numbers."""
 
     def clean(self, explainer: str) -> Tensor:
         """Maps of the shard's own samples for their predicted classes; computed once and kept."""

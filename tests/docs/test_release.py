@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 PACKAGE = ROOT / "src" / "holdfast"
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-HEAVY = ("torch", "numpy", "pandas", "pyarrow", "scipy", "plotly", "pydantic", "matplotlib", "mlflow", "wandb", "ray")
+HEAVY = ("torch", "numpy", "pandas", "pyarrow", "scipy", "pydantic", "matplotlib", "mlflow", "wandb", "ray")
 
 
 def declared(name: str) -> list[str]:

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.axes import Finding
+from holdfast.axes.stability.page import parts
+from holdfast.drawing.charts import Chart
+from holdfast.drawing.methods import COLOURS
 from holdfast.report import build_report
 from holdfast.report import page as build
 from holdfast.report import sections as report_sections
@@ -57,23 +60,19 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
-def draw_all(browser: Chromium) -> int:
-    """Scroll from chart to chart until every one is drawn; their number."""
-    charts = int(browser.run("document.querySelectorAll('.chart').length"))
-    for i in range(charts):
-        browser.run(f"document.querySelectorAll('.chart')[{i}].scrollIntoView({{behavior: 'instant'}})")
-        browser.wait(f"document.querySelectorAll('.chart')[{i}].querySelector('svg.main-svg')")
-    return charts
-
-
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
 def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path, width: int, dark: bool) -> None:
     browser.open(report, width, dark=dark)
-    assert draw_all(browser) == 5
-    for button in range(int(browser.run("document.querySelectorAll('[data-chart]').length"))):
-        browser.run(f"document.querySelectorAll('[data-chart]')[{button}].click()")
-    pressed = browser.run("[...document.querySelectorAll('[aria-pressed=true]')].map((b) => b.textContent)")
-    assert pressed == ["Raw", "Raw", "Retained by explainer"]
+    browser.wait("document.querySelector('.strip img[src]')")
+    assert browser.run("[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg .mark circle'))")
+    assert browser.run("document.querySelectorAll('.chart').length") == 4
+    card, ink = (COLOURS[name][int(dark)] for name in ("card", "m0"))
+    browser.run(f"document.body.style.color = '{ink}'")
+    drawn = browser.run("getComputedStyle(document.querySelector('.mark[data-method=\"Grad-CAM\"] circle')).fill")
+    assert drawn == browser.run("getComputedStyle(document.body).color"), "colours follow light and dark"
+    browser.run(f"document.body.style.color = '{card}'")
+    wide = "(s) => s.getBoundingClientRect().right > s.closest('.plot').getBoundingClientRect().right + 1"
+    assert browser.run(f"[...document.querySelectorAll('.plot:not([tabindex]) svg')].filter({wide}).length") == 0
     browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     browser.wait("[...document.querySelectorAll('[data-numbers]')].every((t) => t.querySelectorAll('td').length > 100)")
     assert browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "grad_cam"
@@ -108,6 +107,11 @@ def test_the_gallery_turns_and_enlarges(browser: Chromium, report: Path) -> None
     assert browser.run("document.activeElement.hasAttribute('data-open')"), "focus goes back to where it was"
     browser.run("document.querySelector('[data-overlay]').click()")
     assert browser.run("document.querySelectorAll('.gallery.overlay').length") == 0
+    top = """(() => { const map = [...document.querySelectorAll('.deck:not([hidden]) .laid .map')].at(0);
+        map.scrollIntoView({ behavior: 'instant', block: 'center' });
+        const box = map.getBoundingClientRect();
+        return document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2) === map; })()"""
+    assert browser.run(top), "the map lies over the photograph"
     assert browser.run("document.title") == TITLE and browser.complaints() == []
 
 
@@ -120,12 +124,41 @@ def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_pat
     browser.run("document.querySelector('[data-csv]').focus()")
     browser.press("Enter")
     until = time.monotonic() + 30
-    wanted = tmp_path / "mobilenet-photos-stability-ranking.csv"
+    wanted = tmp_path / "s0-a0-scores.csv"
     while not wanted.is_file() and time.monotonic() < until:
         time.sleep(0.05)
     rows = list(csv.DictReader(wanted.read_text(encoding="utf-8").splitlines()))
-    assert [r["explainer"] for r in rows if float(r["score"]) > 0.25] == ["grad_cam", NASTY]
-    assert {r["explainer"] for r in rows} == {"grad_cam", NASTY, f"'{FORMULA}", "random"}
+    chart = next(p for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).judged) if p.key == "scores")
+    assert isinstance(chart, Chart)
+    drawn = [{"plot": plot.title, **data} for plot in chart.every for data in plot.sheet.marks]
+    assert len(rows) == len(drawn)
+    for row, mark in zip(rows, drawn, strict=True):
+        assert row["plot"].startswith(mark["plot"]) and row["name"].removeprefix("'") == mark["name"]
+        assert [row[k] for k in ("value", "low", "high")] == [mark.get(k, "") for k in ("value", "low", "high")]
+    assert {r["name"] for r in rows} == {"Grad-CAM", NASTY, f"'{FORMULA}", "Random"}
+    assert browser.complaints() == []
+
+
+def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -> None:
+    browser.open(report)
+    browser.wait("document.querySelector('.tip')")
+    browser.run("document.querySelector('.walk').focus()")
+    for _ in range(2):
+        browser.press("ArrowRight")
+    at = "document.querySelector('.mark.at')"
+    second = browser.run(f"[{at}.dataset.name, Number({at}.dataset.value).toFixed(2)]")
+    said = browser.run("document.querySelector('.tip').textContent")
+    assert second[0] == NASTY and said.startswith(f"{NASTY}: {second[1]} ["), "the second mark of the first plot"
+    lit = "[...new Set([...document.querySelectorAll('.mark.lit')].map((m) => m.closest('.chart').id))].length"
+    assert browser.run(lit) == 3, "the method is lit in every chart that has it"
+    browser.press("Escape")
+    assert browser.run("document.querySelector('.tip').hidden && !document.querySelector('.mark.lit')")
+    order = """(() => { const rows = [...document.querySelectorAll('.plot')[1].querySelectorAll('.mark[data-y]')];
+        const top = (row) => row.querySelector('circle').getBoundingClientRect().top;
+        return rows.sort((a, b) => top(a) - top(b)).map((row) => Number(row.dataset.value)); })()"""
+    browser.run("document.querySelectorAll('[data-sort]')[1].click()")
+    browser.wait(f"{order}.every((v, i, all) => !i || v <= all[i - 1])")
+    assert browser.run("document.querySelectorAll('[data-sort]')[1].ariaPressed") == "true"
     assert browser.complaints() == []
 
 
@@ -134,7 +167,7 @@ def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_pat
 def test_axe_finds_nothing_serious(browser: Chromium, report: Path, dark: bool, enlarged: bool) -> None:
     assert AXE is not None and AXE.origin is not None
     browser.open(report, dark=dark)
-    draw_all(browser)
+    browser.wait("document.querySelector('.strip img[src]')")
     browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     browser.run(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8") + "; 0")
     if enlarged:

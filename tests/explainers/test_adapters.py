@@ -119,7 +119,7 @@ def test_maps_of_layers_are_summed_and_enlarged_and_other_shapes_refused(model, 
 
 
 def test_passes_are_counted_and_a_single_output_becomes_two_classes(batch):
-    model = Model(nn.Sequential(nn.Flatten(), nn.Linear(192, 1)))
+    model = Model(nn.Sequential(nn.Flatten(), nn.Linear(192, 1)), task="binary")
 
     def gradient(model, inputs, targets):
         given = torch.tensor(inputs, requires_grad=True)
@@ -127,8 +127,8 @@ def test_passes_are_counted_and_a_single_output_becomes_two_classes(batch):
         return found
 
     maps = adapters.quantus(gradient, draws=False)(model, batch, torch.tensor([1, 0, 1]), seed=0)
-    weight = model.module[1].weight.reshape(3, 8, 8)
-    assert torch.equal(maps, torch.stack([weight, 0 * weight, weight]))
+    half = model.module[1].weight.reshape(3, 8, 8) / 2
+    assert torch.equal(maps, torch.stack([half, -half, half]))
     assert (model.passes, model.gradient_passes) == (3, 3)
 
 

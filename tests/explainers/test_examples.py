@@ -168,12 +168,13 @@ def test_a_network_with_one_output_is_a_classifier_of_two_classes():
     with torch.no_grad():
         two.weight.copy_(torch.cat([torch.zeros(1, 4), one.weight]))
         two.bias.copy_(torch.cat([torch.zeros(1), one.bias]))
-    found = explain(TracIn(train), Model(one), test)
+    found = explain(TracIn(train), Model(one, task="binary"), test)
     h = torch.cat([train.x, torch.ones(20, 1)], 1), torch.cat([test.x, torch.ones(3, 1)], 1)
     error = [Model(two).logits(b.x).softmax(1)[:, 1] - b.label for b in (train, test)]
     expected = (error[1][:, None] * error[0]) * (h[1] @ h[0].T)
     torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-6)
-    closed, cg = (explain(Influence(train, solver=s, tolerance=1e-7), Model(one), test) for s in ("closed", "cg"))
+    yes_no = Model(one, task="binary")
+    closed, cg = (explain(Influence(train, solver=s, tolerance=1e-7), yes_no, test) for s in ("closed", "cg"))
     torch.testing.assert_close(cg, closed, rtol=1e-3, atol=1e-3)
 
 

@@ -244,7 +244,8 @@ class TestCompleteness:
         assert completeness_error(maps, model, SMALL, TARGET, 0.0) < 1e-3
 
     def test_deep_lift_of_probabilities(self):
-        model = Model(nn.Sequential(cnn(), nn.Softmax(1)), mean=0.5, std=0.2)
+        as_they_are = {"classification": {"outputs": "logits"}}
+        model = Model(nn.Sequential(cnn(), nn.Softmax(1)), mean=0.5, std=0.2, task=as_they_are)
         maps = DeepLift()(model, SMALL, TARGET, 0)
         x = model.inputs(SMALL)
         wanted = (model.logits(x) - model.logits(0 * x)).gather(1, TARGET[:, None]).squeeze(1)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.coalitions import shapley_coalitions
 from holdfast.explainers.masking import Occlusion, Rise, smooth_masks
-from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_coalitions, weighted_ridge
+from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_regression, weighted_ridge
 from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
 from holdfast.features.fill import kept_only
 from holdfast.models import Model
@@ -228,17 +229,49 @@ def test_sampled_kernel_shap_comes_close_to_the_exact_values() -> None:
     assert (many - exact).norm() < 0.02 * exact.norm()
 
 
-def test_coalitions_come_in_complements_with_the_sizes_of_the_shapley_kernel() -> None:
-    counts = torch.tensor([12, 9])
-    kept, weight = shapley_coalitions(rand.keys(0, ["a", "b"], "x"), counts, 12, 4000)
-    assert (weight[0] == 1).all() and (weight[1] > 0).sum() == 2**9
+@pytest.mark.parametrize("samples", [200, 1200])
+def test_coalitions_come_in_complements_with_the_mass_of_the_shapley_kernel(samples: int) -> None:
+    counts = torch.tensor([12, 7] * 40)
+    kept, weight = shapley_coalitions(rand.keys(0, [str(i) for i in range(80)], "x"), counts, 12, samples)
+    assert (weight[::2] > 0).all() and ((weight[1::2] > 0).sum(1) == 2**7).all()
     pairs = kept[0, 2:].reshape(-1, 2, 12)
-    assert torch.equal(pairs[:, 0], ~pairs[:, 1]) and not kept[1, :, 9:].any()
+    assert torch.equal(pairs[:, 0], ~pairs[:, 1]) and not kept[1, :, 7:].any()
     size = torch.arange(1, 12).double()
-    chance = 1 / (size * (12 - size))
-    observed = torch.bincount(kept[0, 2:].sum(1), minlength=12)[1:12] / 4000
-    assert (observed - chance / chance.sum()).abs().max() < 0.03
-    assert (kept[0, 2:].double().mean(0) - 0.5).abs().max() < 1e-9
+    mass = 11 / (size * (12 - size))
+    on_average = (weight[::2, 2:, None] * (kept[::2, 2:].sum(2)[..., None] == size)).sum(1).mean(0)
+    assert (on_average / mass - 1).abs().max() < 0.1  # weights make up for sizes that were drawn too often
+    by_feature = (weight[0, 2:, None] * kept[0, 2:]).sum(0)
+    assert (by_feature / by_feature.mean() - 1).abs().max() < 1e-9
+
+
+def test_few_coalitions_are_never_drawn_twice_and_many_give_every_feature_its_turn() -> None:
+    kept, _ = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([10]), 10, 400)
+    assert len(kept[0].unique(dim=0)) == 402
+    kept, _ = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([60]), 60, 600)
+    turns = torch.stack([kept[0, kept[0].sum(1) == size].sum(0) for size in (1, 2, 3)])
+    assert (turns[0] == 1).all() and int((turns.amax(1) - turns.amin(1)).max()) <= 1
+
+
+def test_paired_blocks_need_far_fewer_passes_than_independent_draws() -> None:
+    torch.manual_seed(0)
+    n, samples = 11, 150
+    code = torch.arange(2**n)
+    member = ((code[:, None] >> torch.arange(n)) & 1).double()
+    game = (member @ torch.randn(n, 40).double()).tanh() @ torch.randn(40).double()  # interactions of every order
+    every, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([n]), n, 2**n - 2)
+    bits = 2 ** torch.arange(n)
+
+    def values(kept: Tensor, weight: Tensor) -> Tensor:
+        return shapley_regression(kept, game[(kept * bits).sum(2)], weight, torch.tensor([n]).expand(len(kept)))
+
+    exact = values(every, weight)
+    ours, w = shapley_coalitions(rand.keys(0, [str(i) for i in range(60)], "x"), torch.full((60,), n), n, samples)
+    size = torch.arange(1, n).double()
+    drawn = torch.multinomial(1 / (size * (n - size)), 60 * samples, replacement=True).reshape(60, samples) + 1
+    alone = torch.rand(60, samples, n).argsort(2).argsort(2) < drawn[..., None]
+    plain = torch.cat([ours[:, :2], alone], 1)
+    error = [(values(k, v) - exact).square().sum(1).mean() for k, v in ((ours, w), (plain, torch.ones_like(w)))]
+    assert error[0] < error[1] / 4
 
 
 @pytest.mark.parametrize(("window", "stride"), [(4, 4), (5, 2), (3, 3)])
@@ -345,9 +378,10 @@ def test_rise_is_the_weighted_mean_of_its_masks() -> None:
         total = torch.zeros(13, 13, dtype=torch.float64)
         for j in range(30):
             cells, shifts = (
-                rand.fold(rand.keys(4, batch.ids[i : i + 1], f"rise {what}"), j) for what in ("cells", "shift")
+                rand.fold(rand.keys(4, batch.ids[i : i + 1], f"rise {what}"), j // 2) for what in ("cells", "shift")
             )
-            grid = (rand.uniform(cells, (5, 5)) < 0.4).float()
+            drawn = rand.uniform(cells, (5, 5))
+            grid = ((1 - drawn if j % 2 else drawn) < 0.4).float()
             large = nn.functional.interpolate(grid[None], (18, 18), mode="bilinear", align_corners=False)[0, 0]
             top, left = (rand.uniform(shifts, (2,))[0] * 3).long().tolist()
             mask = large[top : top + 13, left : left + 13]

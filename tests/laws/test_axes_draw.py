@@ -47,10 +47,8 @@ def retrained(n: int) -> Run:
 
     from tempfile import mkdtemp
 
-    data = pictures(n)
-    return holdfast.retrain(
-        model(), data, data, "saliency", train, mkdtemp(), fractions=[0.5], imputers=["zero"], leakage=True, repeats=2
-    )
+    cells: dict[str, Any] = {"fractions": [0.5], "imputers": ["zero"], "leakage": True, "repeats": 2, "tuner": train}
+    return holdfast.retrain(model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells)
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ def at_the_top(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("axis", [axis for axis in AXES if axis.evaluation is not None], ids=lambda axis: axis.name)
 def test_what_computes_draws_nothing(axis):
-    """An evaluation and what it calls in its own room import neither pandas nor plotly nor matplotlib."""
+    """An evaluation and what it calls in its own room import neither pandas nor matplotlib."""
     room = ".".join(axis.evaluation.__module__.split(".")[:3]).removeprefix("holdfast.")
     seen, todo = set(), [axis.evaluation.__module__.removeprefix("holdfast.")]
     while todo:
@@ -147,7 +147,7 @@ def test_what_computes_draws_nothing(axis):
             if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped
             for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
         }
-        assert not names & {"pandas", "plotly", "matplotlib"}, module
+        assert not names & {"pandas", "matplotlib"}, module
         todo += [target for source, target in EDGES if source == module]
     assert len(seen) > 0
 

@@ -43,7 +43,10 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
     few = Examples(train.batch[-2:])
     concept = [Concept("odd", train.batch[:10], train.batch[10:20])]
     return {
-        **{name: {} for name in ("saliency", "input_x_gradient", "deep_lift", "guided_backprop", "random", "sobel")},
+        **{
+            name: {}
+            for name in ("saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp", "random", "sobel")
+        },
         "grad_cam": {"relu": False},
         "integrated_gradients": {"steps": 2},
         "gradient_shap": {"samples": 2},

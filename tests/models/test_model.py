@@ -77,7 +77,9 @@ def test_outputs_of_every_form(wrap: Callable[[Tensor], Any]) -> None:
 @pytest.mark.parametrize("wrap", [lambda y: y[:, :1], lambda y: y[:, 0]], ids=["(B, 1)", "(B,)"])
 def test_a_single_output_is_log_odds(wrap: Callable[[Tensor], Tensor]) -> None:
     net, samples = Returning(wrap), batch(3, 6)
-    out = logits(Model(net), samples)
+    with pytest.raises(UserError, match=r"single output.*task='binary'.*task='regression'"):
+        logits(Model(net), samples)
+    out = logits(Model(net, task="binary"), samples)
     assert out.shape == (3, 2)
     torch.testing.assert_close(out.softmax(1)[:, 1], net.head(samples.x)[:, 0].sigmoid())
 
@@ -85,8 +87,10 @@ def test_a_single_output_is_log_odds(wrap: Callable[[Tensor], Tensor]) -> None:
 def test_a_sigmoid_after_a_single_output_is_refused() -> None:
     net = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
     with pytest.raises(UserError, match=r"Sequential ends in a sigmoid.*leave the sigmoid off"):
-        Model(net).logits(torch.ones(2, 3))
-    assert Model(net[0]).logits(torch.ones(2, 3)).shape == (2, 2)
+        Model(net)
+    assert Model(net[0], task="binary").logits(torch.ones(2, 3)).shape == (2, 2)
+    with pytest.raises(UserError, match=r"ends in a softmax.*'outputs': 'probabilities'"):
+        Model(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)))
 
 
 @pytest.mark.parametrize(

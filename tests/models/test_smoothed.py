@@ -103,7 +103,7 @@ SMALL = {
 FEATURES = {name for name, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature"} - {"precomputed"}
 
 
-@pytest.mark.parametrize("name", sorted(FEATURES - {"grad_cam"}))
+@pytest.mark.parametrize("name", sorted(FEATURES - {"grad_cam", "lrp"}))
 def test_every_explainer_runs_on_it(name: str) -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(2)
     target = model.logits(model.inputs(batch)).argmax(1)
@@ -115,6 +115,8 @@ def test_grad_cam_refuses_it() -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(1)
     with pytest.raises(UserError, match="grad_cam"):
         build("explainer", EXPLAINERS, "grad_cam")(model, batch, torch.tensor([0]), 0)
+    with pytest.raises(UserError, match="lrp goes back through layers"):
+        build("explainer", EXPLAINERS, "lrp")(model, batch, torch.tensor([0]), 0)
     with pytest.raises(UserError, match="averages many passes"):
         build("explainer", EXPLAINERS, {"grad_cam": {"layer": "4"}})(model, batch, torch.tensor([0]), 0)
 

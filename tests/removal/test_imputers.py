@@ -29,6 +29,7 @@ EVERY = {
     "blur": removal.Blur(sigma=2.0),
     "noise": removal.UniformNoise(),
     "noisy_linear": removal.NoisyLinear(),
+    "noisy_linear_published": removal.imputers.PublishedNoisyLinear(),
 }
 KINDS = ("random", "blob", "one kept", "one removed")
 
@@ -339,3 +340,16 @@ def test_the_device_does_not_matter(name):
         assert (
             narrow.cpu() - interpolated(x[:, :, :1], keep[:, :1] | (torch.arange(43) == 0), 1e-5)
         ).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["random", "blob"])
+def test_an_offset_changes_nothing_but_the_offset(kind):
+    """The tolerance is one of the picture, not of the distance of its values from 0."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.avg_pool2d(torch.rand(1, 3, 96, 96, generator=g), 5, 1, 2)
+    keep = torch.rand(1, 96, 96, generator=g) > 0.5
+    if kind == "blob":
+        keep = torch.ones(1, 96, 96, dtype=torch.bool)
+        keep[0, 10:80, 10:85] = False
+    near, far = (removal.NoisyLinear(sigma=0.0)(x + offset, keep) - offset for offset in (0.0, 1000.0))
+    assert (near - far).abs().max() < 2e-4  # single precision has steps of 6e-5 there

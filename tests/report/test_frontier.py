@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from holdfast.axes import Judged, judge
+from holdfast.drawing.methods import colour_of
+from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
 from holdfast.report.frontier import frontier_chart, frontier_findings, frontier_points, on_frontier
 from holdfast.report.sections import sections_of
 from holdfast.statistics import ranking
 from support import synthetic
 from support.faithfulness import axis_of, made_up
-from support.pages import NASTY
+from support.pages import NASTY, is_sound, marks
 from support.synthetic import judged_of, rows_of
 
 STABLE = {"grad_cam": 0.2, "saliency": 0.6, "lime": 0.1, "random": 0.0}
@@ -58,18 +61,23 @@ def test_points_are_the_two_rankings() -> None:
 
 def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     chart = frontier_chart(stability(), faithfulness())
-    assert chart is not None and [name for name, _ in chart.views] == ["noisy_linear", "zero"]
-    figure = chart.views[0][1]
-    dots = {t.name: t for t in figure.data if t.name != "frontier"}
-    assert dots.keys() == STABLE.keys()
-    assert all(t.error_x.array[0] > 0 and t.error_y.array[0] > 0 for t in dots.values())
-    assert dots["random"].marker.symbol == "circle-open" and dots["lime"].text[0] == "lime"
-    line = next(t for t in figure.data if t.name == "frontier")
-    for explainer in ("grad_cam", "saliency"):
-        assert (dots[explainer].x[0], dots[explainer].y[0]) in zip(line.x, line.y, strict=True)
-    assert (dots["lime"].x[0], dots["lime"].y[0]) not in zip(line.x, line.y, strict=True)
-    for words in ("Sobel", "saliency and grad_cam", "hollow"):
+    assert chart is not None and [plot.title for plot in chart.plots] == ["noisy_linear", "zero"]
+    is_sound(chart)
+    plot = chart.plots[0]
+    found = marks([plot]).set_index("name")
+    assert set(found.index) == {"Grad-CAM", "Saliency", "LIME", "Random"}
+    assert (found["x_low"] < found["x_high"]).all() and (found["low"] < found["high"]).all()
+    spots = {m.name: (d.x, d.y) for m, d in zip(found.reset_index().itertuples(), dots_of(plot), strict=True)}
+    line = next(p.points for p in plot.sheet.pieces if isinstance(p, Stroke) and p.dash)
+    assert spots["Grad-CAM"] in line and spots["Saliency"] in line and spots["LIME"] not in line
+    written = {piece.text: piece.colour for piece in plot.sheet.pieces if isinstance(piece, Words)}
+    assert written["Random"] == "control" and written["LIME"] == colour_of("lime")
+    for words in ("Sobel", "Saliency and Grad-CAM", "grey"):
         assert words in chart.caption
+
+
+def dots_of(plot: Plot) -> list[Dot]:
+    return [piece for piece in plot.sheet.pieces if isinstance(piece, Dot)]
 
 
 def test_a_control_never_leads() -> None:
@@ -84,15 +92,15 @@ def test_less_is_better_turns_the_axis() -> None:
     true = axis_of(table[table["measure"] == "deletion_auc"])
     chart = frontier_chart(stability(), true)
     assert chart is not None
-    figure = chart.views[0][1]
-    low, high = figure.layout.yaxis.range
-    assert low > high and "lower is better" in figure.layout.yaxis.title.text
-    assert "saliency and grad_cam" in chart.caption
+    found = marks(chart.plots[:1]).assign(up=[dot.y for dot in dots_of(chart.plots[0])])
+    assert found["value"].rank().tolist() == found["up"].rank().tolist(), "less is further up"
+    assert "Saliency and Grad-CAM" in chart.caption
     across = frontier_chart(true, stability())
     assert across is not None
-    low, high = across.views[0][1].layout.xaxis.range
-    line = next(t for t in across.views[0][1].data if t.name == "frontier")
-    assert low > high and list(line.x) == sorted(line.x, reverse=True)
+    found = marks(across.plots[:1]).assign(right=[-dot.x for dot in dots_of(across.plots[0])])
+    assert found["x"].rank().tolist() == found["right"].rank().tolist()
+    texts = {piece.text for piece in across.plots[0].sheet.pieces if isinstance(piece, Words)}
+    assert "faithfulness, lower is better" in texts
     (finding,) = frontier_findings(stability(), true)
     assert finding.title == "grad_cam is better on both axes" and finding.explainers == ("lime",)
 
@@ -101,8 +109,11 @@ def test_names_do_not_lie_on_each_other() -> None:
     names = {f"integrated_gradients(steps={i})": 0.3 + 0.001 * i for i in range(4)}
     chart = frontier_chart(stability(names), faithfulness(skill=names))
     assert chart is not None
-    places = [t.textposition for t in chart.views[0][1].data if t.name != "frontier"]
-    assert len(set(places)) == 4, "four points at one place have their names on four sides"
+    texts = [p for p in chart.plots[0].sheet.pieces if isinstance(p, Words) and p.text.endswith("steps")]
+    assert len(texts) == 4
+    for a, b in combinations(texts, 2):
+        apart = abs(a.y - b.y) >= 10 or abs(a.x - b.x) >= width_of(a.text, a.size)
+        assert apart, "four points at one place have their names at four others"
 
 
 def test_nothing_to_compare() -> None:
@@ -116,16 +127,21 @@ def test_nothing_to_compare() -> None:
     own = judged_of(rows_of([(e, "depth", "x", 1.0, [0.5, 0.6]) for e in STABLE], "mine"))
     assert frontier_chart(stability(), own) is None, "nobody knows which direction is good"
     one = frontier_chart(stability(), faithfulness(n=1))
-    assert one is not None and "no interval" in one.views[0][1].data[1].hovertext
+    assert (
+        one is not None
+        and marks(one.plots)[["x", "value"]].notna().all().all()
+        and marks(one.plots)["low"].isna().all()
+    )
 
 
 def test_many_methods_and_hostile_names() -> None:
     names = {f"m{i}": 0.02 * i for i in range(20)} | {NASTY: 0.5}
     chart = frontier_chart(stability(names), faithfulness(skill=names, imputers=("zero",)))
     assert chart is not None
-    dots = [t for t in chart.views[0][1].data if t.name != "frontier"]
-    assert all(t.mode == "markers" and t.showlegend for t in dots), "a legend in place of twenty labels"
-    assert "<script>" not in chart.views[0][1].to_json() and chart.views[0][0] == ""
+    (plot,) = chart.plots
+    texts = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
+    assert "m3" not in texts and "m3" in set(marks([plot])["name"]), "twenty labels would cover each other"
+    assert "<script>" not in plot.sheet.svg() and plot.title == ""
 
 
 def test_it_closes_the_section_where_both_were_tested() -> None:

@@ -21,6 +21,7 @@ SMALL = {
     "integrated_gradients": {"steps": 6},
     "gradient_shap": {"samples": 3},
     "deep_lift": {},
+    "lrp": {},
     "guided_backprop": {},
     "grad_cam": {},
     "lime": {"samples": 40},

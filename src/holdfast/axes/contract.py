@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.drawing.methods import Look, looks
 from holdfast.statistics.cubes import SUFFIXES, Cube
 from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
 
@@ -187,6 +188,13 @@ class Judged:
         """`statistics.paired_tests` by each of the headlines."""
         tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
         return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The name and colour of every explainer of the study, the same on all axes."""
+        study = (self.manifest.get("study") or {}).get("explainers") or {}
+        registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
+        return looks([*study, *self.cube.explainers], self.cube.controls, registered)
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""

@@ -7,6 +7,8 @@ from importlib.resources import files
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
+from holdfast.drawing.methods import css
+
 SHARED = "holdfast.drawing"
 
 
@@ -19,11 +21,21 @@ def template(package: str, name: str) -> str:
     return files(package).joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def shared_style() -> str:
+    """The colours and the style of charts, which stand before what a page adds."""
+    return css() + "\n" + template(SHARED, "charts.css")
+
+
+def shared_script() -> str:
+    """The script of charts, which stands before what a page adds."""
+    return template(SHARED, "charts.js")
+
+
 @lru_cache(maxsize=8)
 def page(package: str, name: str) -> Template:
     """A template of a package, to be rendered; everything that is not marked safe is escaped.
 
-    It may include and import the templates that all share, such as `head.html` and `tables.html`.
+    It may include and import the templates that all share, such as `head.html`, `tables.html` and `charts.html`.
     """
     loader = ChoiceLoader([PackageLoader(package), PackageLoader(SHARED)])
     whole = Environment(autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

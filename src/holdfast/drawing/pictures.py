@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
-from plotly import colors
 
 PHOTO_SIDE = 160
 LARGEST_MAP, SMALLEST_MAP = 128, 48
 SHADES = 33
+SIGNED, UNSIGNED = ("0b4a94", "ffffff", "a81322"), ("ffffff", "b583dc", "420673")
+"""Scales about a true zero, which is white; violet says that a map has no sign."""
 BYTES_PER_PIXEL = 0.62  # what a map of pure noise costs in `SHADES` colours
 
 
@@ -34,7 +34,7 @@ def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
 
 
 def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP, top: float = 0.0) -> str:
-    """A map as a palette PNG data URI: blue–white–red about 0 when signed, dark to bright from its minimum otherwise.
+    """A map as a palette PNG data URI: blue–white–red about 0 when signed, else from white at 0 to violet.
 
     The scale ends at `top`, or without it at the 99.5th percentile of the size, so that one bright pixel does not hide
     the rest.
@@ -52,8 +52,7 @@ def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP, top: f
     if signed:
         unit = 0.5 + 0.5 * np.clip(small / (top or reach(small)), -1, 1)
     else:
-        low, high = float(small.min()), float(np.percentile(small, 99.5))
-        unit = np.clip((small - low) / max(high - low, 1e-30), 0, 1)
+        unit = np.clip(small / (top or reach(small)), 0, 1)
     coded = Image.fromarray(np.round(unit * (SHADES - 1)).astype(np.uint8)).convert("P")
     coded.putpalette(_palette(signed))
     buffer = io.BytesIO()
@@ -67,18 +66,11 @@ def reach(values: NDArray[Any]) -> float:
 
 
 def _palette(signed: bool) -> list[int]:
-    """`SHADES` colours of a perceptually uniform scale as r, g, b, r, g, b, …"""
-    scale: Sequence[str] = colors.cmocean.balance if signed else colors.sequential.Inferno
-    anchors = np.array([_rgb(colour) for colour in scale])
+    """`SHADES` colours between those of a scale, as r, g, b, r, g, b, …"""
+    anchors = np.array([tuple(bytes.fromhex(colour)) for colour in (SIGNED if signed else UNSIGNED)])
     at = np.linspace(0, len(anchors) - 1, SHADES)
     mixed = [np.interp(at, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
     return [round(float(v)) for v in np.stack(mixed, 1).ravel()]
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    if colour.startswith("#"):
-        return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return tuple(float(part) for part in colour[4:-1].split(","))
 
 
 def is_signed(values: NDArray[Any]) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from holdfast.drawing.latex import Tabular
+from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Cube
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Drawing:
 
     subject: str
     caption: str
-    figure: Figure
+    plots: Sequence[Plot]
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,6 @@ def about(cube: Cube) -> str:
     """
     n = len(cube.samples)
     return f"{cube.model} on {cube.dataset} ({n} sample{'' if n == 1 else 's'})"
-
-
-def pages(subject: str, caption: str, figures: Sequence[Figure]) -> Iterator[Drawing]:
-    """One drawing for each figure of a series, told apart by their number."""
-    for i, figure in enumerate(figures):
-        part = f"part {i + 1}" if len(figures) > 1 else ""
-        yield Drawing(", ".join(filter(None, (subject, part))), caption, figure)
 
 
 def file_part(text: str) -> str:

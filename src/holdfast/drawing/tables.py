@@ -1,14 +1,21 @@
-"""Tables of a page: rows of text, and the HTML that shows them."""
+"""Tables of a page: rows of text and the HTML that shows them, and CSV that a spreadsheet cannot run."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from holdfast.drawing.pages import SHARED, page
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -37,3 +44,29 @@ def folded(summary: str, inside: Markup, is_open: bool = False) -> Markup:
     """
     state = Markup(" open") if is_open else ""
     return Markup("<details{}><summary>{}</summary>{}</details>").format(state, summary, inside)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV: numbers with six digits, missing ones empty, text that a spreadsheet would run made inert.
+
+    >>> print(to_csv(pd.DataFrame({"explainer": ["=1+1", "ig"], "score": [-0.5, float("nan")]})), end="")
+    explainer,score
+    '=1+1,-0.5
+    ig,
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_cell(name) for name in frame.columns])
+    writer.writerows([_cell(value) for value in row] for row in frame.itertuples(index=False, name=None))
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) else value
+    if pd.isna(value):
+        return ""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return str(value)
+    number = float(value)
+    return str(value) if math.isinf(number) else f"{number:.{DIGITS}g}" if number % 1 else f"{number:.0f}"

@@ -106,7 +106,8 @@ class Rise:
     """RISE: the mean of random smooth masks, weighted by the target's score under each.
 
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
-    than the input and cut out at a random shift. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
+    than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
+    below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
     so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T).
 
     >>> from holdfast.models import Model
@@ -144,9 +145,8 @@ class Rise:
         shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
 
         def masks(owner: Tensor, index: Tensor) -> Tensor:
-            return smooth_masks(
-                rand.fold(cells[owner], index), rand.fold(shifts[owner], index), self.grid, self.keep, height, width
-            )
+            drawn, moved = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
+            return smooth_masks(drawn, moved, self.grid, self.keep, height, width, mirrored=index % 2 == 1)
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
@@ -160,15 +160,22 @@ class Rise:
         return over_channels((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs)
 
 
-def smooth_masks(cells: Tensor, shifts: Tensor, grid: int, keep: float, height: int, width: int) -> Tensor:
+def smooth_masks(
+    cells: Tensor, shifts: Tensor, grid: int, keep: float, height: int, width: int, mirrored: Tensor | None = None
+) -> Tensor:
     """Masks (R, height, width) in [0, 1]: random grids enlarged bilinearly, one per key pair (R,), (R,).
+
+    Where `mirrored` (R,) says so, 1 − u takes the place of the uniform draw u of every cell.
 
     >>> k = rand.keys(0, ["a"], "x")
     >>> smooth_masks(k, k, 3, 0.5, 6, 9).shape
     torch.Size([1, 6, 9])
     """
     rows, columns = min(grid, height), min(grid, width)
-    on = (rand.uniform(cells, (rows, columns)) < keep).float()
+    drawn = rand.uniform(cells, (rows, columns))
+    if mirrored is not None:
+        drawn = torch.where(mirrored[:, None, None], 1 - drawn, drawn)
+    on = (drawn < keep).float()
     where = rand.uniform(shifts, (2,))
     down = _enlarge(rows, height, where[:, 0])
     across = _enlarge(columns, width, where[:, 1])
@@ -206,7 +213,8 @@ def readouts(
         own = {name: value[owner] for name, value in batch.aux.items()}
         versions, aux = built if isinstance(built, tuple) else (built, own)
         logits = model.logits(versions, aux).double()
-        scores = logits.softmax(1) if readout == "probability" else logits
+        chance = model.task.probability(logits) if readout == "probability" else None
+        scores = logits if chance is None else chance
         yield owner, index, scores.gather(1, target[owner, None])[:, 0]
 
 

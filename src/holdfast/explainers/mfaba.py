@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import normalised, per_row, rows_of, slices
 from holdfast.models import Model
+from holdfast.models.modality import NO_CLASSES
 from holdfast.types import STRICT, Batch, defined_everywhere
 
 
@@ -88,7 +89,10 @@ def _probability_gradient(model: Model, x: Tensor, aux: Mapping[str, Tensor], ta
     with torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()
         logits = model.logits(leaf.clone(), aux)
-        chosen = logits.softmax(1).gather(1, target[:, None]).sum()
+        chance = model.task.probability(logits)
+        if chance is None or not model.task.exclusive:
+            raise UserError(f"mfaba {NO_CLASSES.format(model.task.name)}")
+        chosen = chance.gather(1, target[:, None]).sum()
         if not chosen.requires_grad:
             raise UserError(f"the output of {model.name} carries no gradient back to its input")
         (gradient,) = torch.autograd.grad(chosen, leaf, allow_unused=True, materialize_grads=True)

@@ -38,6 +38,8 @@ _POOLING: dict[str, Callable[..., Any]] = {
     name: getattr(F, name) for n in (1, 2, 3) for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d")
 }
 _PLAIN = {**_KINKED, **_SMOOTH, **_NORMALISING, **_POOLING}
+ELEMENTWISE = (*_KINKED, *_SMOOTH)
+"""Names of the activation functions."""
 _NAMES: dict[Any, str] = {
     found: name + suffix
     for name in _PLAIN

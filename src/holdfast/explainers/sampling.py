@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.coalitions import shapley_coalitions
 from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
 from holdfast.features.fill import Fill, changeable, ground, kept_only
@@ -30,7 +31,8 @@ _SLIGHT_RIDGE = 1e-8
 class Lime:
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
-    Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all. Its weight is
+    Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all, the others come in
+    pairs of complements, so that every feature is there as often as it is not. The weight of a subset is
     √exp(−d² / kernel_width²), where d = 1 − √(|z| / n) is the cosine distance to the whole input, as in the authors'
     package and in Captum. The map is the coefficient of its feature at every position, from a ridge regression with
     penalty `alpha` and a free intercept.
@@ -78,10 +80,10 @@ class Lime:
 class KernelShap:
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 
-    Coalitions are drawn with sizes s in proportion to 1 / (s·(n − s)), uniformly within a size, each together with its
-    complement; the values minimise Σ_z (f(z) − f(∅) − z·φ)² subject to Σφ = f(x) − f(∅), which holds exactly. Where all
-    2ⁿ − 2 coalitions fit into `samples` they are enumerated and the Shapley values are exact. The map is the value of
-    its feature at every position.
+    Coalitions z are drawn in pairs of complements, sizes in proportion to the Shapley kernel and balanced over features
+    within a size (`coalitions.shapley_coalitions`); the values minimise Σ_z w_z (f(z) − f(∅) − z·φ)²
+    subject to Σφ = f(x) − f(∅), which holds exactly. Where all 2ⁿ − 2 coalitions fit into `samples` they are
+    enumerated and the Shapley values are exact. The map is the value of its feature at every position.
 
     Absent features are replaced by zero after normalisation (`fill="zero"`), by the feature's mean (`"mean"`), or by a
     number in the data's units.
@@ -122,7 +124,7 @@ class KernelShap:
 
 
 def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
-    """Which features are kept, (B, samples, n) boolean: all in the first, half at random in the others.
+    """Which features are kept, (B, samples, n) boolean: all in the first, then a random half and its complement.
 
     Entry (j, i) is a function of the key, j and i alone, so inputs with different numbers of features `counts` (B,)
     share their draws. Features from `counts` on do not exist and are never kept.
@@ -130,48 +132,10 @@ def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
     >>> lime_masks(rand.keys(0, ["a"], "x"), torch.tensor([2]), 3, 4)[0, 0].tolist()
     [True, True, False]
     """
-    kept = _words(key, samples, n) < 0
-    kept[:, 0] = True
+    half = _words(key, samples // 2, n) < 0
+    pairs = torch.stack([half, ~half], 2).flatten(1, 2)[:, : samples - 1]
+    kept = torch.cat([torch.ones_like(half[:, :1]), pairs], 1)
     return kept & _exists(counts, n)[:, None]
-
-
-def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Coalitions (B, samples + 2, n) boolean and their weights (B, samples + 2), 0 for those not needed.
-
-    The first two are the whole and the empty set. Then come all others with their Shapley kernel weights
-    (n − 1) / (C(n, s)·s·(n − s)) where they fit, else random pairs of complements with weight 1.
-
-    >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 4)
-    >>> kept[0].int().tolist(), weight[0].tolist()
-    ([[1, 1], [0, 0], [1, 0], [0, 1], [1, 1], [0, 0]], [1.0, 1.0, 0.5, 0.5, 0.0, 0.0])
-    """
-    exists = _exists(counts, n)[:, None]
-    most = counts[:, None].double()
-    size = torch.arange(1, max(n, 2), device=key.device)
-    chance = torch.where(size < most, 1 / (size * (most - size)), 0.0)
-    cumulative = chance.cumsum(1) / chance.sum(1, keepdim=True).clamp(min=1e-300)
-    pairs = (samples + 1) // 2
-    draw = torch.arange(pairs, device=key.device)
-    where = rand.uniform(rand.fold(rand.fold(key, -2)[:, None], draw).flatten(), (1,)).reshape(len(key), pairs)
-    drawn = torch.searchsorted(cumulative, where.double()).clamp(max=(counts[:, None] - 2).clamp(min=0))
-    words = torch.where(exists, _words(key, pairs, n), torch.iinfo(torch.int64).max)
-    last = words.sort(2).values.gather(2, drawn[..., None])
-    chosen = words <= last
-    kept = torch.stack([chosen, exists & ~chosen], 2).flatten(1, 2)[:, :samples]
-    weight = torch.ones_like(kept[..., 0], dtype=torch.float64)
-
-    bit = torch.arange(n, device=key.device).clamp(max=62)
-    code = torch.arange(1, samples + 1, device=key.device)
-    every = ((code[:, None] >> bit) & 1).bool() & exists
-    others = 2.0**most - 2
-    s = every.sum(2).double()
-    choose = (torch.lgamma(most + 1) - torch.lgamma(s + 1) - torch.lgamma((most - s).clamp(min=0) + 1)).exp()
-    exact = torch.where(code <= others, (most - 1) / (choose * s * (most - s)), 0.0)
-    fits = others <= samples
-    kept = torch.where(fits[..., None], every, kept)
-    weight = torch.where(fits, exact, weight)
-    ends = torch.stack([exists[:, 0], torch.zeros_like(exists[:, 0])], 1)
-    return torch.cat([ends, kept], 1), torch.cat([torch.ones_like(weight[:, :2]), weight], 1)
 
 
 def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -61,15 +61,26 @@ class Workbench:
         return torch.cat(done)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits on the CPU in float32."""
+        """The task's table (B, K) on the CPU in float32."""
 
         def logits(part: Batch, _: Tensor) -> Tensor:
             moved = part.to(self.model.device)
             return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
 
+        return self._forward(logits, batch)
+
+    def fixed(self, batch: Batch) -> Batch:
+        """The samples with what the task fixes on samples as they are; see `Model.fixed`."""
+        name = self.model.task.fixes
+        if not name or name in batch.aux or not len(batch):
+            return batch
+        fixed = self._forward(lambda part, _: self.model.fixed(part.to(self.model.device)).aux[name], batch)
+        return replace(batch, aux={**batch.aux, name: fixed.to(batch.x.device)})
+
+    def _forward(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch) -> Tensor:
         try:
             with torch.no_grad():
-                return self.map(logits, batch, torch.zeros(len(batch)))
+                return self.map(call, batch, torch.zeros(len(batch)))
         except DEVICE_FAULT:
             raise
         except RuntimeError as error:  # mostly channels or a size that the network does not take

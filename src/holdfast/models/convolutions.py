@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,7 +82,7 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """What a layer of a filter for each channel computes, on a GPU by a kernel."""
     padding = _padding(layer)
-    if not fused(x) or x.ndim != 4:
+    if not fused(x) or x.ndim != 4 or torch._C._len_torch_function_stack():  # who meets functions knows torch's own
         return F.conv2d(x, layer.weight, layer.bias, padding=padding, groups=layer.groups)
     from holdfast.kernels.depthwise import depthwise
 

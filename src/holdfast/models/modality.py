@@ -61,7 +61,7 @@ _NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
 _IMAGES_ONLY = ("series", "table", "set", "graph", "text", "token ids")
 UNDEFINED_ON: dict[str, dict[str, str]] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba"), _GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba"), _GRADIENT),
     **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
     "grad_cam": dict.fromkeys(_IMAGES_ONLY, _NO_GRID),
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
@@ -76,11 +76,14 @@ _NO_GRADIENT = (
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "mfaba", "influence", "tracin"), _NO_GRADIENT),
+    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), _NO_GRADIENT),
     **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
     **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
+NO_CLASSES = "reads class probabilities, and {} has none"
+NEEDS_CLASSES = ("mfaba", "influence", "tracin")
+"""Explainers that differentiate a probability or a cross-entropy of classes."""
 _SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
 
@@ -134,9 +137,11 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
     >>> why_not_explainable(Lime(), Model(net))
     ''
     """
+    name, inner = name_of(explainer), getattr(explainer, "of", None)
+    if name in NEEDS_CLASSES and not model.task.exclusive:
+        return f"it {NO_CLASSES.format(model.task.name)}"
     if is_differentiable(model):
         return ""
-    name, inner = name_of(explainer), getattr(explainer, "of", None)
     if name in _SMOOTHS_ANY and inner is not None:
         return why_not_explainable(inner, model)
     return NEEDS_A_NETWORK.get(name, "")

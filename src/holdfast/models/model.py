@@ -1,10 +1,12 @@
-"""`Model`, a wrapper around any classifier: preprocessing, outputs of any form, device, fingerprint of the weights."""
+"""`Model`, a wrapper around any network: preprocessing, task, outputs of any form, device, fingerprint of weights."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from inspect import signature
 from itertools import chain
@@ -16,16 +18,25 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError, nearest
 from holdfast.models.convolutions import quickly_differentiated
-from holdfast.models.network import Channels, embed_unless_vectors, frozen_copy, in_one_size, scores_in
+from holdfast.models.guards import has_one_output, refuse_squashed
+from holdfast.models.network import Channels, embed_unless_vectors, frozen_copy, in_one_size
 from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
+from holdfast.models.tasks import Binary, Classification, Task, as_task
 from holdfast.types import Batch
+
+ONE_OUTPUT = (
+    "has a single output, which may be the log-odds of yes or a number: say Model(net, task='binary') or "
+    "Model(net, task='regression'), in a study file task: binary or task: regression beside the source"
+)
+"""What is said of a network with one output and no task."""
 
 
 class Model:
-    """A classifier with its preprocessing.
+    """A network with its preprocessing and its `task`: what is read off its output, classification unless it is named.
 
-    The module is copied in structure and shares its weights with the original, so eval mode, frozen parameters and
-    out-of-place activations never touch the object that was passed in. `mean` and `std` normalise each channel of
+    A task is given by name, as {name: parameters} or as an object of `holdfast.tasks`. The module is copied in form
+    and shares its weights with the original, so eval mode, frozen parameters and out-of-place activations never touch
+    the object that was passed in. `mean` and `std` normalise each channel of
     inputs given in [0, 1]; `classes` are names for the outputs. `rows` is the largest number of inputs in one pass
     through the network; the engine lowers it when memory runs out. `passes` counts the inputs that went through,
     `gradient_passes` those of them that were differentiated.
@@ -52,6 +63,7 @@ class Model:
         channels_last: bool = False,
         rows: int = 32,
         embedding: str | None = None,
+        task: Any = None,
     ) -> None:
         if isinstance(module, Model):
             raise UserError("Model(...) was given a holdfast.Model; pass the torch module itself")
@@ -62,11 +74,14 @@ class Model:
         if rows < 1:
             raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
-        self.classes = None if classes is None else tuple(str(c) for c in classes)
+        outputs = None if classes is None else tuple(str(c) for c in classes)
+        if task is None and len(outputs or ()) == 2 and has_one_output(module):
+            task = Binary()
+        self.declared = None if task is None else as_task(task).numbered(outputs)
+        self.classes = outputs if self.declared is None else self.declared.names(outputs)
         self.channels_last = channels_last
         self.rows = rows
-        self.passes = 0
-        self.gradient_passes = 0
+        self._counts = {"passes": 0, "gradient": 0}  # shared with the same model under another task
         self._mean = _channel_values("mean", mean)
         self._std = _channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
@@ -75,6 +90,7 @@ class Model:
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
         self.module = frozen_copy(module)
+        refuse_squashed(self.module, self.name, self.task)
         self.precision: Precision = "float32"
         self._gradient_scale = GRADIENT_SCALES[0]
         self._compiled: Any = None
@@ -86,6 +102,46 @@ class Model:
             self._lay_channels_last()
         if device is not None:
             self.to(device)
+
+    @property
+    def passes(self) -> int:
+        """Inputs that went through the network."""
+        return self._counts["passes"]
+
+    @passes.setter
+    def passes(self, value: int) -> None:
+        self._counts["passes"] = value
+
+    @property
+    def gradient_passes(self) -> int:
+        """Those of them that were differentiated."""
+        return self._counts["gradient"]
+
+    @gradient_passes.setter
+    def gradient_passes(self, value: int) -> None:
+        self._counts["gradient"] = value
+
+    @property
+    def task(self) -> Task:
+        """What is read off the output; classification where nothing was said."""
+        return self.declared or Classification()
+
+    def finished(self, table: Tensor) -> Model:
+        """The same model with what its task leaves open taken from the readouts (R, K) of reference samples."""
+        task = self.task.finished(table)
+        return self if task == self.task else self.asked(task)
+
+    def asked(self, task: Task) -> Model:
+        """The same model with another task; both count their passes together.
+
+        >>> from holdfast.models.tasks import Regression
+        >>> model = Model(nn.Linear(3, 1)).asked(Regression())
+        >>> model.logits(torch.ones(2, 3)).shape
+        torch.Size([2, 1])
+        """
+        other = copy.copy(self)
+        other.declared = task
+        return other
 
     def to(self, device: torch.device | str) -> Model:
         """Move the network; the user's own object stays where it is."""
@@ -190,10 +246,45 @@ class Model:
         return x
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Class scores (B, classes) of normalised inputs, differentiable.
+        """What the task reads of normalised inputs, (B, K), differentiable: class scores, of a regression its numbers.
 
-        A single output is read as the log-odds of the second of two classes.
+        Auxiliary tensors whose name begins with an underscore are for the task, and are not given to the network.
         """
+        task = self.task
+        if task.fixes and task.fixes not in (aux or {}):
+            raise UserError(f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on")
+        out = self._forward(inputs, aux or {}, self.read)
+        if out.ndim != 2 or len(out) != len(inputs):
+            raise UserError(
+                f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
+                f"a classifier must return ({len(inputs)}, classes), other tasks are named: Model(net, task=...)"
+            )
+        return out
+
+    def fixed(self, batch: Batch) -> Batch:
+        """The samples with the auxiliary tensor that the task fixes on samples as they are, where it does.
+
+        >>> model = Model(nn.Conv2d(3, 2, 1), task="segmentation")
+        >>> model.fixed(Batch(("a",), torch.rand(1, 3, 4, 4))).aux["_region"].shape
+        torch.Size([1, 4, 4])
+        """
+        name = self.task.fixes
+        if not name or name in batch.aux:
+            return batch
+        with torch.no_grad():
+            fixed = self._forward(self.inputs(batch), batch.aux, self.task.fix)
+        return replace(batch, aux={**batch.aux, name: fixed})
+
+    def read(self, output: Any, aux: Mapping[str, Tensor]) -> Tensor:
+        """The task's table (B, K) of what the network returned; one output without a task is refused."""
+        table = self.task.table(output, aux)
+        if self.declared is None and table.shape[1:] == (1,):
+            raise UserError(f"{self.name} {ONE_OUTPUT}")
+        return table
+
+    def _forward(
+        self, inputs: Tensor, aux: Mapping[str, Tensor], read: Callable[[Any, Mapping[str, Tensor]], Tensor]
+    ) -> Tensor:
         self.passes += len(inputs)
         if inputs.requires_grad and torch.is_grad_enabled():
             self.gradient_passes += len(inputs)
@@ -202,38 +293,27 @@ class Model:
         if inputs.is_floating_point():
             layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
             inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)
-        out = scale_gradient(scores_in(self._call(inputs, aux or {})).to(given), scale)
-        if out.ndim == 1:
-            out = out[:, None]
-        if out.ndim != 2 or len(out) != len(inputs):
-            raise UserError(
-                f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
-                f"a classifier must return ({len(inputs)}, classes)"
-            )
-        if out.shape[1] > 1:
-            return out
-        if isinstance(self._layers[-1], nn.Sigmoid) and bool(((out >= 0) & (out <= 1)).all()):
-            raise UserError(
-                f"{self.name} ends in a sigmoid, but its single output is read as the log-odds of the second class, so "
-                "that no prediction would ever change; leave the sigmoid off"
-            )
-        return torch.cat([torch.zeros_like(out), out], 1)
+        found = self._call(inputs, aux, read)
+        return scale_gradient(found.to(given), scale) if found.is_floating_point() else found
 
     @cached_property
     def _layers(self) -> tuple[nn.Module, ...]:
         return tuple(self.module.modules())
 
-    def _call(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Any:
+    def _call(
+        self, inputs: Tensor, aux: Mapping[str, Tensor], read: Callable[[Any, Mapping[str, Tensor]], Tensor]
+    ) -> Tensor:
         vectors = self.embedding is not None and inputs.is_floating_point()
         by_name = vectors and "inputs_embeds" in signature(self.module.forward).parameters
+
+        def call(network: Any, x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+            named = {name: value for name, value in extra.items() if not name.startswith("_")}
+            return read(network(inputs_embeds=x, **named) if by_name else network(x, **named), extra)
+
         # A small rest is not worth filling up.
         if self._compiled is None or self._is_watched() or 2 * len(inputs) <= self.rows or len(inputs) > self.rows:
-            return self.module(inputs_embeds=inputs, **aux) if by_name else self.module(inputs, **aux)
-
-        def compiled(x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-            return scores_in(self._compiled(inputs_embeds=x, **extra) if by_name else self._compiled(x, **extra))
-
-        return in_one_size(compiled, inputs, aux, self.rows)
+            return call(self.module, inputs, aux)
+        return in_one_size(partial(call, self._compiled), inputs, aux, self.rows)
 
     def _is_watched(self) -> bool:
         """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""

@@ -74,14 +74,20 @@ def scores_in(output: Any) -> Tensor:
     (torch.Size([1, 2]), torch.Size([3, 4]))
     """
     if isinstance(output, Tensor):
-        return output
+        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
-        return logits
+        return scores_in(logits)
     values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    for value in values:
-        if isinstance(value, Tensor):
-            return value
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if isinstance(output, Mapping) and len(tensors) > 1 and not isinstance(output.get("out"), Tensor):
+        shapes = ", ".join(f"{key} {tuple(value.shape)}" for key, value in output.items() if isinstance(value, Tensor))
+        raise UserError(
+            f"the model returned a dict without logits ({shapes}); name the one to read 'logits', or read it with "
+            "task=holdfast.tasks.Readout(lambda output, aux: output[...], ...)"
+        )
+    if tensors:
+        return scores_in(output["out"] if isinstance(output, Mapping) and "out" in output else tensors[0])
     raise UserError(
         f"cannot find the class scores in the model's output of type {type(output).__name__}; "
         "return a tensor, a tuple or dict that begins with one, or an object with .logits"

@@ -69,7 +69,9 @@ class Smoothed(Model):
             check_quantised(keep, samples)
         if fill != "zero" and (isinstance(fill, bool) or not isinstance(fill, int | float)):
             raise unknown("fill", fill, ("zero", "a number"))
-        self.base = model
+        if not model.task.exclusive:
+            raise UserError(f"Smoothed(...) averages class probabilities, and {model.task.name} has none")
+        self.base, self.declared = model, model.declared
         self.keep, self.samples, self.features, self.masks = float(keep), samples, features, masks
         self.votes, self.fill, self.seed = votes, fill, seed
         self.name = name or f"{model.name} smoothed ×{keep:g}"

@@ -5,13 +5,13 @@
 `CONTEXTUAL` need more than the sample, and are bound to it first.
 
 >>> sorted(IMPUTERS)
-['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'value', 'zero']
+['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'noisy_linear_published', 'value', 'zero']
 """
 
 from __future__ import annotations
 
-from holdfast.removal.contextual import CONTEXTUAL, Hidden, ReferenceMean
+from holdfast.removal.contextual import CONTEXTUAL, Hidden, OwnBaseline, ReferenceMean
 from holdfast.removal.imputers import IMPUTERS, Blur, DatasetMean, ImageMean, NoisyLinear, UniformNoise, Value, Zero
 
-__all__ = ["CONTEXTUAL", "IMPUTERS", "Blur", "DatasetMean", "Hidden", "ImageMean", "NoisyLinear", "ReferenceMean"]
-__all__ += ["UniformNoise", "Value", "Zero"]
+__all__ = ["CONTEXTUAL", "IMPUTERS", "Blur", "DatasetMean", "Hidden", "ImageMean", "NoisyLinear"]
+__all__ += ["OwnBaseline", "ReferenceMean", "UniformNoise", "Value", "Zero"]

@@ -6,6 +6,7 @@ reference samples and to the grouping in use, and calls what it gets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.features.tokens import Tokens
-from holdfast.removal.imputers import Zero
+from holdfast.removal.imputers import DatasetMean, Zero
 from holdfast.types import STRICT, Batch
 
 
@@ -93,5 +94,35 @@ class Hidden:
         return Hiding(features)
 
 
-CONTEXTUAL: dict[str, Any] = {"reference_mean": ReferenceMean, "hidden": Hidden}
+@dataclass(frozen=True, config=STRICT)
+class OwnBaseline:
+    """Removed values become those that an explainer itself measures against, so that mass and drop mean the same.
+
+    That is its `baseline`, or its `fill` where that is one value; what has neither, such as the product of input and
+    gradient, measures against 0. Zero is that of the normalised input: the model's mean colour.
+
+    >>> from holdfast.explainers import IntegratedGradients
+    >>> OwnBaseline().of(IntegratedGradients(baseline=1.0), [0.5, 0.4], [0.25])
+    DatasetMean(mean=(0.75, 0.65))
+    """
+
+    name: ClassVar[str] = "own_baseline"
+    stochastic: ClassVar[bool] = False
+    reads_removed: ClassVar[bool] = False
+
+    def of(self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None) -> DatasetMean:
+        """The constant in the data's own units, with the `mean` and `std` that a model normalises by."""
+        while (inner := getattr(explainer, "of", None) or getattr(explainer, "call", None)) is not None:
+            explainer = inner
+        value = getattr(explainer, "baseline", getattr(explainer, "fill", 0.0))
+        if isinstance(value, int | float) and hasattr(explainer, "fill") and hasattr(explainer, "features"):
+            return DatasetMean(mean=(float(value),))  # the fills of features are in the data's own units
+        value = float(value) if isinstance(value, int | float) else 0.0
+        shift, scale = list(mean or [0.0]), list(std or [1.0])
+        channels = max(len(shift), len(scale))
+        shift, scale = (part * channels if len(part) == 1 else part for part in (shift, scale))
+        return DatasetMean(mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True)))
+
+
+CONTEXTUAL: dict[str, Any] = {"reference_mean": ReferenceMean, "hidden": Hidden, "own_baseline": OwnBaseline}
 """Imputers of an evaluation, beside `holdfast.removal.IMPUTERS`, by their names in a study file."""

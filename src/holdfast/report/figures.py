@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,15 +10,19 @@ from pathlib import Path
 from holdfast.axes import AXES, judge
 from holdfast.axes.contract import figures_of
 from holdfast.axes.material import Material
-from holdfast.drawing import style
 from holdfast.drawing.latex import escape, render
-from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, file_part
+from holdfast.drawing.pieces import Drawing, Item, Skipped, Table, file_part
+from holdfast.drawing.sheet import flowed, need_matplotlib
 from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.run import Run, read
 from holdfast.runs.table import as_json
 
 INDEX = "index.json"
+WIDTHS = {"column": 3.25, "text": 6.75}
+"""Inches: one column of a two-column paper, and both."""
+NARROWEST, WIDEST = 2.0, 20.0
+FORMATS = ("pdf", "png", "svg")
 
 
 @lru_cache(maxsize=1)
@@ -77,14 +80,15 @@ def write_all(
     width: float | str = "text",
 ) -> Written:
     """`write`, with what was left out and why."""
-    chosen, inches = choose(only), style.as_width(width)
+    chosen, inches = choose(only), as_width(width)
     for name in formats:
-        if name not in style.FORMATS:
-            raise unknown("format", name, style.FORMATS)
+        if name not in FORMATS:
+            raise unknown("format", name, FORMATS)
     if any(item.kind == "figure" for item in chosen):
         if not formats:
-            raise UserError(f"no format is given; name at least one of {', '.join(style.FORMATS)}")
-        style.need_matplotlib()
+            raise UserError(f"no format is given; name at least one of {', '.join(FORMATS)}")
+        if {*formats} - {"svg"}:
+            need_matplotlib()
     run = run_or_dir if isinstance(run_or_dir, Run) else read(run_or_dir)
     if out is None and not isinstance(run.path, Path):
         raise UserError(f"{run.path} is in a store; name the directory for its figures with out (--out)")
@@ -120,32 +124,52 @@ def write_items(
     skipped: list[tuple[str, str, str]] = []
     taken: set[str] = set()
     for item in chosen:
-        with style.look() if item.kind == "figure" else nullcontext():
-            for piece in item.make(material, width):
-                if isinstance(piece, Skipped):
-                    skipped.append((item.name, piece.subject, piece.reason))
-                    continue
-                stem = _free(item.name, piece.subject, taken)
-                for path in _write_piece(piece, folder / stem, formats, material, width):
-                    files.append(File(path, item.name, item.paper, piece.subject, piece.caption))
+        for piece in item.make(material, width):
+            if isinstance(piece, Skipped):
+                skipped.append((item.name, piece.subject, piece.reason))
+                continue
+            sheets = flowed(piece.plots, width) if isinstance(piece, Drawing) else [None]
+            for i, sheet in enumerate(sheets):
+                part = f"part {i + 1}" if len(sheets) > 1 else ""
+                subject = ", ".join(filter(None, (piece.subject, part)))
+                stem = _free(item.name, subject, taken)
+                for kind in ["tex"] if isinstance(piece, Table) else formats:
+                    path = folder / f"{stem}.{kind}"
+                    if isinstance(piece, Table):
+                        write_atomically(path, _latex(piece, stem, material, width))
+                    elif sheet is not None:
+                        write_atomically(path, sheet.encoded(kind, piece.caption, width))
+                    files.append(File(path, item.name, item.paper, subject, piece.caption))
     index = folder / INDEX
     write_atomically(index, as_json(_index(material, files, skipped, width)))
     return Written(files, skipped, index)
 
 
-def _write_piece(piece: Piece, stem: Path, formats: Sequence[str], material: Material, width: float) -> Iterator[Path]:
-    if isinstance(piece, Drawing):
-        for kind in formats:
-            path = stem.with_name(f"{stem.name}.{kind}")
-            write_atomically(path, style.encoded(piece.figure, kind, piece.caption))
-            yield path
-    elif not isinstance(piece, Skipped):
-        path = stem.with_name(f"{stem.name}.tex")
-        notes = [f"from: {material.manifest.get('command', 'unknown')}", f"run {material.fingerprint}"]
-        notes[1] += f", holdfast {material.manifest.get('holdfast', 'unknown')}; written by `holdfast figures`"
-        text = render(piece.content, escape(piece.caption), f"tab:{stem.name}", notes, width)
-        write_atomically(path, text.encode())
-        yield path
+def _latex(piece: Table, stem: str, material: Material, width: float) -> bytes:
+    notes = [f"from: {material.manifest.get('command', 'unknown')}", f"run {material.fingerprint}"]
+    notes[1] += f", holdfast {material.manifest.get('holdfast', 'unknown')}; written by `holdfast figures`"
+    return render(piece.content, escape(piece.caption), f"tab:{stem}", notes, width).encode()
+
+
+def as_width(width: float | str) -> float:
+    """A width in inches from "column", "text" or a number.
+
+    >>> as_width("column"), as_width("5.5")
+    (3.25, 5.5)
+    >>> as_width("colum")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: width must be column, text or inches from 2 to 20, got 'colum'
+    """
+    if isinstance(width, str) and width in WIDTHS:
+        return WIDTHS[width]
+    try:
+        inches = float(width)
+    except ValueError:
+        inches = -1.0
+    if not NARROWEST <= inches <= WIDEST:
+        limits = f"inches from {NARROWEST:g} to {WIDEST:g}"
+        raise UserError(f"width must be column, text or {limits}, got {width!r}")
+    return inches
 
 
 def _free(item: str, subject: str, taken: set[str]) -> str:

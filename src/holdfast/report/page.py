@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from holdfast.axes import Judged, judge
-from holdfast.drawing.charts import Chart
-from holdfast.drawing.pages import page, template
+from holdfast.drawing.pages import page, shared_script, shared_style, template
 from holdfast.drawing.tables import Row
-from holdfast.drawing.tidy import to_csv
 from holdfast.report.provenance import audit_text, made
 from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, across, sections_of
 from holdfast.types import Shown
@@ -50,15 +46,11 @@ def draw_page(
     about = dict(manifest)
     sections = sections_of(every, samples, exhibits, about)
     over_models = across(sections)
-    drawn = {chart.key: chart for chart in over_models}
-    drawn |= {f"{axis.key}-{c.key}": c for section in sections for axis in section.axes for c in axis.charts}
     numbers = {f"{axis.key}-numbers": axis.numbers for section in sections for axis in section.axes}
     inline = sum(map(len, numbers.values())) <= MOST_INLINE
     study = about.get("study") or {}
     panels = [panel for section in sections for panel in section.panels]
     payload = {
-        "charts": {key: [json.loads(figure.to_json()) for _, figure in chart.views] for key, chart in drawn.items()},
-        "tables": {key: [_file_name(key, chart, sections), to_csv(chart.table)] for key, chart in drawn.items()},
         "pictures": {key: uri for panel in panels for key, uri in panel.pictures.items()},
         "number_columns": NUMBER_COLUMNS,
         "numbers": {} if inline else {key: _compact(lines) for key, lines in numbers.items()},
@@ -76,9 +68,8 @@ def draw_page(
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
         "across": over_models,
         "payload": embed(payload),
-        "plotly": Markup(get_plotlyjs().replace("</", "<\\/")) if drawn else "",
-        "style": Markup(template(PACKAGE, "style.css")),
-        "script": Markup(template(PACKAGE, "report.js")),
+        "style": Markup(shared_style() + template(PACKAGE, "style.css")),
+        "script": Markup(shared_script() + template(PACKAGE, "report.js")),
     }
     return page(PACKAGE, "report.html").render(context)
 
@@ -139,11 +130,3 @@ def _some(names: list[str], most: int = 14) -> str:
 
 def _compact(rows: list[Row]) -> list[list[Any]]:
     return [[*row.cells, int(row.control)] for row in rows]
-
-
-def _file_name(key: str, chart: Chart, sections: list[Section]) -> str:
-    """A name for the numbers of a chart: dataset, model, axis and title, in plain characters."""
-    place = next((s for s in sections if key.startswith(f"{s.key}-")), None)
-    axis = next((a.title for s in sections for a in s.axes if key.startswith(f"{a.key}-")), "")
-    parts = [place.model, place.dataset, axis, chart.title] if place else [chart.title]
-    return re.sub(r"[^a-z0-9.=_]+", "-", " ".join(parts).lower()).strip("-.")[:120] + ".csv"

@@ -45,11 +45,6 @@ class AxisSection:
         return [str(why) for why in (self.judged.settings.get("left_out") or {}).values()]
 
     @property
-    def charts(self) -> list[Chart]:
-        """Those parts that Plotly draws."""
-        return [part for part in self.parts if isinstance(part, Chart)]
-
-    @property
     def numbers(self) -> list[Row]:
         """The rows of all numbers."""
         return number_rows(self.judged)

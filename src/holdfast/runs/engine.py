@@ -15,12 +15,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from holdfast.data import Data, Loaded
 from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
+from holdfast.models.tasks import at
 from holdfast.runs.batch_size import agreed_rows
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
@@ -69,9 +71,10 @@ class Runner:
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
-            batch = load_references(self.plan.data[dataset], self.plan.seed, self.plan.references).to(model.device)
+            load = partial(load_references, self.plan.data[dataset], self.plan.seed)
+            batch = load(self.plan.references).to(model.device)
             bench = Workbench(model, self._batch_size(name, batch))
-            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed))
+            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
         return self._kept[2:]
 
     def _batch_size(self, model: str, batch: Batch) -> int:
@@ -145,11 +148,13 @@ def _run_shard(
                 tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
         _write_samples(root, job, bench.model, data, positions, batch, None, loaded.errors)
         return
-    logits = bench.predict(batch)
-    target = logits.argmax(1)
-    probability = logits.softmax(1).gather(1, target[:, None])[:, 0]
-    prediction = (target, probability)
-    _write_samples(root, job, bench.model, data, positions, batch, prediction, loaded.errors)
+    batch = bench.fixed(batch)
+    task, logits = bench.model.task, bench.predict(batch)
+    target = task.target(logits)
+    readout, chance = at(logits, target), task.probability(logits)
+    probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
+    prediction = (target, readout, probability)
+    _write_samples(root, job, bench.model, data, positions, batch, (logits, *prediction), loaded.errors)
     showcase = frozenset(data.ids[:SHOWCASE])
     _write_inputs(root, job, batch, showcase)
     extremes = keeps_extremes(number, len(plan.shards(dataset)))
@@ -202,7 +207,7 @@ def _write_samples(
     data: Data,
     positions: Sequence[int],
     batch: Batch,
-    prediction: tuple[Tensor, Tensor] | None,
+    prediction: tuple[Tensor, Tensor, Tensor, Tensor] | None,
     errors: Mapping[str, str],
 ) -> None:
     import pyarrow as pa
@@ -216,16 +221,18 @@ def _write_samples(
         row["group"] = "" if data.groups is None else data.groups[position]
         i = index.get(sample)
         if i is None or prediction is None:
-            row |= {"label": None, "predicted": None, "predicted_name": "", "probability": None}
+            row |= dict.fromkeys(("label", "predicted", "readout", "probability"), None) | {"predicted_name": ""}
             row["error"] = errors.get(sample, "not loaded")
         else:
             label = None if batch.label is None else int(batch.label[i])
-            predicted = int(prediction[0][i])
+            logits, target, readout, probability = (values[i] for values in prediction)
+            chance = None if model.task.probability(logits) is None else float(probability)
             row |= {
                 "label": label if label is not None and label >= 0 else None,
-                "predicted": predicted,
-                "predicted_name": model.class_name(predicted),
-                "probability": float(prediction[1][i]),
+                "predicted": int(target),
+                "predicted_name": model.task.shown(logits, int(target), model.class_name),
+                "readout": float(readout),
+                "probability": chance,
                 "error": "",
             }
         rows.append(row)

@@ -64,14 +64,15 @@ def describe(
 
 
 def task(model: Model, sample: Batch) -> dict[str, str]:
-    """What a model does on such data and what is explained of it: kind of data, task, readout, unit of features.
+    """What a model does on such data and what is explained of it: kind of data, task, readout, when a prediction is
+    unchanged, unit of features.
 
     >>> import torch
     >>> task(Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, 3, 8, 8)))["unit"]
     'pixel'
     """
-    kind = modality(model, sample)
-    words = {"task": "classification", "readout": "the logit of the predicted class"}
+    kind, asked = modality(model, sample), model.task
+    words = {"task": asked.name, "readout": asked.readout, "unchanged": asked.unchanged}
     return {"modality": kind, **words, "unit": WORDS[kind].part}
 
 

@@ -12,8 +12,11 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
+from holdfast.models.guards import has_one_output
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
+from holdfast.models.model import ONE_OUTPUT
 from holdfast.models.precision import AUTO, Precision, check_precision
+from holdfast.models.tasks import Binary, has_probability
 from holdfast.runs import manifest
 from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
@@ -137,6 +140,8 @@ def make_plan(
         check_whole("references", references, 2)
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
+    models = {name: _with_evident_task(network, datasets) for name, network in models.items()}
+    methods = _with_usual_readouts(methods, models)
     for source in datasets.values():
         first = _first_sample(source)
         for network in models.values():
@@ -145,6 +150,29 @@ def make_plan(
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
     return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references)
+
+
+def _with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
+    """The model, read as yes or no where it has one output and the labels are 0 and 1; an open one is refused.
+
+    How many outputs a network has is looked up in its last layer; where that does not tell, the first pass does.
+    """
+    if model.declared is not None or not has_one_output(model.module):
+        return model
+    labels = [label for data in datasets.values() for label in data.labels or ()]
+    if set(labels) - {-1} == {0, 1}:
+        return model.asked(Binary())
+    raise UserError(f"{model.name} {ONE_OUTPUT}")
+
+
+def _with_usual_readouts(explainers: Mapping[str, Any], models: Mapping[str, Model]) -> dict[str, Any]:
+    """Explainers that read a probability unless told otherwise read the number itself where there is none."""
+    if all(has_probability(model.task) for model in models.values()):
+        return dict(explainers)
+    return {
+        name: replace(item, readout="logit") if getattr(item, "readout", "") == "probability" else item
+        for name, item in explainers.items()
+    }
 
 
 def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:

@@ -2,27 +2,30 @@
 
 Every (explainer, order, imputer, fraction, repeat) is one training, and one part of the table when it is done: what
 exists is skipped, so a run that was stopped goes on where it was. The probes of `leakage` use the same images.
+F-Fidelity takes one network, tuned to images with random parts removed, in place of one training per cell.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from holdfast import rand
+from holdfast.axes.faithfulness import FIDELITY as FIDELITY_AXIS
 from holdfast.axes.faithfulness import LEAKAGE as LEAKAGE_AXIS
 from holdfast.axes.faithfulness import RETRAINING as RETRAINING_AXIS
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.retraining.leakage import Removed, probe_columns
-from holdfast.axes.faithfulness.retraining.trainer import Trainer, scores
+from holdfast.axes.faithfulness.retraining.trainer import Trainer, described, scores
 from holdfast.axes.faithfulness.sweeps import (
     Order,
     check_fractions,
@@ -43,7 +46,7 @@ from holdfast.runs.storage import Place, place
 from holdfast.runs.study import registry as building
 from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
 
-RETRAINING, LEAKAGE = RETRAINING_AXIS.name, LEAKAGE_AXIS.name
+RETRAINING, LEAKAGE, FIDELITY = RETRAINING_AXIS.name, LEAKAGE_AXIS.name, FIDELITY_AXIS.name
 NOT_FINITE = "the retrained network's scores are not finite"
 COMMAND = "holdfast.retrain(...)"
 VALUES = 2**23
@@ -65,20 +68,28 @@ class Cell:
         """As the evaluation `faithfulness` names it, so that the two can be compared."""
         return f"{label_of(self.imputer)} {self.order}"
 
+    @property
+    def number(self) -> int:
+        """The number of its part: of what it is, so that more fractions or repeats may be asked for later."""
+        what = f"{self.condition}|{self.fraction:g}|{self.repeat}"
+        return int.from_bytes(blake2b(what.encode(), digest_size=6).digest(), "big")
+
 
 def retrain(
     model: Model,
     train: Any,
     test: Any,
     explainers: Any,
-    trainer: Trainer,
+    trainer: Trainer | None,
     out: str | Place,
     *,
+    tuner: Trainer | None = None,
     imputers: Any = ("noisy_linear",),
     orders: Sequence[Order] = ("morf", "lerf"),
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     repeats: int = 1,
     target: Literal["prediction", "label"] = "prediction",
+    against: Literal["prediction", "label"] = "label",
     leakage: bool | Sequence[float] = False,
     seed: int = 0,
     batch_size: int = 64,
@@ -87,17 +98,23 @@ def retrain(
     """Train `trainer(dataset, seed)` on the training images less their most (`morf`, ROAR) or least (`lerf`, KAR)
     important pixels, and add one row per test image, `accuracy`, to the run in `out`.
 
-    `train` and `test` are labelled images, in any form that `evaluate` takes. `out` may be the directory of a run on
-    the same test data: ROAD and ROAR then share one table and one report. The column `repeat` says which of the
-    `repeats` trainings a row is of. With `leakage` the probes of `leakage` are trained for every cell of the first
-    repeat, or for those of the fractions that it names.
-    `target` is the class that is explained; the true label would carry itself into the mask.
+    `train` and `test` are labelled images, in any form that `evaluate` takes; they must share none. `out` may be the
+    directory of a run on the same test data: ROAD and ROAR then share one table and one report. The column `repeat`
+    says which of the `repeats` trainings a row is of. A later call with more explainers, imputers, orders, fractions or
+    repeats adds them. With `leakage` the probes of `leakage` are trained for every cell of the first repeat, or for
+    those of the fractions that it names. `target` is the class that is explained; the true label would carry itself
+    into the mask. `against` is the class that counts as right, as in `Faithfulness`.
+
+    `tuner(dataset, seed)` is for F-Fidelity: per imputer and repeat it is called once, with training images of which a
+    share, uniform on [0, 1), is removed at random; it should go on from the weights of the model, and is tested on the
+    images of every cell. With trainer=None nothing else is trained.
 
     >>> from tempfile import mkdtemp
-    >>> x, y = torch.rand(8, 1, 4, 4), torch.arange(8) % 2
+    >>> x, y = torch.rand(16, 1, 4, 4), torch.arange(16) % 2
     >>> def train(dataset, seed):
     ...     return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
-    >>> run = retrain(Model(train(None, 0)), (x, y), (x, y), "saliency", train, mkdtemp(), fractions=[0.5])
+    >>> sets = (x[:8], y[:8]), (x[8:], y[8:])
+    >>> run = retrain(Model(train(None, 0)), *sets, "saliency", train, mkdtemp(), fractions=[0.5])
     >>> run.table().groupby("condition").size().to_dict()
     {'noisy_linear lerf': 8, 'noisy_linear morf': 8}
     """
@@ -112,10 +129,17 @@ def retrain(
         raise UserError(f"leakage names fractions {list(probed)}, which must be among {list(fractions)}")
     if repeats < 1:
         raise UserError(f"repeats must be at least 1, got {repeats}")
-    if not callable(trainer):
-        raise UserError(f"trainer must be a function train(dataset, seed) -> module, got {type(trainer).__name__}")
+    for what, given in (("trainer", trainer), ("tuner", tuner)):
+        if given is not None and not callable(given):
+            raise UserError(f"{what} must be a function train(dataset, seed) -> module, got {type(given).__name__}")
+    if trainer is None and tuner is None:
+        raise UserError("without a trainer there must be a tuner, a function train(dataset, seed) -> module")
     sets = {"train": building.as_data(train), "test": building.as_data(test)}
     root, name = place(out), sets["test"].name
+    batches = {which: _loaded(data) for which, data in sets.items()}
+    _check_disjoint(batches["train"], batches["test"])
+    # Draws are keyed by id: with those of the test set, training would tell of its noise and its random masks.
+    batches["train"] = replace(batches["train"], ids=tuple(f"train: {sample}" for sample in batches["train"].ids))
     cells = [
         Cell(e, order, imputer, float(f), repeat)
         for e in methods
@@ -124,20 +148,19 @@ def retrain(
         for f in fractions
         for repeat in range(repeats)
     ]
-    settings = {
-        "orders": list(orders),
-        "imputers": [{"name": name_of(i), **parameters(i)} for i in fills],
-        "fractions": list(fractions),
-        "repeats": repeats,
+    settings = {  # names of what may be added to are keys, as a manifest takes more of those
+        "orders": dict.fromkeys(orders, True),
+        "imputers": {label_of(i): {"name": name_of(i), **parameters(i)} for i in fills},
+        "fractions": {f"{f:g}": True for f in fractions},
+        "repeats": {str(repeat): True for repeat in range(repeats)},
         "target": target,
-        "trainer": trainer_name(trainer),
+        "against": against,
         "train": {"fingerprint": sets["train"].fingerprint, "samples": len(sets["train"].ids)},
-        "conditions": [[c, f] for c in dict.fromkeys(c.condition for c in cells) for f in fractions],
     }
-    evaluations: dict[str, Any] = {RETRAINING: {"name": RETRAINING, **settings}}
-    if probed:
-        some = [[c, f] for c in dict.fromkeys(c.condition for c in cells) for f in probed]
-        evaluations[LEAKAGE] = {"name": LEAKAGE, **settings, "conditions": some}
+    trained = {RETRAINING: trainer, LEAKAGE: trainer if probed else None, FIDELITY: tuner}
+    evaluations: dict[str, Any] = {
+        e: {"name": e, **settings, "trainer": described(given)} for e, given in trained.items() if given is not None
+    }
     first = {name: sets["test"].load([0]).batch}
     study = manifest.describe({model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first)
     study["datasets"][name].pop("references")  # no chance level is taken here
@@ -146,7 +169,7 @@ def retrain(
     manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
-    work = Work(model, sets, methods, trainer, root, name, cells, target, frozenset(probed), seed, batch_size)
+    work = Work(model, batches, methods, trained, root, name, cells, target, against, probed, seed, batch_size)
     try:
         with progress(len(cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
@@ -157,15 +180,31 @@ def retrain(
     return Run(root)
 
 
-def trainer_name(trainer: Any) -> str:
-    """What the manifest calls a trainer: its label, without the addresses of functions, which no two processes share.
+def _loaded(data: Data) -> Batch:
+    loaded = data.load(range(len(data.ids)))
+    if loaded.errors:
+        first = next(iter(loaded.errors.items()))
+        raise UserError(f"{len(loaded.errors)} images of {data.name} cannot be read, the first is {first}")
+    if loaded.batch.label is None or bool((loaded.batch.label < 0).any()):
+        raise UserError(f"retraining needs a label for every image of {data.name}")
+    return loaded.batch
 
-    >>> from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, small_net
-    >>> trainer_name(ImageTrainer(small_net, epochs=3))
-    'ImageTrainer(build=<function small_net>, epochs=3)'
-    """
-    label = trainer.__name__ if isinstance(trainer, type) else label_of(trainer)
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", label)
+
+def _check_disjoint(train: Batch, test: Batch) -> None:
+    """Refuse test images that are training images too, whatever they are called."""
+    seen, again = (
+        {
+            blake2b(x.cpu().contiguous().numpy().tobytes(), digest_size=16).digest(): i
+            for i, x in zip(b.ids, b.x, strict=True)
+        }
+        for b in (train, test)
+    )
+    shared = [(again[digest], seen[digest]) for digest in again if digest in seen]
+    if shared:
+        raise UserError(
+            f"{len(shared)} of the {len(test)} test images are training images too, the first is {shared[0][0]!r} "
+            f"(there {shared[0][1]!r}); a network is tested on images that it has not seen"
+        )
 
 
 @dataclass(frozen=True)
@@ -173,38 +212,40 @@ class Work:
     """Everything that the cells share."""
 
     model: Model
-    sets: Mapping[str, Data]
+    batches: Mapping[str, Batch]
     methods: Mapping[str, Explainer]
-    trainer: Trainer
+    trained: Mapping[str, Trainer | None]
     root: Place
     dataset: str
     cells: Sequence[Cell]
     target: Literal["prediction", "label"]
-    probed: frozenset[float]
+    against: Literal["prediction", "label"]
+    probed: Collection[float]
     seed: int
     batch_size: int
     spent: dict[str, float] = field(default_factory=dict)
+    tuned: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def carry_out(self, tick: Callable[[str, int], None]) -> None:
         """Train what is missing, explainer by explainer; `spent` grows by the seconds of maps and trainings."""
-        batches: dict[str, Batch] = {}
         for name, explainer in self.methods.items():
-            # Parts are numbered within an explainer, so that others may come before it in a later call.
-            own = list(enumerate(cell for cell in self.cells if cell.explainer == name))
-            missing = [(i, cell) for i, cell in own if not self._done(i, cell)]
+            own = [cell for cell in self.cells if cell.explainer == name]
+            missing = {cell: todo for cell in own if (todo := self._missing(cell))}
             tick(name, len(own) - len(missing))
-            if not missing:
-                continue
-            batches = batches or {which: self._load(which) for which in self.sets}
-            with self._timed(RETRAINING):
-                ranks = {which: self._ranks(name, explainer, batch) for which, batch in batches.items()}
-            for number, cell in missing:
-                with self._timed(RETRAINING):
-                    train, test = (self._removed(batches[which], ranks[which], cell) for which in ("train", "test"))
-                    self._train(number, cell, train, test, batches["test"].ids)
-                if self._wants_probes(cell):
-                    with self._timed(LEAKAGE):
-                        self._probe(number, cell, train, test, batches["test"].ids)
+            # F-Fidelity alone needs no maps of the training images.
+            sets = ("train", "test") if any(todo != [FIDELITY] for todo in missing.values()) else ("test",)
+            with self._timed(RETRAINING if len(sets) == 2 else FIDELITY):
+                ranks = {which: self._ranks(name, explainer, self.batches[which]) for which in sets if missing}
+            for cell, todo in missing.items():
+                for evaluation in todo:
+                    with self._timed(evaluation):
+                        test = self._removed("test", ranks["test"], cell)
+                        if evaluation == FIDELITY:
+                            columns = self._tested(self._tuned(cell), cell, test)
+                        else:
+                            train = self._removed("train", ranks["train"], cell)
+                            columns = self._columns(evaluation, cell, train, test)
+                        self._write(evaluation, cell, columns)
                 tick(name, 1)
 
     @contextmanager
@@ -215,25 +256,15 @@ class Work:
         finally:
             self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - begun
 
-    def _wants_probes(self, cell: Cell) -> bool:
-        return cell.fraction in self.probed and cell.repeat == 0
+    def _missing(self, cell: Cell) -> list[str]:
+        """The evaluations whose part of a cell is wanted and not there; probes are trained in the first repeat only."""
+        wanted = [evaluation for evaluation, trainer in self.trained.items() if trainer is not None]
+        if cell.fraction not in self.probed or cell.repeat > 0:
+            wanted = [evaluation for evaluation in wanted if evaluation != LEAKAGE]
+        return [evaluation for evaluation in wanted if not self._path(evaluation, cell).is_file()]
 
-    def _done(self, number: int, cell: Cell) -> bool:
-        wanted = [RETRAINING, *([LEAKAGE] if self._wants_probes(cell) else [])]
-        return all(self._path(evaluation, number, cell).is_file() for evaluation in wanted)
-
-    def _path(self, evaluation: str, number: int, cell: Cell) -> Place:
-        return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, number)
-
-    def _load(self, which: str) -> Batch:
-        data = self.sets[which]
-        loaded = data.load(range(len(data.ids)))
-        if loaded.errors:
-            first = next(iter(loaded.errors.items()))
-            raise UserError(f"{len(loaded.errors)} images of {data.name} cannot be read, the first is {first}")
-        if loaded.batch.label is None or bool((loaded.batch.label < 0).any()):
-            raise UserError(f"retraining needs a label for every image of {data.name}")
-        return loaded.batch
+    def _path(self, evaluation: str, cell: Cell) -> Place:
+        return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number)
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:
         """When each pixel goes from the most important on, (N, H, W) int32 on the CPU."""
@@ -256,46 +287,64 @@ class Work:
             ranks.append(found.reshape(values.shape).int().cpu())
         return torch.cat(ranks)
 
-    def _removed(self, batch: Batch, ranks: Tensor, cell: Cell) -> Removed:
-        """The images of a cell on the model's device."""
-        total = ranks[0].numel()
-        gone = int(removal_sizes((cell.fraction,), torch.tensor([total]))[0, 0])
+    def _removed(self, which: str, ranks: Tensor | None, cell: Cell) -> Removed:
+        """The images of a cell on the model's device; without ranks, less a random share of each, uniform on [0, 1)."""
+        batch = self.batches[which]
+        shape = batch.x.shape[2:]
+        total = math.prod(shape)
+        counts = removal_sizes((cell.fraction,), torch.tensor([total])).expand(len(batch), 1)
+        if ranks is None:
+            share = rand.uniform(rand.keys(self.seed + cell.repeat, batch.ids, "share to tune by"), (1,))
+            counts = (share.double() * total).floor().long()
         images, masks = [], []
         for piece in pieces(batch):
             part = batch[piece].to(self.model.device)
-            place = ranks[piece].to(self.model.device).long()
-            if cell.order == "random":
-                flat = torch.zeros(len(part), total, device=place.device)
+            gone = counts[piece].to(self.model.device).reshape(-1, *[1] * len(shape))
+            if ranks is None or cell.order == "random":
+                flat = torch.zeros(len(part), total, device=self.model.device)
                 place = removal_ranks(flat, torch.full((len(part),), total), part.ids, "random", self.seed)
-                place = place.reshape(len(part), *ranks.shape[1:])
-            keep = place >= gone if cell.order != "lerf" else place < total - gone
+                place = place.reshape(len(part), *shape)
+            else:
+                place = ranks[piece].to(self.model.device).long()
+            keep = place < total - gone if ranks is not None and cell.order == "lerf" else place >= gone
             images.append(cell.imputer(part.x, keep, part.ids, self.seed + cell.repeat))
             masks.append(keep)
         assert batch.label is not None
         return Removed(torch.cat(images), torch.cat(masks), batch.label.to(self.model.device))
 
-    def _train(self, number: int, cell: Cell, train: Removed, test: Removed, ids: Sequence[str]) -> None:
-        path = self._path(RETRAINING, number, cell)
-        if path.is_file():
-            return
-        where = f"{cell.explainer}, {cell.condition}, fraction {cell.fraction:g}, repeat {cell.repeat}"
-        # Each repeat has its own seed, so that no two share their luck.
-        own = self.seed + 1000 * cell.repeat
+    def _columns(self, evaluation: str, cell: Cell, train: Removed, test: Removed) -> Mapping[str, Tensor]:
+        if evaluation == LEAKAGE:
+            return probe_columns(train, test, self.seed)
+        return self._tested(self._trained(RETRAINING, cell, train), cell, test)
+
+    def _tuned(self, cell: Cell) -> Any:
+        """The network of F-Fidelity for an imputer and a repeat, made when it is first asked for."""
+        key = (label_of(cell.imputer), cell.repeat)
+        if key not in self.tuned:
+            self.tuned[key] = self._trained(FIDELITY, cell, self._removed("train", None, cell))
+        return self.tuned[key]
+
+    def _trained(self, evaluation: str, cell: Cell, train: Removed) -> Any:
+        trainer = self.trained[evaluation]
+        assert trainer is not None  # as its part is wanted
         try:
-            net = self.trainer(TensorDataset(train.x, train.label), own)
+            # Each repeat has its own seed, so that no two share their luck.
+            return trainer(TensorDataset(train.x, train.label), self.seed + 1000 * cell.repeat)
         except UserError:
             raise
         except Exception as error:  # whatever a user's own code raises: the cell that it failed at is worth knowing
-            raise UserError(f"the trainer failed at {where}: {type(error).__name__}: {error}") from error
-        logits = self._outputs(net, test.x, where)
-        hit = (logits.argmax(1) == test.label.cpu()).double()
-        self._write(path, RETRAINING, cell, ids, {"accuracy": hit})
+            raise UserError(f"the trainer failed at {_where(cell)}: {type(error).__name__}: {error}") from error
 
-    def _probe(self, number: int, cell: Cell, train: Removed, test: Removed, ids: Sequence[str]) -> None:
-        path = self._path(LEAKAGE, number, cell)
-        if path.is_file():
-            return
-        self._write(path, LEAKAGE, cell, ids, probe_columns(train, test, self.seed))
+    def _tested(self, net: Any, cell: Cell, test: Removed) -> Mapping[str, Tensor]:
+        """Whether the network is right about each test image; no answer where its scores are not finite."""
+        logits = self._outputs(net, test.x, _where(cell))
+        truth = test.label.cpu() if self.against == "label" else self._predicted()
+        hit = (logits.argmax(1) == truth).double()
+        return {"accuracy": hit.masked_fill(~torch.isfinite(logits).all(1), torch.nan)}
+
+    def _predicted(self) -> Tensor:
+        """What the model itself says of the whole test images."""
+        return Workbench(self.model, self.batch_size).predict(self.batches["test"]).argmax(1)
 
     def _outputs(self, net: Any, x: Tensor, where: str) -> Tensor:
         if isinstance(net, Model):
@@ -305,16 +354,19 @@ class Work:
             raise UserError(f"the trainer returned {type(net).__name__} at {where}; a torch.nn.Module was expected")
         return scores(net, x).cpu()
 
-    def _write(
-        self, path: Place, evaluation: str, cell: Cell, ids: Sequence[str], columns: Mapping[str, Tensor]
-    ) -> None:
-        rows = []
+    def _write(self, evaluation: str, cell: Cell, columns: Mapping[str, Tensor]) -> None:
+        rows, ids = [], self.batches["test"].ids
         for measure, value in columns.items():
             where = (cell.condition, cell.fraction)
             column = Scores.column(cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE)
             rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
         role = role_of(self.methods[cell.explainer])
-        table.write_part(path, table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows))
+        part = table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
+        table.write_part(self._path(evaluation, cell), part)
+
+
+def _where(cell: Cell) -> str:
+    return f"{cell.explainer}, {cell.condition}, fraction {cell.fraction:g}, repeat {cell.repeat}"
 
 
 def pieces(batch: Batch) -> Iterator[slice]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
+from holdfast.models.guards import refuse_probabilities
 from holdfast.types import Batch, Explainer
 
 FEWEST_REFERENCES, MOST_REFERENCES = 8, 32
@@ -37,11 +39,18 @@ class References:
     bench: Workbench
     batch: Batch
     seed: int
+    load: Callable[[int], Batch]
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.target = self.bench.predict(self.batch).argmax(1) if len(self.batch) else torch.empty(0)
+        """Fix what the task fixes, and let the bench's model have what its task takes from references."""
+        self.batch = self.bench.fixed(self.batch)
+        table = self.bench.predict(self.batch)
+        refuse_probabilities(table, self.bench.model.name, self.bench.model.task)
+        self.bench.model = self.bench.model.finished(table)
+        self.target = self.bench.model.task.target(table)
 
     def explain(self, name: str, explainer: Explainer) -> Tensor:
         """The maps (R, …) of one explainer, computed once."""
@@ -91,6 +100,7 @@ class Shard:
     batch: Batch
     seed: int
     target: Tensor
+    readout: Tensor
     probability: Tensor
     all_explainers: Mapping[str, Explainer]
     shared: References
@@ -112,7 +122,7 @@ class Shard:
         return self.shared.batch
 
     def predict(self, batch: Batch) -> Tensor:
-        """Class scores (B, classes); those of the shard as it is exist already."""
+        """The task's table (B, K); that of the shard as it is exists already."""
         if batch is self.batch and self.logits is not None:
             return self.logits
         return self.bench.predict(batch)
@@ -147,6 +157,17 @@ class Shard:
     def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
         """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
+
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard."""
+        batch: Batch = self.once(("drawn", count), lambda: self.bench.fixed(self.shared.load(count)))
+        return batch
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made by the first shard that asks for the key."""
+        if key not in self.shared.made:
+            self.shared.made[key] = make()
+        return self.shared.made[key]
 
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""

@@ -43,7 +43,7 @@ PARTS = SCORES.append(pa.field("references", pa.binary()))
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
-    + [("probability", pa.float64()), ("error", pa.string()), ("group", pa.string())]
+    + [("readout", pa.float64()), ("probability", pa.float64()), ("error", pa.string()), ("group", pa.string())]
 )
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
 PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]

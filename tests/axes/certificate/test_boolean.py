@@ -19,6 +19,7 @@ from torch import Tensor
 from holdfast import boolean
 from holdfast.axes.certificate.boolean import bounds as boolean_bounds
 from holdfast.errors import UserError
+from support.pages import curve
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
 
@@ -372,14 +373,12 @@ def test_masking_lifts_low_degrees_where_flipping_lowers_all():
 
 def test_figure_shows_both_panels_with_the_computed_mass():
     shift = boolean.masking_against_flipping(boolean.random_functions(5, draws=4), lambdas=[1.0, 0.25])
-    figure = boolean.plot_shift(shift)
-    panels = {"x": shift.masked, "x2": shift.flipped}
-    for axis, curves in panels.items():
-        traces = [trace for trace in figure.data if (trace.xaxis or "x") == axis]
-        assert [list(trace.x) for trace in traces] == [list(range(6))] * 2
-        assert [list(trace.y) for trace in traces] == curves.tolist()
-    assert [trace.name for trace in figure.data if trace.showlegend] == ["λ = 1", "λ = 0.25"]
-    assert "masking" in figure.layout.xaxis.title.text and "flipping" in figure.layout.xaxis2.title.text
+    plots = boolean.plot_shift(shift)
+    assert [plot.title for plot in plots] == ["Random masking", "Random flipping"]
+    for plot, mass in zip(plots, (shift.masked, shift.flipped), strict=True):
+        for name, values in zip(("λ = 1", "λ = 0.25"), mass.tolist(), strict=True):
+            found = curve([plot], name)
+            assert found["x"].tolist() == list(range(6)) and found["value"].tolist() == pytest.approx(values, rel=1e-5)
 
 
 def test_every_public_name_is_there():

@@ -22,6 +22,7 @@ from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import wilson
 from holdfast.types import Shown
+from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 from support.synthetic import rows_of
 
@@ -68,11 +69,13 @@ def test_guarantees_are_counted_bound_against_bound():
 
 def test_the_chart_of_guarantees_has_two_families_of_curves():
     chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
-    assert [name for name, _ in chart.views] == list(NAMES)
-    curves = {trace.name: trace for trace in chart.views[0][1].data}
-    assert set(curves) == {f"{rule}, λ = {keep}" for rule in ("MuS", "SCA") for keep in ("0.25", "1")}
-    assert list(curves["SCA, λ = 0.25"].y) == [0.7, 0.5] and list(curves["MuS, λ = 0.25"].y) == [0.4, 0.0]
-    assert curves["MuS, λ = 1"].line.dash == "dash" and curves["SCA, λ = 1"].line.dash == "solid"
+    is_sound(chart)
+    assert [(p.title, p.note) for p in chart.plots[:2]] == [("Grad-CAM", "λ = 0.25"), ("Grad-CAM", "λ = 1")]
+    found = marks(chart.plots).groupby("name")["value"].agg(list)
+    assert found["Grad-CAM, SCA, λ = 0.25"] == [0.7, 0.5] and found["Grad-CAM, MuS, λ = 0.25"] == [0.4, 0.0]
+    assert {name.split(", ", 1)[1] for name in found.index} == {
+        f"{r}, λ = {k}" for r in ("MuS", "SCA") for k in ("0.25", "1")
+    }
     for words in ("τ = 1, without error", "τ ≥ 0.9 with confidence 0.95", "204 passes"):
         assert words in chart.caption
     decided = smoothed.guarantee_chart(judged(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
@@ -85,21 +88,19 @@ def test_accuracy_counts_labelled_samples_once():
     rows = accuracy(cube)
     assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
     assert (rows.low[0], rows.high[0]) == pytest.approx(wilson(6, 9))
-    figure = smoothed.accuracy_chart(cube).views[0][1]
-    assert list(figure.data[0].y) == [round(6 / 9, 5), round(8 / 9, 5)]
+    found = marks(smoothed.accuracy_chart(cube).plots)
+    assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found["x"].tolist() == [0.25, 1.0]
     unlabelled = sweep_rows().query("measure != 'correct'")
     assert smoothed.accuracy_chart(arrange(unlabelled)[0]) is None
     assert len(smoothed.parts(judged(unlabelled))) == 2
 
 
-def test_every_curve_of_rates_has_its_band():
-    (cube,) = arrange(sweep_rows())
-    chart = smoothed.rates_chart(cube)
-    assert [name for name, _ in chart.views] == ["λ = 1", "λ = 0.25"]
-    for _, figure in chart.views:
-        bound, rate = figure.data[0], figure.data[1]
-        assert bound.line.dash == "dash" and rate.fill == "tonexty" and list(rate.x) == list(bound.x) == [1.0, 2.0]
-        assert all(low < mean for low, mean in zip(bound.y, rate.y, strict=True))
+def test_every_curve_of_rates_has_its_bound():
+    chart = smoothed.rates_chart(judged(sweep_rows()))
+    assert [plot.note for plot in chart.plots] == ["λ = 1", "λ = 1", "λ = 0.25", "λ = 0.25"]
+    for plot in chart.plots:
+        bound, rate = (curve([plot], f"{plot.title}, {name}") for name in ("guaranteed", "rate"))
+        assert rate["x"].tolist() == bound["x"].tolist() == [1.0, 2.0] and (bound["value"] < rate["value"]).all()
 
 
 def test_decisions_and_hard_certificates_have_a_chart():
@@ -107,11 +108,12 @@ def test_decisions_and_hard_certificates_have_a_chart():
     entries = [(e, m, "radius", 3.0, v) for e in NAMES for m, v in (("stable", answers), ("certified", [0.5] * 10))]
     chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"threshold": 0.8}))
     assert "τ ≥ 0.8" in chart.title and "stayed open" in chart.caption
-    assert chart.views[0][1].data[0].y == (0.5,) and chart.views[0][1].data[1].y == (0.7,)
+    found = marks(chart.plots).set_index("name")["value"]
+    assert found["Grad-CAM"] == 0.5 and found["Grad-CAM, not refuted"] == 0.7
     entries = [(e, m, "radius", 3.0, [1.0] * 10) for e in NAMES for m in ("unflipped", "certified")]
     chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"epsilon": 0.2}))
     assert "τ ≥ 0.8" in chart.title and "not hard stability" in chart.caption
-    assert certified.rate_chart(arrange(rows_of(entries, "certificate"))[0]) is None
+    assert certified.rate_chart(judged(rows_of(entries, "certificate"))) is None
 
 
 def pictured(sample: str, explainer: str, added: int) -> list[Shown]:

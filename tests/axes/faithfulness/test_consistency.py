@@ -11,6 +11,7 @@ from scipy import stats
 
 from holdfast import UserError
 from holdfast.axes.faithfulness.consistency import agreement, consistency, spearman
+from support.synthetic import Entry, rows_of
 
 METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]
 FRACTIONS = (0.1, 0.5, 0.9)
@@ -166,3 +167,30 @@ def test_the_result_does_not_depend_on_the_order_of_the_rows():
     keys = ["kind", "a", "b", "level"]
     first, second = (consistency(f, resamples=50).sort_values(keys, ignore_index=True) for f in (frame, shuffled))
     pd.testing.assert_frame_equal(first, second)
+
+
+def test_methods_are_ranked_on_the_samples_that_all_of_them_have() -> None:
+    """`a` has scores of the easy samples only, and would come first by them."""
+    n, hard = 40, np.arange(40) >= 20
+    entries: list[Entry] = []
+    for rank, name in enumerate("abcd"):
+        for imputer in ("zero", "blur"):
+            score = 0.1 * rank + np.where(hard, 0.0, 0.5) + 1e-3 * np.arange(n)
+            value = np.where(hard & (name == "a") & (imputer == "zero"), np.nan, score)
+            entries.append((name, "probability", f"{imputer} lerf", 0.5, value))
+    found = consistency(rows_of(entries), "probability").query("kind == 'imputer' and level.isna()")
+    assert found.spearman.item() == 1.0 and found.samples.item() == 20
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_the_interval_covers_where_methods_are_close(n: int) -> None:
+    g = np.random.default_rng(n)
+    covered = 0
+    for _ in range(100):
+        base = g.normal(0, 0.1, 8)
+        truth = [base + g.normal(0, 0.05, 8) for _ in range(2)]
+        shared = g.normal(size=n)
+        scores = [t[:, None] + shared + g.normal(size=(8, n)) for t in truth]
+        _, low, high = agreement(*scores, resamples=300)
+        covered += low - 1e-9 <= stats.spearmanr(*truth).statistic <= high + 1e-9
+    assert covered >= 93

@@ -42,7 +42,8 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
     assert not table.duplicated(KEY).any()
     assert (table.groupby(["explainer", "measure", "condition", "level"]).size() == 5).all()
     curves = table[table.condition.str.contains(" ")]
-    assert set(curves.measure) == {"accuracy", "probability", "logit", "margin"}
+    assert set(curves.measure) == {"accuracy", "probability", "logit", "margin", "detectability"}
+    assert set(table[table.measure == "detectability"].order) == {"random"}
     assert set(curves.condition) == {f"{i} {o}" for i in ("noisy_linear", "zero") for o in ("morf", "lerf", "random")}
     others = table[~table.condition.str.contains(" ")]
     swept = {metric for metric, orders in NEEDS.items() if orders}
@@ -54,7 +55,10 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
         "infidelity_scaled",
         "sensitivity_n",
         "faithfulness_correlation",
-    } <= set(others[others.condition == "zero"].measure)
+    } <= set(others[others.condition == "own_baseline"].measure)
+    told = table.measure == "detectability"
+    assert set(table[told].reason) == {"the data set has fewer than 50 samples"}
+    table = table[~told]
     ok = table.status == "ok"
     assert ok.mean() > 0.95
     assert table[ok].value.notna().all() and (table[ok].reason == "").all()
@@ -62,7 +66,7 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
 
 
 def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
-    subject, (images, _) = model(), pictures(5)
+    subject, (images, labels) = model(), pictures(5)
     ids = tuple(sorted(table["sample"].unique()))
     batch = Batch(ids, images)
     clean = subject.logits(subject.inputs(batch))
@@ -74,7 +78,7 @@ def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
         for fraction in (0.2, 0.6):
             size = int(removal_sizes((fraction,), torch.tensor([1024])))
             x = linear(images, ranks >= size, ids, 0)
-            found = readouts(subject.logits(subject.inputs(batch.with_x(x)))[:, None], target)
+            found = readouts(subject.logits(subject.inputs(batch.with_x(x)))[:, None], target, labels)
             rows = table[(table.explainer == "input_x_gradient") & (table.condition == f"noisy_linear {order}")]
             rows = rows[rows.level == fraction].sort_values("sample")
             for name, value in found.items():
@@ -175,11 +179,16 @@ def test_accuracy_is_against_the_prediction_or_the_label():
     images, labels = pictures(6)
     wrong = (labels + 1) % 4
     first = {"imputers": "zero", "fractions": (0.0, 0.1), "orders": ("morf",), "metrics": ()}
-    own = run(Faithfulness(**first), data=(images, wrong), methods=["saliency"]).table()
+    asked = Faithfulness(against="prediction", **first)
+    own = run(asked, data=(images, wrong), methods=["saliency"]).table()
     assert (own[(own.measure == "accuracy") & (own.level == 0)].value == 1).all()
     true = run(Faithfulness(against="label", **first), data=(images, wrong), methods=["saliency"]).table()
     assert (true[(true.measure == "accuracy") & (true.level == 0)].value == 0).mean() > 0.8
     pd.testing.assert_frame_equal(own[own.measure != "accuracy"], true[true.measure != "accuracy"])
+    usual = run(Faithfulness(**first), data=(images, wrong), methods=["saliency"]).table()
+    pd.testing.assert_frame_equal(usual, true)  # as ROAR has it
+    unlabelled = run(Faithfulness(**first), data=images, methods=["saliency"]).table()
+    assert (unlabelled[(unlabelled.measure == "accuracy") & (unlabelled.level == 0)].value == 1).all()
     none = run(Faithfulness(against="label", **first), data=images, methods=["saliency"]).table()
     assert set(none[none.measure == "accuracy"].reason) == {"the sample has no label"}
     assert set(none[none.measure != "accuracy"].status) == {"ok"}
@@ -197,6 +206,7 @@ def test_a_network_that_breaks_on_removed_pixels_is_undefined_there():
             return (x.mean((1, 2, 3)) + broken)[:, None] * self.weight
 
     rows = run(Faithfulness(**{**FEW, "imputers": "zero", "metrics": ("road",)}), 3, ["random"], Fragile()).table()
+    rows = rows[rows.measure != "detectability"]
     late = (rows.level == 0.6) | (rows.measure == "road")
     assert set(rows[late].reason) == {"the prediction is not finite"}
     assert set(rows[~late].status) == {"ok"}
@@ -329,5 +339,49 @@ def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
     axis = Faithfulness(fractions=(0.5,), features=Halves(), metrics=("road",))
     images, _ = pictures(2)
     rows = run(axis, methods=["saliency"], data=Batch(("0", "1"), images)).table()
+    rows = rows[rows.measure != "detectability"]
     assert set(rows[rows["sample"] == "0"].status) == {"ok"}
     assert set(rows[rows["sample"] == "1"].reason) == {"nothing would be kept"}
+
+
+def test_the_fill_is_what_the_explainer_measures_against():
+    """Exact contributions of a linear network of normalised inputs: mass and drop agree with its own baseline only."""
+    torch.manual_seed(0)
+    linear = holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25)
+    images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    methods = {
+        "zero": holdfast.IntegratedGradients(steps=4),
+        "one": holdfast.IntegratedGradients(steps=4, baseline=1.0),
+    }
+    axis = {"fractions": (0.5,), "segments": Patches(2), "masks": 16, "orders": ()}
+    axis["metrics"] = ("infidelity", "sensitivity_n")
+    rows = holdfast.evaluate(linear, images, methods, Faithfulness(**axis)).table()
+    wide = rows.groupby(["explainer", "measure"], observed=True).value.agg(["min", "max"])
+    for name in methods:
+        assert wide.loc[(name, "infidelity"), "max"] < 1e-8
+        assert wide.loc[(name, "sensitivity_n"), "min"] > 1 - 1e-5
+    black = holdfast.evaluate(linear, images, methods, Faithfulness(baseline="zero", **axis)).table()
+    assert black[black.measure == "infidelity"].value.min() > 1e-3
+    assert set(rows.condition) == {"own_baseline"} and set(black.condition) == {"zero"}
+
+
+def test_an_imputer_may_be_a_network_and_references_fill_images():
+    paint = nn.Sequential(nn.Conv2d(4, 8, 16, stride=16), nn.ConvTranspose2d(8, 3, 16, stride=16)).requires_grad_(False)
+
+    def painted(x, keep, ids, seed):
+        filled = paint(torch.cat([x * keep[:, None], keep[:, None].to(x)], 1)).sigmoid()
+        return torch.where(keep[:, None], x, filled)
+
+    axis = Faithfulness(imputers=[painted, "reference_mean"], fractions=(0.5,), metrics=("road",))
+    rows = run(axis, n=3, methods=["saliency"]).table().query("measure == 'road'")
+    assert set(rows.condition) == {"painted", "reference_mean"} and set(rows.status) == {"ok"}
+
+
+def test_the_last_digits_of_a_map_do_not_order_what_is_equal():
+    """Maps of other batch sizes differ by rounding; tied pixels keep their places."""
+    g = torch.Generator().manual_seed(0)
+    ties = torch.randint(0, 6, (3, 400), generator=g).double()
+    rounded = ties + 1e-7 * torch.randn(3, 400, generator=g)
+    counts, ids = torch.full((3,), 400), ("a", "b", "c")
+    assert torch.equal(removal_ranks(ties, counts, ids), removal_ranks(rounded, counts, ids))
+    assert not torch.equal(ties.argsort(dim=1, stable=True), rounded.argsort(dim=1, stable=True))

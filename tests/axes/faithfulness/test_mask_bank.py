@@ -165,3 +165,23 @@ def test_two_features_are_enough_and_too_few_masks_are_refused():
     assert (bank.size == 1).all()
     with pytest.raises(UserError, match="at least 4 masks, got 3"):
         filled(lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=3)
+
+
+def test_positive_noise_has_no_merit_where_features_differ_in_size():
+    """Large superpixels hold more of every map and of every prediction, which alone makes a correlation."""
+    n, sizes = 120, torch.tensor([1, 2, 3, 5, 8, 13, 16, 16])
+    labels = torch.arange(8).repeat_interleave(sizes).reshape(1, 8, 8).expand(n, 8, 8)
+    batch = Batch(tuple(f"s{i}" for i in range(n)), random(n, 1, 8, 8) + 0.5)
+    maps = random(1, n, 8, 8, seed=7)
+
+    def total(b):
+        return b.x.flatten(1).sum(1, keepdim=True)
+
+    bank = fill_bank(total, batch, torch.zeros(n, dtype=torch.int64), total(batch), labels, maps, black, masks=24)
+    found = scores(bank, 0)
+    for key in (("faithfulness_correlation", 0.0), ("sensitivity_n", 0.5)):
+        here = bank.level > key[1] - 0.01
+        plain = correlation(bank.mass[0][:, here], bank.drop[:, here], bank.size[:, here])
+        assert plain.mean() > 0.8, "as area alone makes it"
+        low, high = stats.t.interval(0.99, n - 1, found[key].mean(), stats.sem(found[key]))
+        assert low < 0 < high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_the_deletion_curve_of_a_linear_model_of_a_table_is_known_exactly() -> N
         where = {"explainer": "input_x_gradient", "condition": "reference_mean morf", "level": fraction}
         found = part(table, measure="logit", **where)
         assert np.allclose(found.value, expected, atol=1e-4), fraction
-    exact = table[(table.explainer == "input_x_gradient") & (table.condition == "zero")]
+    exact = table[(table.explainer == "input_x_gradient") & (table.condition == "own_baseline")]
     assert part(exact, measure="infidelity").value.max() < 1e-8
     correlations = exact[exact.measure.isin(["sensitivity_n", "faithfulness_correlation"])]
     assert len(correlations) == 18 and np.allclose(correlations.value, 1)
@@ -120,7 +121,7 @@ def test_noisy_linear_in_one_dimension_solves_the_dense_system(steps: int) -> No
     noise = [removal.NoisyLinear()(x, k) - removal.NoisyLinear(sigma=0.0)(x, k) for k in (keep, more)]
     both = (~keep & ~more)[:, None].expand_as(x)
     assert torch.allclose(noise[0][both], noise[1][both], atol=1e-5), "nested masks share their noise"
-    assert noise[0][both].std() == pytest.approx(0.1, rel=0.3)
+    assert noise[0][both].std() == pytest.approx(0.01, rel=0.3)
 
 
 @pytest.mark.parametrize("kind", ["series", "tables"])
@@ -131,9 +132,9 @@ def test_what_a_suited_axis_announces_is_what_comes(kind: str, request: pytest.F
     assert axis.segments == (Windows(2) if kind == "series" else Pixels())
     assert axis.suited(model, Batch(("a",), x)) == axis
     assert set(zip(table.condition, table.level, strict=True)) == set(axis.conditions())
-    assert not table.duplicated(KEY).any() and set(table.status) == {"ok"}
+    assert not table.duplicated(KEY).any() and set(table[table.measure != "detectability"].status) == {"ok"}
     given = Faithfulness(imputers="zero", segments=Windows(4), baseline="value")
-    assert given.suited(model, Batch(("a",), x)) == given
+    assert given.suited(model, Batch(("a",), x)) == replace(given, against="prediction")
 
 
 def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame) -> None:
@@ -144,8 +145,8 @@ def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame)
         assert abs(chance[condition, "road"]) < 0.06
         assert good[condition, "aopc"] > good[condition, "aopc_random"]
     for measure in ("sensitivity_n", "faithfulness_correlation"):
-        assert abs(chance["zero", measure]) < 0.15 and good["zero", measure] > 0.99
-    assert good["zero", "irof"] > good["zero", "irof_random"] + 0.05
+        assert abs(chance["own_baseline", measure]) < 0.15 and good["own_baseline", measure] > 0.99
+    assert good["own_baseline", "irof"] > good["own_baseline", "irof_random"] + 0.05
 
 
 def test_batches_and_shards_change_nothing(series: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from support.small import model, pictures
 TRAIN, TEST = pictures(96, seed=5), pictures(40, seed=6)
 TRAIN = (TRAIN[0].clamp(min=0.02), TRAIN[1])  # so that a black pixel is a removed one
 CALLS: list[int] = []
+BROKEN: list[int] = []
 
 
 def quick(dataset: TensorDataset, seed: int) -> nn.Module:
+    if len(CALLS) in BROKEN:
+        raise RuntimeError("the disk is full")
     CALLS.append(seed)
     trained: nn.Module = ImageTrainer(lambda: small_net(3, 4, width=8), epochs=4, rate=0.1, augment=False)(
         dataset, seed
@@ -74,15 +78,11 @@ def test_leakage_may_be_measured_at_some_fractions_only(tmp_path: Path) -> None:
 
 
 def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
-    def fails_late(dataset: TensorDataset, seed: int) -> nn.Module:
-        if len(CALLS) == 1:
-            raise RuntimeError("the disk is full")
-        return quick(dataset, seed)
-
-    fails_late.__name__ = quick.__name__  # a run with another trainer would be another study
     CALLS.clear()
+    BROKEN.append(1)
     with pytest.raises(UserError, match=r"saliency, zero morf, fraction 0.9, repeat 0: RuntimeError: the disk is full"):
-        roar(tmp_path / "run", trainer=fails_late)
+        roar(tmp_path / "run")
+    BROKEN.clear()
     assert set(holdfast.read(tmp_path / "run").table().level) == {0.3}
     CALLS.clear()
     assert set(roar(tmp_path / "run").table().level) == {0.3, 0.9} and len(CALLS) == 1
@@ -129,6 +129,177 @@ def test_removing_nothing_of_a_random_order_leaves_the_training_images(tmp_path:
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         roar(tmp_path / "run", **change)
+
+
+class Rule(nn.Module):
+    """Class 1 where the first pixel was painted white; `sure` turns the answer round or spoils it."""
+
+    def __init__(self, sure: float = 1.0) -> None:
+        super().__init__()
+        self.sure = sure
+
+    def forward(self, x: Tensor) -> Tensor:
+        white = (x[:, 0, 0, 0] > 0.5).float() * 2 - 1
+        return torch.stack([-white, white], 1) * self.sure
+
+
+def painted(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Two classes that the first pixel tells."""
+    label = torch.arange(n) % 2
+    x = 0.4 * torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    x[:, :, 0, 0] = label[:, None].float()
+    return x, label
+
+
+def ruled(out: Path, sure: float, **options: Any) -> pd.DataFrame:
+    given: dict[str, Any] = {"imputers": ["zero"], "orders": ["lerf"], "fractions": [0.5]} | options
+    sets = painted(12, 0), painted(20, 1)
+
+    def corner(model: holdfast.Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        return torch.zeros_like(batch.x).index_put(
+            (torch.arange(len(batch.x)),) + (torch.tensor(0),) * 3, torch.ones(())
+        )
+
+    return retrain(holdfast.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given).table()
+
+
+def test_the_accuracy_is_that_of_the_retrained_network(tmp_path: Path) -> None:
+    assert (ruled(tmp_path / "right", 1.0).value == 1).all()
+    assert (ruled(tmp_path / "wrong", -1.0).value == 0).all()
+    other = ruled(tmp_path / "prediction", -1.0, against="prediction")
+    assert (other.value == 0).all() and (ruled(tmp_path / "own", 1.0, against="prediction").value == 1).all()
+
+
+def test_a_training_that_diverged_is_undefined(tmp_path: Path) -> None:
+    table = ruled(tmp_path / "run", float("nan"))
+    assert set(table.status) == {"undefined"} and table.value.isna().all()
+    assert set(table.reason) == {"the retrained network's scores are not finite"}
+
+
+def test_the_epoch_that_diverged_is_not_chosen() -> None:
+    spoilt = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+    nn.init.constant_(spoilt[1].weight, float("nan"))
+    assert accuracy(spoilt, TEST[0], torch.zeros(40, dtype=torch.int64), 40) == 0.0
+
+
+def test_training_and_test_images_must_differ_whatever_they_are_called(tmp_path: Path) -> None:
+    mixed = Batch(tuple(f"other-{i}" for i in range(40)), torch.cat([TEST[0][:39], TRAIN[0][7:8]]), label=TEST[1])
+    with pytest.raises(UserError, match=r"1 of the 40 test images are training images too, the first is 'other-39'"):
+        retrain(model(), TRAIN, mixed, ["saliency"], quick, tmp_path / "run", imputers=["zero"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_and_test_share_no_noise_and_no_random_mask(tmp_path: Path) -> None:
+    """Their ids are equal; draws that were too would let a network recognise a test image by its noise."""
+    images: list[Tensor] = []
+
+    def looks(dataset: TensorDataset, seed: int) -> nn.Module:
+        images.append(dataset.tensors[0])
+        return Remembers(images)
+
+    roar(tmp_path / "run", trainer=looks, imputers=["noise"], orders=["random"], fractions=[0.5])
+    train, test = images
+    same = (train[: len(test)] == test).all(1)
+    assert float(same.float().mean()) < 0.01
+    gone = [(part != whole).any(1).float() for part, whole in ((train[:40], TRAIN[0][:40]), (test, TEST[0]))]
+    both = float((gone[0] * gone[1]).mean())
+    assert both == pytest.approx(0.25, abs=0.02), "independent halves"
+
+
+class Remembers(nn.Module):
+    def __init__(self, images: list[Tensor]) -> None:
+        super().__init__()
+        self.images, self.of = images, nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.images.append(x)
+        return torch.zeros(len(x), 4)
+
+
+@pytest.mark.parametrize("imputer", ["zero", "noise", "noisy_linear", "blur"])
+def test_random_masks_hold_no_bits_about_the_class(tmp_path: Path, imputer: str) -> None:
+    run = retrain(
+        holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2))),
+        *((torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(n)), torch.arange(n) % 2) for n in (64, 60)),
+        ["random"],
+        lambda dataset, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2)),
+        tmp_path / "run",
+        imputers=[imputer],
+        orders=["random"],
+        fractions=[0.5],
+        leakage=True,
+    )
+    assert leakage_summary(run.table()).mask_bits.item() == 0
+
+
+def test_more_fractions_and_repeats_may_be_asked_for_later(tmp_path: Path) -> None:
+    CALLS.clear()
+    before = roar(tmp_path / "run", fractions=[0.9]).table()
+    after = roar(tmp_path / "run", fractions=[0.3, 0.9], repeats=2).table()
+    assert len(CALLS) == 4 and len(after) == 4 * 40
+    kept = after[(after.level == 0.9) & (after.repeat == 0)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, before)
+    study = holdfast.read(tmp_path / "run").manifest["study"]["evaluations"]["retraining"]
+    assert set(study["fractions"]) == {"0.3", "0.9"} and set(study["repeats"]) == {"0", "1"}
+
+
+def test_a_changed_lambda_is_another_trainer(tmp_path: Path) -> None:
+    def trainer(width: int) -> ImageTrainer:
+        return ImageTrainer(lambda: small_net(3, 4, width=width), epochs=1, augment=False)
+
+    roar(tmp_path / "run", trainer=trainer(4), fractions=[0.9])
+    roar(tmp_path / "run", trainer=trainer(4), fractions=[0.9])
+    with pytest.raises(UserError, match="trainer: the run has"):
+        roar(tmp_path / "run", trainer=trainer(8), fractions=[0.9])
+    with pytest.raises(UserError, match="trainer: the run has"):
+        roar(tmp_path / "run", trainer=lambda d, s: quick(d, s + 1), fractions=[0.9])
+
+
+def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_cell(tmp_path: Path) -> None:
+    seen: list[Tensor] = []
+
+    def tune(dataset: TensorDataset, seed: int) -> nn.Module:
+        seen.append(dataset.tensors[0])
+        return quick(dataset, seed)
+
+    CALLS.clear()
+    options = {"explainers": ["saliency", "input_x_gradient"], "orders": ["morf", "lerf"], "tuner": tune}
+    alone = roar(tmp_path / "alone", trainer=None, **options).table()
+    assert len(seen) == 1 and len(CALLS) == 1 and set(alone.evaluation) == {"f_fidelity"}
+    assert len(alone) == 2 * 2 * 2 * 40 and set(alone.status) == {"ok"}
+    shares = (seen[0] == 0).all(1).float().mean((1, 2))
+    assert shares.min() < 0.1 and shares.max() > 0.9 and 0.4 < shares.mean() < 0.6, "uniform on [0, 1)"
+    both = roar(tmp_path / "both", **options).table()
+    assert len(seen) == 2 and set(both.evaluation) == {"f_fidelity", "retraining"}
+    again = both[both.evaluation == "f_fidelity"].reset_index(drop=True)
+    assert again.value.tolist() == alone.value.tolist()
+    with pytest.raises(UserError, match="there must be a tuner"):
+        roar(tmp_path / "none", trainer=None)
+
+
+def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
+    """The same network "retrained" says the same, whatever the labels are."""
+    images, labels = TEST[0], (TEST[1] + torch.arange(40) % 2) % 4
+    same = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]}
+    holdfast.evaluate(
+        model(), (images, labels), "saliency", [{"faithfulness": same | {"metrics": []}}], tmp_path / "run"
+    )
+    again = retrain(model(), TRAIN, (images, labels), "saliency", lambda d, s: model(), tmp_path / "run", **same)
+    table = again.table().query("measure == 'accuracy'")
+    wide = table.pivot_table("value", ["sample", "level"], "evaluation", observed=True)
+    assert (wide["faithfulness"] == wide["retraining"]).all() and 0 < wide["retraining"].mean() < 1
+
+
+def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[tuple[str, int]] = []
+    work = importlib.import_module("holdfast.runs.retrain").Work
+    plain = work.carry_out
+    monkeypatch.setattr(work, "carry_out", lambda self, tick: plain(self, lambda *step: ticks.append(step)))
+    roar(tmp_path / "run")
+    assert ticks == [("saliency", 0), ("saliency", 1), ("saliency", 1)]
+    ticks.clear()
+    roar(tmp_path / "run", fractions=[0.3, 0.6, 0.9])
+    assert ticks == [("saliency", 2), ("saliency", 1)]
 
 
 def test_unlabelled_images_are_refused(tmp_path: Path) -> None:

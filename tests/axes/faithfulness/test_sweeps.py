@@ -237,7 +237,7 @@ def test_summaries_read_each_curve_as_its_name_says():
 def test_imputers_by_name_and_what_they_need():
     named = resolve_imputers(["zero", {"noisy_linear": {"sigma": 0.05}}, black])
     assert named[1].sigma == 0.05 and named[2] is black
-    assert [needs_kept(item, (3, 8, 8)) for item in named] == [False, True, False]
+    assert [needs_kept(item) for item in named] == [False, True, False]
     for bad, message in [
         ("noise_linear", "did you mean 'noisy_linear'"),
         ({"zero": {}, "blur": {}}, "one name with its parameters"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -21,9 +20,12 @@ from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
 from holdfast.axes.symmetry.page import PAGE
 from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
 from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
-from holdfast.drawing.charts import Chart, Panel, label
+from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.methods import colour_of
+from holdfast.drawing.sheet import Dot
 from holdfast.runs.pictures import read_exhibits
 from holdfast.types import Shown
+from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 
 N = 24
@@ -95,28 +97,27 @@ def test_the_boxes_hold_the_numbers_of_the_table():
     ig, lime = spread(0.7), spread(0.3, seed=1)
     rows = rows_of({"lime": lime, "ig": ig, "random": spread(0.12)}, floors={"lime": 0.25})
     judged = judge(rows)
-    (view,) = by_key(judged)["boxes"].views
-    boxes = [trace for trace in view[1].data if trace.type == "box"]
-    assert [label(e) for e in ("random", "lime", "ig")] == list(view[1].layout.yaxis.ticktext), "best on top, by mean"
-    for box, values in zip(boxes, (spread(0.12), lime, ig), strict=True):
-        assert [box.q1[0], box.median[0], box.q3[0]] == pytest.approx(np.quantile(values, [0.25, 0.5, 0.75]), abs=1e-5)
-        assert sorted(box.x[0]) == pytest.approx(sorted(values), abs=1e-5)
-        inside = values[np.abs(values - np.median(values)) < 9]
-        assert inside.min() - 1e-5 <= box.lowerfence[0] <= box.q1[0] and box.q3[0] <= box.upperfence[0]
-    assert {box.line.color for box in boxes} == {"#8A8D91", "#0072B2"}, "controls are grey"
+    chart = by_key(judged)["boxes"]
+    is_sound(chart)
+    (plot,) = chart.plots
+    shown = marks([plot])
+    methods = shown[shown["method"].notna()]
+    assert methods["name"].tolist() == ["ig", "LIME", "Random"], "best on top, by mean"
+    faint = [piece for piece in plot.sheet.pieces if isinstance(piece, Dot) and piece.opacity < 1]
+    assert len(faint) == 3 * N, "every sample is a faint dot"
+    assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, "controls are grey"
     summary = statistics.summary([judged.cube])
     summary = summary[(summary.measure == "equivariance") & (summary.condition == "dihedral")].set_index("explainer")
     for row in measured_in(judged).means.itertuples():
         wanted = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
         assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(wanted, abs=1e-6)
-    means = next(t for t in view[1].data if t.name == "mean")
-    assert list(means.x) == pytest.approx([summary.loc[e, "mean"] for e in ("ig", "lime")], abs=1e-5)
-    assert list(means.error_x.arrayminus) == pytest.approx(
-        [summary.loc[e, "mean"] - summary.loc[e, "low"] for e in ("ig", "lime")], abs=1e-5
-    )
-    marks = {t.name: t for t in view[1].data if t.type == "scatter"}
-    assert list(marks["floor: same input, other draws"].x) == [0.25]
-    assert list(marks["chance"].x) == pytest.approx([0.1] * 3)
+    drawn = methods.set_index("name")[["value", "low", "high"]]
+    for name, explainer in (("ig", "ig"), ("LIME", "lime")):
+        assert drawn.loc[name].tolist() == pytest.approx(
+            summary.loc[explainer, ["mean", "low", "high"]].tolist(), abs=1e-5
+        )
+    assert "floor 0.25" in methods.set_index("name").loc["LIME", "said"]
+    assert shown.set_index("name").loc["chance", "value"] == pytest.approx(0.1)
 
 
 def test_the_error_of_drawn_elements_is_told():
@@ -136,9 +137,8 @@ def test_kinds_are_kept_apart():
     known = {"tracin": {"name": "tracin"}, "cav(layer=1)": {"name": "cav", "layer": "1"}}
     means = measured_in(judge(rows, explainers=known)).means
     assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
-    figure = by_key(judge(rows, explainers=known))["boxes"].views[0][1]
-    assert [text.split("<i>")[1] for text in figure.layout.yaxis.ticktext][::-1] == [f"{k}</i>" for k in means.kind]
-    assert figure.layout.xaxis.title.text == "equivariance or invariance"
+    titles = [plot.title for plot in by_key(judge(rows, explainers=known))["boxes"].plots]
+    assert titles == [f"{kind.capitalize()} explanations" for kind in means.kind]
     named = judge(rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}})
     assert measured_in(named).means.kind.tolist().count("concept") == 2, "the manifest knows what a name stands for"
     said = PAGE.lead(named)
@@ -149,35 +149,36 @@ def test_kinds_are_kept_apart():
 def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     invariance = np.linspace(0.8, 1, N)
     judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
-    figure = by_key(judged)["relaxed"].views[0][1]
-    point = next(t for t in figure.data if t.name == "ig")
-    assert (point.x[0], point.y[0]) == pytest.approx((invariance.mean(), spread(0.7).mean()), abs=1e-5)
-    assert figure.layout.shapes[0].x0 == pytest.approx(measured_in(judged).model.low, abs=1e-5)
-    cloud = next(t for t in figure.data if t.legendgroup == "ig" and not t.name)
-    assert list(cloud.x) == pytest.approx(invariance, abs=1e-5) and list(cloud.y) == pytest.approx(
-        spread(0.7), abs=1e-5
-    )
+    chart = by_key(judged)["relaxed"]
+    is_sound(chart)
+    plot = next(plot for plot in chart.plots if plot.title == "ig")
+    cloud = marks([plot])
+    assert cloud["x"].tolist() == pytest.approx(invariance, abs=1e-5)
+    assert cloud["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
+    assert plot.note.startswith(f"{spread(0.7).mean():.2f} [") and f"{invariance.mean():.2f}" in chart.caption
     assert "relaxed" not in by_key(judge(rows_of({"ig": spread(0.7)})))
 
 
 def test_clouds_are_thinned_the_same_way_every_time():
     n = 3 * MOST_DOTS
     rows = rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
-    clouds = [by_key(judge(rows))["relaxed"].views[0][1].data[0].y for _ in range(2)]
+    clouds = [marks(by_key(judge(rows))["relaxed"].plots)["value"].tolist() for _ in range(2)]
     assert len(clouds[0]) == MOST_DOTS and clouds[0] == clouds[1]
-    box = by_key(judge(rows))["boxes"].views[0][1].data[0]
-    assert len(box.x[0]) == MOST_DOTS and box.median[0] == pytest.approx(np.median(spread(0.7, n)), abs=1e-5)
+    (plot,) = by_key(judge(rows))["boxes"].plots
+    assert sum(isinstance(p, Dot) and p.opacity < 1 for p in plot.sheet.pieces) == MOST_DOTS
+    assert marks([plot])["value"].iloc[-1] == pytest.approx(spread(0.7, n).mean(), abs=1e-5)
 
 
 def test_the_curve_of_repair_starts_at_the_plain_score():
     repair = tuple(("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0)))
     judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
     chart = by_key(judged)["repair"]
-    (curve,) = chart.views[0][1].data
-    assert list(curve.x) == [1, 4, 8] and list(curve.y) == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
+    found = curve(chart.plots, "ig")
+    assert found["x"].tolist() == [1, 4, 8]
+    assert found["value"].tolist() == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
     assert "by construction" in chart.caption and "faithfulness" in chart.caption
     with_one = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)))
-    assert list(by_key(with_one)["repair"].views[0][1].data[0].y) == pytest.approx([0.71, 0.9, 1.0])
+    assert curve(by_key(with_one)["repair"].plots, "ig")["value"].tolist() == pytest.approx([0.71, 0.9, 1.0])
     assert "repair" not in by_key(judge(rows_of({"ig": spread(0.7)})))
     not_invariant = judge(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
     assert "This model is not" in by_key(not_invariant)["repair"].caption
@@ -186,10 +187,12 @@ def test_the_curve_of_repair_starts_at_the_plain_score():
 def test_sensitivity_is_set_against_the_score_with_spearman():
     changes = np.random.default_rng(3).random(N)
     judged = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)))
-    (dots,) = by_key(judged)["sensitivity"].views[0][1].data
+    (plot,) = by_key(judged)["sensitivity"].plots
+    dots = marks([plot])
     rho = stats.spearmanr(changes, spread(0.7)).statistic
-    assert f"{rho:.2f}".replace("-", "−") in dots.name
-    assert list(dots.x) == pytest.approx(changes, abs=1e-5) and list(dots.y) == pytest.approx(spread(0.7), abs=1e-5)
+    assert f"{rho:.2f}".replace("-", "−") in plot.note
+    assert dots["x"].tolist() == pytest.approx(changes, abs=1e-5)
+    assert dots["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
     ties = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
     other = np.array([2.0, 1.0, 4.0, 3.0, 9.0])
     assert correlation(ties, other).startswith(f"{stats.spearmanr(ties, other).statistic:.2f}")
@@ -343,7 +346,7 @@ def test_one_sample_has_no_interval():
     parts = by_key(judged)
     assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
     assert "0.70 (no interval)" in PAGE.lead(judged)[0] and "Only 1 sample was" in PAGE.lead(judged)[-1]
-    assert "ρ not defined" in parts["sensitivity"].views[0][1].data[0].name
+    assert "ρ not defined" in parts["sensitivity"].plots[0].note
 
 
 def test_missing_measures_leave_out_their_parts():
@@ -381,9 +384,9 @@ def nasty() -> Judged:
 def test_names_are_inert():
     judged = nasty()
     panels = "".join(str(part.html) for part in PAGE.parts(judged) if isinstance(part, Panel))
-    figures = "".join(f.to_json() for p in PAGE.parts(judged) if isinstance(p, Chart) for _, f in p.views)
+    drawn = "".join(plot.sheet.svg() for p in PAGE.parts(judged) if isinstance(p, Chart) for plot in p.every)
     assert "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
-    assert "<script" not in figures.encode().decode("unicode_escape")
+    assert "<script" not in drawn and "<img" not in drawn
     assert {"layers", "failures", "flow"} <= set(by_key(judged))
 
 
@@ -392,19 +395,23 @@ def test_names_are_inert_on_the_page():
 
     judged = nasty()
     page = build_report(judged.rows, judged.samples, judged.exhibits, judged.manifest)
-    assert len(re.findall("<script", page.split('id="plotly"')[0])) == 2 and "<img src=x" not in page
-    charts = json.loads(re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)[1])["charts"]
-    assert {key.split("-")[-1] for key in charts} == {"boxes", "relaxed", "repair", "sensitivity"}
+    assert len(re.findall("<script", page)) == 2 and "<img src=x" not in page
+    assert {key.split("-")[-1] for key in re.findall('class="chart" id="([^"]+)"', page)} == {
+        "boxes",
+        "relaxed",
+        "repair",
+        "sensitivity",
+    }
 
 
 def test_models_are_set_side_by_side():
     loose = rows_of({"ig": spread(0.4), "lime": spread(0.3)}, model_invariance=spread(0.8)).assign(model="plain <b>")
     tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
     (chart,) = PAGE.across([judge(tight), judge(loose)])
-    curve = next(t for t in chart.views[0][1].data if t.name == "ig")
-    assert list(curve.x) == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
-    assert list(curve.y) == pytest.approx([spread(0.4).mean(), spread(0.9).mean()], abs=1e-5)
-    assert "plain <b> (0.79" in chart.caption and "<b>" not in "".join(curve.hovertext)
+    found = curve(chart.plots, "ig")
+    assert found["x"].tolist() == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
+    assert found["value"].tolist() == pytest.approx([spread(0.4).mean(), spread(0.9).mean()], abs=1e-5)
+    assert "plain <b> (0.79" in chart.caption and not any("<b>" in plot.sheet.svg() for plot in chart.plots)
     assert chart.title == "Relaxed invariance: photos"
     assert PAGE.across([judge(tight)]) == []
 

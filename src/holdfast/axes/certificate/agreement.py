@@ -16,6 +16,7 @@ from holdfast.types import Batch
 
 if TYPE_CHECKING:
     from holdfast.models import Model
+from holdfast.models.tasks import Task
 
 Agreement = Literal["argmax", "margin"]
 
@@ -54,12 +55,14 @@ class Problem:
         self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
         everyone = torch.arange(len(batch), device=model.device)
         reference = torch.cat(list(self._outputs(everyone, lambda some: self.mask[some])))
-        self.predicted = reference.argmax(1)
+        self.task, self.reference = model.task, reference
+        self.predicted = self.task.target(reference)
         self.target = self.predicted if target is None else target.to(model.device)
-        self.probability = reference.softmax(1)
-        first, second = self.probability.topk(2, dim=1).values.unbind(1)
-        half = (first - second) / 2
-        self.margin = half if margin is None else torch.full_like(half, margin)
+        if agreement == "margin":
+            self.probability = _probabilities(self.task, reference)
+            first, second = self.probability.topk(2, dim=1).values.unbind(1)
+            half = (first - second) / 2
+            self.margin = half if margin is None else torch.full_like(half, margin)
         self.agrees = torch.ones_like(self.target).bool() if agreement == "margin" else self.predicted == self.target
 
     def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
@@ -69,9 +72,9 @@ class Problem:
             samples = owner[start : start + len(logits)]
             start += len(logits)
             if self.agreement == "argmax":
-                verdicts.append(logits.argmax(1) == self.target[samples])
+                verdicts.append(self.task.same(self.reference[samples], logits, self.target[samples]))
             else:
-                change = (logits.softmax(1) - self.probability[samples]).abs().amax(1)
+                change = (_probabilities(self.task, logits) - self.probability[samples]).abs().amax(1)
                 same = logits.argmax(1) == self.predicted[samples]
                 verdicts.append((change <= self.margin[samples]) & same)
         return torch.cat(verdicts)
@@ -92,6 +95,13 @@ class Problem:
                 sample = self.batch.ids[int(samples[bad][0])]
                 raise UserError(f"{self.model.name} gives scores that are not finite for masked sample {sample!r}")
             yield logits
+
+
+def _probabilities(task: Task, table: Tensor) -> Tensor:
+    found = task.probability(table)
+    if found is None or not task.exclusive:
+        raise UserError(f"agreement='margin' compares class probabilities, and {task.name} has none; use 'argmax'")
+    return found
 
 
 def _checked_mask(

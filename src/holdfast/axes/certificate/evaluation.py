@@ -118,7 +118,9 @@ class Certificate:
         return [(RADIUS, float(r)) for r in self.radii]
 
     def suited(self, model: Model, batch: Batch) -> Certificate:
-        """Itself: nothing is left open for the data to decide."""
+        """Itself: nothing is left open for the data to decide; a margin without classes is refused."""
+        if self.agreement == "margin" and not model.task.exclusive:
+            raise UserError(f"agreement: margin compares class probabilities, and {model.task.name} has none")
         return self
 
     def check(self, shape: Sequence[int]) -> None:
@@ -142,7 +144,7 @@ class Certificate:
     def explanations(self, subject: Subject, explainer: str) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
         maps = subject.clean(explainer)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch), strict=True)
         reason = tuple(a or b or c for a, b, c in why)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
@@ -214,6 +216,8 @@ class Certificate:
         wanted = sorted(subject.showcase)[:EXAMPLES]
         shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in wanted]
         if not shown or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
+            return
+        if not subject.model.task.exclusive:  # flips are looked for among classes
             return
         model, batch, mask = subject.model, chosen.batch[shown], chosen.mask[shown]
 

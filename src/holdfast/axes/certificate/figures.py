@@ -3,68 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from holdfast import statistics
+from holdfast.axes.certificate.page import rate_chart
 from holdfast.axes.certificate.shares import delta
-from holdfast.axes.material import Material
-from holdfast.drawing import style
-from holdfast.drawing.curves import curve, curve_panels, shifts, ticks_at
+from holdfast.axes.material import Material, drawings
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
-from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, pages, subjects
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 
 NO_CERTIFICATE = "no certificate rows: add `certificate` to the study"
 NO_RATES = "the certificates hold no rates: set `mode: estimate`"
-RADIUS = "radius r"
 
 
 def rate_curves(material: Material, width: float) -> Iterator[Piece]:
-    """Stability rate against radius, a curve per method over the band down to its mean guaranteed bound."""
-    certificates = material.of("certificate")
-    if not certificates:
-        yield Skipped("", NO_CERTIFICATE)
-    for judged, subject in zip(certificates, subjects([j.cube for j in certificates]), strict=True):
-        cube = judged.cube
-        if "rate" not in cube.values:
-            yield Skipped(subject, NO_RATES)
-            continue
-        caption = f"Stability rate by method: {about(cube)}. Lines: the share of supersets with at most r more "
-        caption += "features that keep the prediction, mean over samples with 95 % bootstrap intervals. Bands reach "
-        caption += "down to the mean of the lower bounds guaranteed for each sample"
-        caption += f" (confidence {1 - delta(judged):g}). The rate is not monotone in r."
-        figures = rate_figures(statistics.summary([cube]), material.looks_of(cube.explainers), width)
-        yield from pages(subject, caption, figures)
-
-
-def rate_figures(cells: pd.DataFrame, looks: style.Looks, width: float) -> list[Figure]:
-    """Rates and guaranteed bounds; `cells` are rows of `statistics.summary` of one condition."""
-    levels = cells.loc[cells["measure"] == "rate", "level"].tolist()
-    moved = shifts(list(looks), levels)
-
-    def draw(axes: Axes, column: int, explainer: str, look: dict[str, Any]) -> None:
-        rate, bound = (
-            cells[(cells["explainer"] == explainer) & (cells["measure"] == measure)]
-            for measure in ("rate", "certified")
-        )
-        curve(axes, rate, look, explainer, shift=moved[explainer])
-        means = {"rate": rate.set_index("level")["mean"], "bound": bound.set_index("level")["mean"]}
-        both = pd.DataFrame(means).dropna().sort_index()
-        if len(both) and not look["faint"]:
-            x = both.index.to_numpy(float) + moved[explainer]
-            axes.fill_between(x, both["bound"], both["rate"], color=look["color"], alpha=0.1, linewidth=0)
-            axes.plot(x, both["bound"], color=look["color"], linewidth=0.7, linestyle=(0, (3, 2)))
-
-    def finish(axes: Axes, column: int, first: bool) -> None:
-        ticks_at(axes, levels)
-        axes.set(xlabel=RADIUS, ylabel="stability rate", ylim=(-0.03, 1.05))
-
-    return curve_panels(looks, [""], width, draw, finish, each=min(2.4, 0.62 * width))
+    """Stability rate against radius by method, with its mean guaranteed bound."""
+    charts = [(judged, rate_chart(judged)) for judged in material.of("certificate")]
+    yield from drawings(charts, NO_CERTIFICATE, NO_RATES)
 
 
 def rate_table(material: Material, width: float) -> Iterator[Piece]:

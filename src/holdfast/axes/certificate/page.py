@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
@@ -17,10 +17,12 @@ from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT
 from holdfast.axes.certificate.shares import answer_shares, delta, least_rate
 from holdfast.axes.certificate.words import certificate_lead
 from holdfast.axes.contract import Judged, Page
-from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles, error_bars, label, rounded
+from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.methods import Look
 from holdfast.drawing.pictures import photo
-from holdfast.drawing.prose import records, with_interval
-from holdfast.statistics.cubes import Cube
+from holdfast.drawing.plots import DASHES, Curve, Mark, by_method
+from holdfast.drawing.prose import records
+from holdfast.drawing.sheet import Plot
 from holdfast.types import Shown
 
 MOST_EXAMPLES = 24
@@ -32,58 +34,43 @@ NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothin
 
 def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
-    drawn: list[Chart | Panel | None] = [rate_chart(judged.cube), answer_chart(judged), example(judged.exhibits)]
+    drawn: list[Chart | Panel | None] = [rate_chart(judged), answer_chart(judged), example(judged.exhibits)]
     return [part for part in drawn if part is not None]
 
 
-def rate_chart(cube: Cube) -> Chart | None:
-    """Mean rate τ_r with intervals over the band down to the mean guaranteed lower bound, a curve per explainer."""
-    if "rate" not in cube.values:
+def rate_chart(judged: Judged) -> Chart | None:
+    """Mean rate τ_r with intervals over the mean guaranteed lower bound, a plot per method."""
+    cube = judged.cube
+    plots = rate_plots(judged, statistics.summary([cube])) if "rate" in cube.values else []
+    if not plots:
         return None
-    figure = rate_figure(statistics.summary([cube]), cube)
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
-    caption += "Solid: how often the prediction stays, mean over samples with 95 % bootstrap intervals. The band "
-    caption += f"reaches down to the mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
+    caption += "Solid: how often the prediction stays, mean over samples with 95 % bootstrap intervals. Dashed: the "
+    caption += f"mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
     radii = len({level for _, level in cube.conditions})
     alt = f"Curves of the certified rate over {radii} radii for {len(cube.explainers)} methods."
-    return Chart("certified", "Certified rate", caption, alt, [("", figure)], 400)
+    return Chart("certified", "Certified rate", caption, alt, plots)
 
 
-def rate_figure(cells: pd.DataFrame, cube: Cube) -> go.Figure:
+def rate_plots(judged: Judged, cells: pd.DataFrame) -> list[Plot]:
     """Rates and guaranteed bounds of one condition against the radius; `cells` are rows of `statistics.summary`."""
-    figure = blank_figure(ADDED_AT_MOST, "share of supersets with the same prediction")
-    for explainer, (colour, symbol) in curve_styles(cube.explainers, cube.controls).items():
+    lines: list[tuple[Look, list[Curve]]] = []
+    for explainer in judged.cube.explainers:
+        look, own = judged.looks[explainer], []
         known = cells[(cells["explainer"] == explainer) & cells["mean"].notna()].sort_values("level")
-        rate, certified = (known[known["measure"] == measure] for measure in ("rate", "certified"))
-        name = html.escape(explainer)
-        figure.add_scatter(
-            x=rounded(certified["level"]),
-            y=rounded(certified["mean"]),
-            name=label(f"{explainer}, guaranteed", 60),
-            legendgroup=explainer,
-            showlegend=False,
-            mode="lines",
-            line={"color": colour, "width": 1.5, "dash": "dash"},
-            hovertext=[f"{name}, r = {r.level:g}: {r.mean:.2f} guaranteed" for r in records(certified)],
-            hoverinfo="text",
-        )
-        figure.add_scatter(
-            x=rounded(rate["level"]),
-            y=rounded(rate["mean"]),
-            error_y=error_bars(rate["mean"], rate["low"], rate["high"], colour, thickness=1.5),
-            fill="tonexty",
-            fillcolor=_pale(colour),
-            name=label(explainer, 60),
-            legendgroup=explainer,
-            mode="lines+markers",
-            line={"color": colour, "width": 2},
-            marker={"color": colour, "symbol": symbol, "size": 8},
-            hovertext=[f"{name}, r = {r.level:g}: rate {with_interval(r.mean, r.low, r.high)}" for r in records(rate)],
-            hoverinfo="text",
-        )
-    levels = sorted(set(cells[cells["measure"] == "rate"]["level"]))
-    figure.update_layout(xaxis={"tickvals": levels}, yaxis={"range": [0, 1.05]})
-    return figure
+        for measure, name, dash in (("rate", "rate", DASHES[0]), ("certified", "guaranteed", DASHES[1])):
+            marks = [
+                Mark(f"{look.name}, {name}", r.mean, *_ends(r, name), look.colour, x=r.level, method=look.name)
+                for r in records(known[known["measure"] == measure])
+            ]
+            own += [Curve(name, marks, look.colour, dash)] if marks else []
+        lines += [(look, own)] if own else []
+    return by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "prediction stays")
+
+
+def _ends(row: Any, name: str) -> tuple[float, float]:
+    """The interval of a mean; a bound has none of its own."""
+    return (row.low, row.high) if name == "rate" else (math.nan, math.nan)
 
 
 def answer_chart(judged: Judged) -> Chart | None:
@@ -103,38 +90,26 @@ def answer_chart(judged: Judged) -> Chart | None:
         caption += "it is not hard stability, which is a rate of 1. "
     else:
         return None
-    figure = blank_figure(ADDED_AT_MOST, "share of samples")
-    for explainer, (colour, symbol) in curve_styles(cube.explainers, cube.controls).items():
-        rows = answer_shares(cube, explainer, measure)
-        name = html.escape(explainer)
-        figure.add_scatter(
-            x=rounded(rows["level"]),
-            y=rounded(rows["share"]),
-            error_y=error_bars(rows["share"], rows["low"], rows["high"], colour, thickness=1.5),
-            name=label(explainer, 60),
-            legendgroup=explainer,
-            mode="lines+markers",
-            line={"color": colour, "width": 2},
-            marker={"color": colour, "symbol": symbol, "size": 8},
-            hovertext=[f"{name}, r = {r.level:g}: {r.yes} of {r.n}, {r.open} open" for r in records(rows)],
-            hoverinfo="text",
-        )
-        if rows["open"].any():
-            figure.add_scatter(
-                x=rounded(rows["level"]),
-                y=rounded((rows["yes"] + rows["open"]) / rows["n"]),
-                name=label(f"{explainer}, not refuted", 60),
-                legendgroup=explainer,
-                showlegend=False,
-                mode="lines",
-                line={"color": colour, "width": 1.5, "dash": "dash"},
-                hoverinfo="skip",
-            )
-    levels = sorted({level for _, level in cube.conditions})
-    figure.update_layout(xaxis={"tickvals": levels}, yaxis={"range": [0, 1.05]})
+    lines: list[tuple[Look, list[Curve]]] = []
+    for explainer in cube.explainers:
+        look, rows = judged.looks[explainer], records(answer_shares(cube, explainer, measure))
+        yes = [
+            Mark(look.name, r.share, r.low, r.high, look.colour, x=r.level, said=f"{r.yes} of {r.n}, {r.open} open")
+            for r in rows
+        ]
+        maybe = [
+            Mark(f"{look.name}, not refuted", (r.yes + r.open) / r.n, colour=look.colour, x=r.level, method=look.name)
+            for r in rows
+        ]
+        undecided = [Curve("", maybe, look.colour, DASHES[1])] if any(r.open for r in rows) else []
+        lines += [(look, [Curve("", yes, look.colour), *undecided])] if rows else []
+    if not lines:
+        return None
+    plots = by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "share of samples")
+    levels = {level for _, level in cube.conditions}
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
     alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
-    return Chart("answers", title, caption, alt, [("", figure)], 400)
+    return Chart("answers", title, caption, alt, plots)
 
 
 def example(exhibits: Sequence[Shown]) -> Panel | None:
@@ -209,11 +184,6 @@ def highlighted(image: NDArray[np.uint8], added: NDArray[np.bool_]) -> NDArray[n
             inner &= padded[dy : dy + height, dx : dx + length]
     shown[added & ~inner] = HIGHLIGHT
     return np.asarray(shown, dtype=np.uint8)
-
-
-def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.12)"
 
 
 PAGE = Page(lead=certificate_lead, parts=parts)

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from holdfast import statistics
-from holdfast.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, rate_figure
+from holdfast.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, rate_plots
 from holdfast.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from holdfast.axes.certificate.words import smoothing_lead
 from holdfast.axes.contract import Judged, Page
-from holdfast.drawing.charts import PALETTE, SYMBOLS, Chart, Panel, blank_figure, error_bars, rounded
+from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.plots import DASHES, Curve, Mark, curves
 from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
 
 
 def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts that the rows have data for."""
-    drawn = [guarantee_chart(judged), accuracy_chart(judged.cube), rates_chart(judged.cube)]
+    drawn = [guarantee_chart(judged), accuracy_chart(judged.cube), rates_chart(judged)]
     return [chart for chart in drawn if chart is not None]
 
 
 def guarantee_chart(judged: Judged) -> Chart | None:
-    """The share of samples with a guarantee against the radius, MuS dashed and SCA solid, a colour per λ."""
+    """The share of samples with a guarantee against the radius, SCA solid and MuS dashed, a plot per method and λ."""
     cube, least, confidence = judged.cube, least_rate(judged), 1 - delta(judged)
     shares = guaranteed_shares(cube, least)
     if shares.empty:
         return None
-    keeps, views = sorted(shares["keep"].unique()), []
-    for explainer, curves in shares.groupby("explainer", sort=False):
-        figure = blank_figure(ADDED_AT_MOST, "share of samples with the guarantee")
-        for (keep, rule), rows in curves.groupby(["keep", "rule"], sort=False):
-            number = keeps.index(keep)
-            colour = PALETTE[number % len(PALETTE)]
-            dash = {"SCA": "solid", "MuS": "dash"}.get(str(rule), "dot")
-            symbol = SYMBOLS[number % len(SYMBOLS)] + ("" if rule == "SCA" else "-open")
-            figure.add_scatter(
-                x=rounded(rows["level"]),
-                y=rounded(rows["share"]),
-                error_y=error_bars(rows["share"], rows["low"], rows["high"], colour, thickness=1),
-                name=f"{rule}, λ = {keep:g}",
-                mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": dash},
-                marker={"color": colour, "symbol": symbol, "size": 8},
-                hovertext=[f"{rule}, λ = {keep:g}, r = {r.level:g}: {r.yes} of {r.n} samples" for r in records(rows)],
-                hoverinfo="text",
-            )
-        figure.update_layout(xaxis={"tickvals": sorted(set(curves["level"]))}, yaxis={"range": [-0.02, 1.05]})
-        views.append((str(explainer), figure))
+    keeps, plots = sorted(shares["keep"].unique()), []
+    at = sorted(set(shares["level"]))
+    for (explainer, keep), rows in shares.groupby(["explainer", "keep"], sort=False):
+        look, lines = judged.looks[str(explainer)], []
+        for (rule, own), dash in zip(rows.groupby("rule", sort=False), DASHES, strict=False):
+            marks = [
+                Mark(
+                    f"{look.name}, {rule}, λ = {keep:g}",
+                    r.share,
+                    r.low,
+                    r.high,
+                    look.colour,
+                    x=r.level,
+                    method=look.name,
+                    said=f"{r.yes} of {r.n} samples",
+                )
+                for r in records(own)
+            ]
+            lines.append(Curve(str(rule), marks, look.colour, dash))
+        plots.append(curves(look.name, lines, (0.0, 1.04), ADDED_AT_MOST, "share guaranteed", at, f"λ = {keep:g}"))
     caption = "Bound against bound: for how many samples something is guaranteed within radius r. MuS (dashed) "
     caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error. "
     caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
@@ -56,7 +58,7 @@ def guarantee_chart(judged: Judged) -> Chart | None:
         caption += f"{confidence:g} for the mean over all masks. "
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
     alt = f"Curves of guaranteed shares for {len(keeps)} values of λ."
-    return Chart("guarantees", "MuS against SCA", caption, alt, views, 440)
+    return Chart("guarantees", "MuS against SCA", caption, alt, plots)
 
 
 def _cost(cube: Cube) -> str:
@@ -71,41 +73,35 @@ def accuracy_chart(cube: Cube) -> Chart | None:
     rows = accuracy(cube)
     if rows.empty:
         return None
-    figure = blank_figure("λ, the share of features that smoothing keeps", "accuracy")
-    figure.add_scatter(
-        x=rounded(rows["keep"]),
-        y=rounded(rows["share"]),
-        error_y=error_bars(rows["share"], rows["low"], rows["high"], PALETTE[0], thickness=1.5),
-        mode="lines+markers",
-        line={"color": PALETTE[0], "width": 2},
-        marker={"color": PALETTE[0], "size": 8},
-        hovertext=[f"λ = {r.keep:g}: {r.yes} of {r.n} right" for r in records(rows)],
-        hoverinfo="text",
-        showlegend=False,
-    )
-    figure.update_layout(xaxis={"tickvals": list(rows["keep"])}, yaxis={"range": [0, 1.05], "tickformat": ".0%"})
+    marks = [Mark("accuracy", r.share, r.low, r.high, x=r.keep, said=f"{r.yes} of {r.n} right") for r in records(rows)]
+    across = "λ, the share of features kept"
+    plot = curves("Accuracy", [Curve("", marks)], (0.0, 1.04), across, percent=True, width=340)
     n = int(rows["n"].max())
     caption = f"How many of the {n} labelled samples the smoothed model gets right. A radius certified for a model "
     caption += "that no longer predicts well is worth little. "
     caption += "Bars are 95 % Wilson intervals; λ = 1 is the model itself."
     alt = f"Accuracy for {len(rows)} values of λ."
-    return Chart("accuracy", "Accuracy against smoothing", caption, alt, [("", figure)], 340)
+    return Chart("accuracy", "Accuracy against smoothing", caption, alt, [plot])
 
 
-def rates_chart(cube: Cube) -> Chart | None:
-    """Rates and guaranteed bounds against the radius, a view for every λ."""
+def rates_chart(judged: Judged) -> Chart | None:
+    """Rates and guaranteed bounds against the radius, a plot for every λ and method."""
+    cube = judged.cube
     if "rate" not in cube.values:
         return None
     cells = statistics.summary([cube])
     keeps = {cube.made_of(condition).share: condition for condition, _ in cube.conditions}
-    views = [
-        (f"λ = {keep:g}", rate_figure(cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)], cube))
+    plots = [
+        replace(plot, note=f"λ = {keep:g}")
         for keep in sorted(keeps, reverse=True)
+        for plot in rate_plots(judged, cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)])
     ]
+    if not plots:
+        return None
     caption = "How often the smoothed prediction stays when up to r features are added, mean over samples with 95 % "
-    caption += "bootstrap intervals; the band reaches down to the mean of the lower bounds guaranteed for each sample. "
-    alt = f"Curves of the rate for {len(cube.explainers)} methods, one view for each of {len(views)} values of λ."
-    return Chart("rates", "Rates of the smoothed models", caption + NOT_MONOTONE, alt, views, 400)
+    caption += "bootstrap intervals; dashed, the mean of the lower bounds guaranteed for each sample. "
+    alt = f"Curves of the rate for {len(cube.explainers)} methods and {len(keeps)} values of λ."
+    return Chart("rates", "Rates of the smoothed models", caption + NOT_MONOTONE, alt, plots)
 
 
 PAGE = Page(lead=smoothing_lead, parts=parts)

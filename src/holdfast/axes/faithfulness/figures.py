@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from holdfast import statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import AXIS, RETRAINING, frames
 from holdfast.axes.faithfulness.consistency import COLUMNS, FEWEST, consistency
-from holdfast.axes.faithfulness.curve_charts import random_curve, untouched
-from holdfast.axes.faithfulness.frames import HEADLINES, RANDOM
-from holdfast.axes.faithfulness.kinds import KINDS, Kind
-from holdfast.axes.faithfulness.retraining.page import retrained_cube
-from holdfast.axes.material import Material
-from holdfast.drawing import style
-from holdfast.drawing.charts import CONTROL
-from holdfast.drawing.curves import curve, curve_panels, ticks_at
+from holdfast.axes.faithfulness.curve_charts import ORDERS, curve_chart
+from holdfast.axes.faithfulness.frames import HEADLINES
+from holdfast.axes.faithfulness.retraining.page import retraining_chart
+from holdfast.axes.material import Material, drawings
 from holdfast.drawing.latex import MISSING, Cell, Entry, Tabular, escape, unbeaten
-from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, pages, subjects
-from holdfast.statistics.cubes import Cube
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 
 NO_REMOVAL = "no removal rows: add `faithfulness` to the study"
 NO_RETRAINING = "no retrained networks: run `holdfast.retrain` into this directory"
-ORDERS = {"morf": "MoRF", "lerf": "LeRF"}
-BOUNDED = ("accuracy", "probability")
 
 
 def _swept(material: Material) -> list[Judged]:
@@ -46,89 +33,19 @@ def _places(material: Material) -> list[Judged]:
 
 
 def removal_curves(material: Material, width: float) -> Iterator[Piece]:
-    """Readouts against the share removed, most and least relevant first, a figure for every imputer and readout."""
-    swept = _swept(material)
-    if not swept:
-        yield Skipped("", NO_REMOVAL)
-    for judged, subject in zip(swept, subjects([judged.cube for judged in swept]), strict=True):
-        imputers, words = frames.imputers(judged.cube), frames.words(judged)
-        readouts = dict.fromkeys(["accuracy", frames.readout(judged)])
-        for readout in (r for r in readouts if r in judged.cube.values):
-            start = untouched(judged, readout)
-            for imputer in imputers:
-                control = random_curve(judged.cube, imputer, readout)
-                cells = _cells(judged.cube, readout, imputer)
-                if cells["mean"].isna().all():
-                    yield Skipped(subject, f"{imputer}, {readout}: no number")
-                    continue
-                figures = removal_figures(cells, material.looks, readout, width, control, start, words)
-                told = [subject, imputer if len(imputers) > 1 else "", readout]
-                caption = f"Removal without retraining, filled in by {imputer}: {about(judged.cube)}. "
-                caption += _caption(readout, words, len(control) > 0)
-                yield from pages(", ".join(filter(None, told)), caption, figures)
-
-
-def _caption(readout: str, words: Kind, control: bool) -> str:
-    text = f"{readout.capitalize()} as {words.parts} go, the most (MoRF) or the least (LeRF) relevant first. In MoRF "
-    text += "lower is better, in LeRF higher. Bands are 95 % bootstrap intervals over samples."
-    return text + (f" Dashed: {words.parts} go in a random order." if control else "")
-
-
-def _cells(cube: Cube, readout: str, imputer: str) -> pd.DataFrame:
-    wanted = [c for c in frames.swept(cube, imputer) if cube.made_of(c[0]).order in ORDERS]
-    return frames.with_makeup(statistics.summary([cube.select(measures=[readout], conditions=wanted)]), cube)
-
-
-def removal_figures(
-    cells: pd.DataFrame,
-    looks: style.Looks,
-    readout: str,
-    width: float,
-    control: pd.DataFrame,
-    start: float | None = None,
-    words: Kind = KINDS["image"],
-) -> list[Figure]:
-    """MoRF beside LeRF; `cells` are rows of `statistics.summary` with orders, `control` those of `random_curve`."""
-    whole = f"whole {words.sample}"
-    shown = [order for order in ORDERS if (cells["order"] == order).any()]
-    scored = set(cells.loc[cells["mean"].notna(), "explainer"])
-    drawn = {e: look for e, look in looks.items() if e in scored}
-
-    def draw(axes: Axes, column: int, explainer: str, look: dict[str, Any]) -> None:
-        here = (cells["explainer"] == explainer) & (cells["order"] == shown[column])
-        curve(axes, cells[here], look, explainer, bars=False)
-
-    def finish(axes: Axes, column: int, first: bool) -> None:
-        if len(control):
-            dashed = {"color": CONTROL, "linestyle": (0, (4, 2)), "linewidth": 0.9, "marker": ""}
-            curve(axes, control, dashed, RANDOM, bars=False)
-        if start is not None:
-            axes.plot([0], [start], marker="_", markersize=6, color="#333333", linestyle="", label=whole)
-        ticks_at(axes, [0.0, *cells["level"]], 0.09)
-        axes.set_xlabel(f"share of {words.parts} removed")
-        axes.set_ylabel(readout if first else "")
-        if readout in BOUNDED:
-            axes.set_ylim(-0.03, 1.05)
-
-    extra = [*([RANDOM] if len(control) else []), *([whole] if start is not None else [])]
-    return curve_panels(drawn, [ORDERS[order] for order in shown], width, draw, finish, extra)
+    """Readouts against the share removed, most and least relevant first, a figure for every imputer."""
+    charts = [
+        (judged, curve_chart(judged, imputer, frames.explainer_order(judged.cube)))
+        for judged in _swept(material)
+        for imputer in frames.imputers(judged.cube)
+    ]
+    yield from drawings(charts, NO_REMOVAL, "no number")
 
 
 def retrained_curves(material: Material, width: float) -> Iterator[Piece]:
-    """Accuracy of networks retrained on what is left, both orders, a figure for every imputer."""
-    retrained = [cube for judged in _places(material) if (cube := retrained_cube(judged)) is not None]
-    if not retrained:
-        yield Skipped("", NO_RETRAINING if _swept(material) else NO_REMOVAL)
-    for cube, subject in zip(retrained, subjects(retrained), strict=True):
-        imputers = frames.imputers(cube)
-        for imputer in imputers:
-            control = random_curve(cube, imputer, "accuracy")
-            cells = _cells(cube, "accuracy", imputer)
-            figures = removal_figures(cells, material.looks, "accuracy", width, control)
-            told = [subject, imputer if len(imputers) > 1 else ""]
-            caption = f"Removal with retraining, filled in by {imputer}: {about(cube)}. "
-            caption += _caption("accuracy", KINDS["image"], len(control) > 0)
-            yield from pages(", ".join(filter(None, told)), caption, figures)
+    """Accuracy of networks retrained on what is left, both orders."""
+    charts = [(judged, chart) for judged in _places(material) if (chart := retraining_chart(judged)) is not None]
+    yield from drawings(charts, NO_RETRAINING if _swept(material) else NO_REMOVAL, "")
 
 
 def _agreements(material: Material, kind: str) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from holdfast.axes.contract import Finding, Judged, Measure
-from holdfast.axes.faithfulness import AXIS, frames
+from holdfast.axes.faithfulness import AXIS, RETRAINING, frames
 from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.consistency import consistency
 from holdfast.axes.faithfulness.frames import Line
@@ -51,11 +51,23 @@ ORDERS_DISAGREE = Finding(
 IMPUTERS_DISAGREE = Finding(
     AXIS.name,
     "mind",
-    "The filling decides the ranking",
+    "Two fillings rank the methods differently",
     "",
     "The ranking of the methods depends on what takes the place of removed {parts}.",
-    "Rank by {imputer}, the filling that is the hardest to see, and give the other ranking beside it.",
+    "Give both rankings; {which}.",
 )
+UNREAL = Finding(
+    AXIS.name,
+    "mind",
+    "Filled inputs do not look real to the model",
+    "",
+    "By its own features the model tells inputs with {parts} filled in from real ones. What it says of them may be due "
+    "to how they look, not to what was removed.",
+    "Compare methods with one another and with the random order only, which is filled in alike; prefer small fractions "
+    "and the filling with the smallest area.",
+)
+TOLD = 0.9
+"""Filled inputs are said not to look real where the lower end of the area under the ROC curve is above this."""
 WORSE_THAN_RANDOM = Finding(
     AXIS.name,
     "act",
@@ -90,6 +102,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
     if judged.axis.name != AXIS.name:
         return
     yield from _rankings(judged)
+    yield from _unreal(judged)
     best = frames.best_headline(judged.cube)
     if best is not None:
         yield from _against_random(judged, *best)
@@ -119,7 +132,9 @@ def _leaks(judged: Judged) -> Iterator[Finding]:
         )
         return
     filled = [imputer for imputer in used if matches(ONE_COLOUR, imputer)]
-    if filled and frames.words(judged) is KINDS["image"]:
+    # Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
+    retrained = (judged.related["evaluation"] == RETRAINING.name).any()
+    if filled and retrained and frames.words(judged) is KINDS["image"]:
         who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
         rank = f"Rank by {listing(other)}" if other else "Add noisy_linear to the imputers and rank by that"
         yield replace(
@@ -138,6 +153,11 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
     words = frames.words(judged)
     paper = words.imputer == NoisyLinear.name
+    told = frames.detectability(judged.rows)
+    areas = told.groupby("imputer")["area"].mean() if len(told) else None
+    which = "detectability, from 50 samples on, says which filling the model finds the more real"
+    if areas is not None:
+        which = f"{areas.idxmin()} is the harder to tell from real inputs, with a mean area of {number(areas.min())}"
     either = "or rank by noisy_linear, which makes the two agree more in the ROAD paper" if paper else "and give both"
     for kind, finding in (("order", ORDERS_DISAGREE), ("imputer", IMPUTERS_DISAGREE)):
         own = pairs[pairs["kind"] == kind]
@@ -149,8 +169,22 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
             seen=f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same "
             "order.",
             means=finding.means.format(parts=words.parts),
-            do=finding.do.format(either=either, imputer=words.imputer),
+            do=finding.do.format(either=either, which=which),
         )
+
+
+def _unreal(judged: Judged) -> Iterator[Finding]:
+    """Imputers that the model's own features tell from real inputs, at most fractions or at all."""
+    told = frames.detectability(judged.rows)
+    seen = told[told["low"] > TOLD] if len(told) else told
+    if len(seen):
+        parts = frames.words(judged).parts
+        items = []
+        for imputer, rows in seen.groupby("imputer", sort=False, observed=True):
+            low = rows.sort_values("level").iloc[0]
+            area = with_interval(low["area"], low["low"], low["high"])
+            items.append(f"{imputer}: area under the ROC curve {area} from {100 * low['level']:g} % removed on")
+        yield replace(UNREAL, seen="; ".join(items) + ".", means=UNREAL.means.format(parts=parts))
 
 
 def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from holdfast.axes.contract import RANDOM as RANDOM_ORDER
 from holdfast.axes.contract import Judged, Measure
 from holdfast.axes.faithfulness import AXIS
 from holdfast.axes.faithfulness.kinds import KINDS, Kind
+from holdfast.axes.faithfulness.realism import POPULATION, area_and_interval
 from holdfast.explainers.controls import RandomMap
 from holdfast.removal.imputers import NoisyLinear
 from holdfast.statistics.bootstrap import mean_of_finite
@@ -93,7 +94,7 @@ def primary_first(names: Iterable[str]) -> list[str]:
     >>> primary_first(["blur", "noisy_linear(sigma=0.03)"])
     ['noisy_linear(sigma=0.03)', 'blur']
     """
-    return sorted(names, key=lambda name: not matches(NoisyLinear.name, name))
+    return sorted(names, key=lambda name: not matches(f"{NoisyLinear.name}*", name))
 
 
 def with_makeup(cells: pd.DataFrame, cube: Cube) -> pd.DataFrame:
@@ -158,6 +159,26 @@ def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None
     frame = pd.DataFrame({"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]})
     frame = frame.assign(n=np.isfinite(gap).sum(-1), mean=mean_of_finite(gap), low=low, high=high)
     return frame[frame["n"] > 0].reset_index(drop=True)
+
+
+def detectability(table: pd.DataFrame) -> pd.DataFrame:
+    """How well the filled inputs of each imputer and fraction can be told from real ones by the model's features.
+
+    Columns: dataset, model, evaluation, imputer, level, area, low, high, samples; of a table that has no such rows, or
+    too few samples, there are none. ½ is a guess; `realism` has the formulas.
+
+    >>> detectability(pd.DataFrame(columns=["measure", "status", "value"])).empty
+    True
+    """
+    rows = table[(table["measure"] == "detectability") & (table["status"] == "ok")]
+    if rows.empty:
+        return pd.DataFrame()
+    keys, found = ["dataset", "model", "evaluation", "imputer", "level"], []
+    for key, part in rows.groupby(keys, sort=False, observed=True):
+        values = part.drop_duplicates("sample")["value"].to_numpy(np.float64)  # repeated under every explainer
+        ends = area_and_interval(values, POPULATION)
+        found.append([*key, *ends, len(values)])
+    return pd.DataFrame(found, columns=[*keys, "area", "low", "high", "samples"]).dropna()
 
 
 def best_headline(cube: Cube) -> tuple[Measure, Line] | None:

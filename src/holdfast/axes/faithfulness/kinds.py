@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.errors import UserError
 from holdfast.features import Pixels, Superpixels, Tokens, Windows
-from holdfast.removal.contextual import Hidden, ReferenceMean
-from holdfast.removal.imputers import NoisyLinear, Zero
+from holdfast.removal.contextual import Hidden, OwnBaseline, ReferenceMean
+from holdfast.removal.imputers import NoisyLinear
 from holdfast.types import KIND_BY_DIMENSIONS
 
 WINDOWS = 20
@@ -103,8 +103,8 @@ def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     """imputers, segments and baseline of an axis that does not name them, for samples of this shape.
 
     Images and series are filled in by `noisy_linear`, tables by the mean of the reference rows, and tokens are hidden.
-    Segments are superpixels, about 20 windows, columns and tokens. The baseline is 0, as contributions are measured
-    against it.
+    Segments are superpixels, about 20 windows, columns and tokens. The baseline is what each explainer measures
+    contributions against.
 
     >>> usual("series", (1, 100), Pixels())["segments"]
     Windows(size=5)
@@ -112,8 +112,8 @@ def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     if kind == "text":
         return {"imputers": (Hidden(),), "segments": features, "baseline": Hidden()}
     if kind == "table":
-        return {"imputers": (ReferenceMean(),), "segments": Pixels(), "baseline": Zero()}
+        return {"imputers": (ReferenceMean(),), "segments": Pixels(), "baseline": OwnBaseline()}
     if kind == "series":
-        return {"imputers": (NoisyLinear(),), "segments": usual_windows(shape[-1]), "baseline": Zero()}
+        return {"imputers": (NoisyLinear(),), "segments": usual_windows(shape[-1]), "baseline": OwnBaseline()}
     superpixels = Superpixels(kernel_size=1.0, max_dist=10.0)
-    return {"imputers": (NoisyLinear(),), "segments": superpixels, "baseline": Zero()}
+    return {"imputers": (NoisyLinear(),), "segments": superpixels, "baseline": OwnBaseline()}

@@ -29,13 +29,15 @@ RESOLUTION = 1e-6
 class Bank:
     """What M masks did to B samples: `drop` (B, M) of the logit, `mass` (E, B, M) of each of E maps.
 
-    `level` (M,) is the fraction of the features that a mask was asked to remove, and `size` (B, M) their number.
+    `level` (M,) is the fraction of the features that a mask was asked to remove, `size` (B, M) their number and `area`
+    (B, M) the number of their positions.
     """
 
     drop: Tensor
     mass: Tensor
     level: Tensor
     size: Tensor
+    area: Tensor
 
 
 def random_masks(keys: Tensor, counts: Tensor, sizes: Tensor, n: int) -> Tensor:
@@ -93,7 +95,9 @@ def fill_bank(
     index = torch.arange(len(batch), device=device).repeat_interleave(masks)
     number = torch.arange(masks, device=device).repeat(len(batch))
     values = torch.stack([pool(each.double(), segments, n) for each in maps])
-    mass = torch.zeros(len(maps), len(index), dtype=torch.float64, device=device)
+    # The area that a mask removes is the mass of a map of ones.
+    values = torch.cat([values, pool(torch.ones_like(segments, dtype=torch.float64), segments, n)[None]])
+    mass = torch.zeros(len(values), len(index), dtype=torch.float64, device=device)
 
     def keep(rows: slice) -> Tensor:
         at = index[rows]
@@ -105,7 +109,8 @@ def fill_bank(
     logits = predict_kept(predict, batch, index, keep, imputer, seed).double().reshape(len(batch), masks, -1)
     own = target.to(logits.device)[:, None]
     drop = clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
-    return Bank(drop, mass.reshape(len(maps), len(batch), masks).cpu(), level, sizes.cpu())
+    mass = mass.reshape(len(values), len(batch), masks).cpu()
+    return Bank(drop, mass[:-1], level, sizes.cpu(), mass[-1])
 
 
 def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
@@ -122,11 +127,15 @@ def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
     return ((mass - drop) ** 2).mean(1)
 
 
-def correlation(mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+def correlation(
+    mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: Tensor | None = None, area: Tensor | None = None
+) -> Tensor:
     """Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one of them does not vary.
 
     With `size` (B, M) both are centred within the masks of each size, so that larger sets, which hold more of
-    everything, do not make a correlation by themselves. `scale` (B,) is what rounding errors of the drop go with.
+    everything, do not make a correlation by themselves; with `area` (B, M) what grows with the removed area is taken
+    off both, for the same reason: it is the partial correlation, and maps without merit score 0 whatever the sizes of
+    the features. `scale` (B,) is what rounding errors of the drop go with.
 
     >>> correlation(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2.0, 4.0, 8.0]])).tolist()
     [1.0]
@@ -135,6 +144,10 @@ def correlation(mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: T
     same = (size[:, :, None] == size[:, None]).to(mass.dtype)
     same = same / same.sum(2, keepdim=True)
     a, b = (v - (same @ v[..., None])[..., 0] for v in (mass, drop))
+    if area is not None:
+        c = area - (same @ area[..., None])[..., 0]
+        c = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
+        a, b = (v - (v * c).sum(1, keepdim=True) * c for v in (a, b))
     largest = drop.abs().amax(1) if scale is None else torch.maximum(scale.abs(), drop.abs().amax(1))
     flat = (a.abs().amax(1) <= RESOLUTION * mass.abs().amax(1)) | (b.abs().amax(1) <= RESOLUTION * largest)
     found = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
@@ -145,10 +158,11 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     """What the bank says of map number `which`: (measure, level) to one number per sample, (B,).
 
     infidelity and infidelity_scaled, `sensitivity_n` of the masks of one size at the level of that size, and
-    faithfulness_correlation of all masks, centred within each size.
+    faithfulness_correlation of all masks, centred within each size; both less what goes with the removed area.
 
     >>> exact = torch.tensor([[1.0, 2.0, 4.0, 3.0]], dtype=torch.float64)
-    >>> bank = Bank(exact, exact[None], torch.tensor([0.1, 0.1, 0.5, 0.5]), torch.tensor([[1, 1, 5, 5]]))
+    >>> size = torch.tensor([[1, 1, 5, 5]])
+    >>> bank = Bank(exact, exact[None], torch.tensor([0.1, 0.1, 0.5, 0.5]), size, size.double())
     >>> {name: value.item() for (name, level), value in scores(bank, 0).items()}
     {'infidelity': 0.0, 'infidelity_scaled': 0.0, 'faithfulness_correlation': 1.0, 'sensitivity_n': 1.0}
     """
@@ -156,9 +170,9 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     found = {
         ("infidelity", 0.0): infidelity(mass, drop),
         ("infidelity_scaled", 0.0): infidelity(mass, drop, scaled=True),
-        ("faithfulness_correlation", 0.0): correlation(mass, drop, bank.size, scale),
+        ("faithfulness_correlation", 0.0): correlation(mass, drop, bank.size, scale, bank.area),
     }
     for level in sorted(set(bank.level.tolist())):
         here = bank.level == level
-        found["sensitivity_n", level] = correlation(mass[:, here], drop[:, here], None, scale)
+        found["sensitivity_n", level] = correlation(mass[:, here], drop[:, here], None, scale, bank.area[:, here])
     return found

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from holdfast.axes.faithfulness import curves, mask_bank, sweeps
+from holdfast.axes.faithfulness import curves, mask_bank, realism, sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
 from holdfast.features import Tokens, count, fixed
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
+from holdfast.removal import OwnBaseline
 from holdfast.types import Batch, Condition, Exhibit, Scores, Subject, label_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ STRIP = 5
 
 NO_LABEL, NOTHING_LEFT = "the sample has no label", "nothing would be kept"
 UNVARIED = "the map or the output does not vary over the masks"
+FEW = f"the data set has fewer than {realism.FEWEST} samples"
 
 Labelled = tuple[Tensor, Tensor]
 """Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
@@ -60,8 +62,9 @@ class Shared:
     pixels: Labelled
     segments: Labelled | None
     random: dict[str, Tensor]
-    random_irof: Tensor | None
-    bank: tuple[Tensor, mask_bank.Bank] | None
+    told_apart: dict[str, Tensor]
+    random_irof: dict[str, Tensor]
+    banks: dict[str, tuple[Tensor, mask_bank.Bank, list[str]]]
 
 
 def labelled(features: Any, batch: Batch) -> Labelled:
@@ -82,7 +85,7 @@ def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Ex
     """Curves, summaries and pictures of an axis that suits the data, explainer by explainer."""
     shared = _share(axis, subject)
     lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(shared.clean).all(1).tolist()]
-    for number, explainer in enumerate(subject.explainers):
+    for explainer in subject.explainers:
         values = _importance(axis, subject, explainer, axis.absolute)
         why = tuple(a or b for a, b in zip(lost, reasons(values, "the map"), strict=True))
         explained = Explained(explainer, torch.tensor([i for i, reason in enumerate(why) if not reason]).long(), why)
@@ -90,7 +93,7 @@ def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Ex
         if "irof" in axis.wanted:
             yield from _irof(axis, subject, shared, explained, values)
         if set(BANKED) & set(axis.wanted):
-            yield from _banked(axis, subject, shared, explained, number)
+            yield from _banked(axis, subject, shared, explained)
 
 
 def _share(axis: Faithfulness, subject: Subject) -> Shared:
@@ -98,33 +101,89 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
     clean = subject.predict(batch)
     label = torch.full_like(subject.target, -1) if batch.label is None else batch.label.to(subject.target)
     truth = label if axis.against == "label" else subject.target
-    start = {name: value[:, 0] for name, value in curves.readouts(clean[:, None], subject.target, truth).items()}
+    read = curves.readouts(clean[:, None], subject.target, truth, subject.model.task, clean)
+    start = {name: value[:, 0] for name, value in read.items()}
     pixels, segments = labelled(axis.features, batch), None
-    drawn, drawn_irof, bank = {}, None, None
+    drawn, told, drawn_irof, banks = {}, {}, {}, {}
     everyone = torch.arange(len(batch))
-    if "random" in axis.orders:
-        for imputer in axis.imputers:
-            drawn[label_of(imputer)] = _sweep(axis, subject, clean, everyone, None, pixels, "random", imputer)[0]
+    for imputer in axis.imputers if "random" in axis.orders else ():
+        name = label_of(imputer)
+        if len(subject.drawn(realism.POPULATION)) >= realism.FEWEST:
+            drawn[name], told[name] = _told_apart(axis, subject, imputer, pixels)
+        else:
+            drawn[name] = _sweep(axis, subject, clean, everyone, None, pixels, "random", imputer)[0]
     if {"irof", *BANKED} & set(axis.wanted):
         segments = labelled(axis.segments, batch)
-        if "irof" in axis.wanted and "random" in axis.orders:
-            drawn_irof = _sweep(axis, subject, clean, everyone, None, segments, "random", axis.baseline)[0]
-        if set(BANKED) & set(axis.wanted):
-            bank = _fill_bank(axis, subject, clean, *segments)
-    return Shared(clean, start, truth, pixels, segments, drawn, drawn_irof, bank)
+        users: dict[str, list[str]] = {}
+        for explainer in subject.explainers:
+            users.setdefault(label_of(_baseline(axis, subject, explainer)), []).append(explainer)
+        for name, own in users.items():
+            fill = _baseline(axis, subject, own[0])
+            if "irof" in axis.wanted and "random" in axis.orders:
+                drawn_irof[name] = _sweep(axis, subject, clean, everyone, None, segments, "random", fill)[0]
+            filled = _fill_bank(axis, subject, clean, *segments, fill, own) if set(BANKED) & set(axis.wanted) else None
+            if filled is not None:
+                banks[name] = (*filled, own)
+    return Shared(clean, start, truth, pixels, segments, drawn, told, drawn_irof, banks)
+
+
+def _baseline(axis: Faithfulness, subject: Subject, explainer: str) -> Any:
+    """What takes the place of segments when an explainer is judged: by default what it measures against itself."""
+    if isinstance(axis.baseline, OwnBaseline):
+        return axis.baseline.of(subject.explainers[explainer], subject.model.mean, subject.model.std)
+    return axis.baseline
+
+
+def _told_apart(axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labelled) -> tuple[Tensor, Tensor]:
+    """Logits (B, S, classes) after a random removal, and each sample's part in telling filled from real, (B, S).
+
+    Both are read from the same passes, as features are taken beside the logits.
+    """
+
+    def see(batch: Batch) -> Tensor:
+        def call(part: Batch, _: Tensor) -> Tensor:
+            return realism.outputs_and_features(subject.model, part.to(subject.model.device)).cpu()
+
+        return subject.compute(call, batch, torch.zeros(len(batch)))
+
+    def swept(batch: Batch, labels: Labelled) -> tuple[Tensor, Tensor]:
+        clean, ready = see(batch), _ready(axis, imputer, subject)
+        order: Order = "random"
+        return clean, sweeps.removal(see, batch, clean, None, *labels, axis.fractions, order, ready, subject.seed)[0]
+
+    def peers() -> tuple[Batch, Tensor, Tensor]:
+        batch = subject.drawn(realism.POPULATION).to(pixels[0].device)
+        return (batch, *swept(batch, labelled(axis.features, batch)))
+
+    key = ("told apart", label_of(imputer), label_of(axis.features), axis.fractions)
+    known, known_clean, known_filled = subject.once(key, peers)
+    clean, filled = swept(subject.batch, pixels)
+    classes = subject.predict(subject.batch).shape[1]
+    parts = [
+        realism.told_apart(
+            clean[:, classes:],
+            filled[:, s, classes:],
+            subject.batch.ids,
+            (known_clean[:, classes:], known_filled[:, s, classes:]),
+            known.ids,
+            subject.seed,
+        )
+        for s in range(len(axis.fractions))
+    ]
+    return filled[..., :classes], torch.stack(parts, 1)
 
 
 def _fill_bank(
-    axis: Faithfulness, subject: Subject, clean: Tensor, segments: Tensor, counts: Tensor
+    axis: Faithfulness, subject: Subject, clean: Tensor, segments: Tensor, counts: Tensor, fill: Any, own: list[str]
 ) -> tuple[Tensor, mask_bank.Bank] | None:
-    """The samples with more than one segment and their bank; None if there are none."""
+    """The samples with more than one segment and the bank of some explainers; None if there are none."""
     place = (counts > 1).nonzero().flatten()
     if not len(place):
         return None
     rows = place.cpu()
-    maps = torch.stack([_importance(axis, subject, e)[place] for e in subject.explainers])
+    maps = torch.stack([_importance(axis, subject, e)[place] for e in own])
     some = (subject.batch[rows], subject.target[rows], clean[rows], segments[place], maps.nan_to_num(0, 0, 0))
-    baseline = _ready(axis, axis.baseline, subject)
+    baseline = _ready(axis, fill, subject)
     sizes = (axis.masks, axis.subsets, subject.seed, counts[place])
     return rows, mask_bank.fill_bank(subject.predict, *some, baseline, *sizes)
 
@@ -169,6 +228,8 @@ def _curves(
     rows = explained.rows
     target, truth = subject.target[rows], shared.truth[rows]
     start = {name: value[rows] for name, value in shared.start.items()}
+    shown: Readout = "probability" if "probability" in start else "logit"
+    chosen = axis.readout or shown
     for imputer in axis.imputers:
         label, read = label_of(imputer), dict[str, dict[Readout, Tensor]]()
         lost = _missing(axis, subject, shared.pixels, rows, imputer)
@@ -179,17 +240,22 @@ def _curves(
                 logits = shared.random[label][rows]
             else:
                 logits, ranks = _sweep(axis, subject, shared.clean, rows, values, shared.pixels, order, imputer)
-            read[order] = curves.readouts(logits, target, truth)
+            read[order] = curves.readouts(logits, target, truth, subject.model.task, shared.clean[rows])
             for name, curve in read[order].items():
                 for s, fraction in enumerate(axis.fractions):
                     where = (f"{label} {order}", fraction)
                     yield explained.column(name, where, curve[:, s], missing[name], label, order)
             if order == "morf" and imputer is axis.imputers[0]:
-                of_class = (start["probability"], read[order]["probability"])
+                of_class = (start[shown], read[order][shown])
                 yield from strip(subject, explained, imputer, axis.fractions, ranks, *of_class)
-        for measure, value in curves.summaries(read, axis.fractions, start, axis.readout).items():
+        told = shared.told_apart.get(label)
+        for s, fraction in enumerate(axis.fractions if "random" in axis.orders else ()):
+            value = torch.full((len(rows),), torch.nan) if told is None else told[rows, s]
+            why = [FEW] * len(rows) if told is None else lost
+            yield explained.column("detectability", (f"{label} random", fraction), value, why, label, "random")
+        for measure, value in curves.summaries(read, axis.fractions, start, chosen).items():
             if measure.removesuffix("_random") in axis.wanted:
-                kind: Readout = axis.readout if measure.startswith(("road", "aopc")) else "probability"
+                kind: Readout = chosen if measure.startswith(("road", "aopc")) else shown
                 yield explained.column(measure, (label, 0.0), value, missing[kind], label)
 
 
@@ -197,7 +263,7 @@ def _missing(axis: Faithfulness, subject: Subject, labelled: Labelled, rows: Ten
     """Why a number of each row would be missing."""
     counts = labelled[1].cpu()[rows]
     gone = sweeps.removal_sizes(axis.fractions, counts)[:, -1] >= counts
-    empty = gone & needs_kept(_ready(axis, imputer, subject), subject.batch.x.shape[1:])
+    empty = gone & needs_kept(_ready(axis, imputer, subject))
     return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
 
 
@@ -206,31 +272,32 @@ def _irof(
 ) -> Iterator[Scores]:
     assert shared.segments is not None  # as irof is wanted
     rows = explained.rows
-    sweep = _sweep(axis, subject, shared.clean, rows, values, shared.segments, "morf", axis.baseline)
+    fill = _baseline(axis, subject, explained.explainer)
+    sweep = _sweep(axis, subject, shared.clean, rows, values, shared.segments, "morf", fill)
     logits_of = {"irof": sweep[0]}
-    if shared.random_irof is not None:
-        logits_of["irof_random"] = shared.random_irof[rows]
+    if label_of(fill) in shared.random_irof:
+        logits_of["irof_random"] = shared.random_irof[label_of(fill)][rows]
     baseline = label_of(axis.baseline)
     alone = shared.segments[1].cpu()[rows] < 2
-    lost = _missing(axis, subject, shared.segments, rows, axis.baseline)
+    lost = _missing(axis, subject, shared.segments, rows, fill)
     missing = [_one_segment(subject) if one else why for one, why in zip(alone.tolist(), lost, strict=True)]
     for name, logits in logits_of.items():
-        curve = curves.readouts(logits, subject.target[rows])["probability"]
+        curve = curves.readouts(logits, subject.target[rows], task=subject.model.task)["probability"]
         value = curves.irof(axis.fractions, curve, shared.start["probability"][rows])
         value = value.masked_fill(alone, torch.nan)
         yield explained.column(name, (baseline, 0.0), value, missing, baseline)
 
 
-def _banked(
-    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, number: int
-) -> Iterator[Scores]:
+def _banked(axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained) -> Iterator[Scores]:
     names = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
     names += [("sensitivity_n", size) for size in axis.subsets]
     missing = [_one_segment(subject)] * len(shared.clean)
     nothing = torch.full((len(missing),), torch.nan, dtype=torch.float64)
     values: dict[tuple[str, float], Tensor] = {}
-    if shared.bank is not None:
-        rows, bank = shared.bank
+    filled = shared.banks.get(label_of(_baseline(axis, subject, explained.explainer)))
+    if filled is not None:
+        rows, bank, users = filled
+        number = users.index(explained.explainer)
         for i, finite in zip(rows.tolist(), torch.isfinite(bank.drop).all(1).tolist(), strict=True):
             missing[i] = UNVARIED if finite else NOT_FINITE
         for key, value in mask_bank.scores(bank, number, shared.clean[rows].abs().amax(1).double()).items():

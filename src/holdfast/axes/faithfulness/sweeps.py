@@ -4,8 +4,9 @@ Positions are the pixels (H, W) of images, the steps (T,) of series, the columns
 texts; where a shape says (B, H, W), the others take the place of (H, W).
 
 A feature's importance is the mean over its positions of the map summed over channels. Features go from the most
-important (`morf`), from the least important (`lerf`, the same order backwards) or in a random order. Equal values are
-ordered by one draw per sample, the same for every explainer. At fraction f exactly ⌊f·n + ½⌋ of n features are gone,
+important (`morf`), from the least important (`lerf`, the same order backwards) or in a random order. Values that are
+equal to four digits of their root mean square, which is more than batches of another size round off, are ordered by
+one draw per sample, the same for every explainer. At fraction f exactly ⌊f·n + ½⌋ of n features are gone,
 and what is gone at one fraction is gone at every larger one.
 """
 
@@ -64,34 +65,28 @@ def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
     return imputer.bound(reference, features) if hasattr(imputer, "bound") else imputer
 
 
-def try_imputer(imputer: Any, shape: Sequence[int], kept: int = 1) -> None:
-    """Call an imputer on a tiny sample with the channels or columns of this shape, the first `kept` positions kept.
+def try_imputer(imputer: Any, shape: Sequence[int]) -> None:
+    """Call an imputer on one sample of this shape of which the first position is kept; it may be a network.
 
     >>> from holdfast.removal import IMPUTERS
     >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
     Traceback (most recent call last):
     holdfast.errors.UserError: dataset_mean.mean has 2 numbers but x has 3 channels; give 3
     """
-    size = list(shape) if len(shape) == 1 else [min(2, length) for length in shape[1:]]
-    keep = torch.arange(math.prod(size)).reshape(1, *size) < kept
-    x = torch.zeros(1, *size) if len(shape) == 1 else torch.zeros(1, shape[0], *size)
+    size = list(shape) if len(shape) == 1 else list(shape[1:])
+    keep = torch.arange(math.prod(size)).reshape(1, *size) < 1
+    x = torch.zeros(1, *shape)
     bound(imputer, x, None)(x, keep, ("",), 0)
 
 
-def needs_kept(imputer: Any, shape: Sequence[int]) -> bool:
-    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours do.
+def needs_kept(imputer: Any) -> bool:
+    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours say.
 
     >>> from holdfast.removal import IMPUTERS
-    >>> needs_kept(IMPUTERS["noisy_linear"](), (3, 8, 8)), needs_kept(IMPUTERS["zero"](), (3, 8, 8))
+    >>> needs_kept(IMPUTERS["noisy_linear"]()), needs_kept(IMPUTERS["zero"]())
     (True, False)
     """
-    if hasattr(imputer, "needs_kept"):
-        return bool(imputer.needs_kept)
-    try:
-        try_imputer(imputer, shape, kept=0)
-    except UserError:
-        return True
-    return False
+    return bool(getattr(imputer, "needs_kept", False))
 
 
 def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Tensor:
@@ -122,7 +117,7 @@ def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Ord
     """When each feature goes, (B, n) int64 from 0, the first, to counts − 1; features beyond `counts` come last.
 
     `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
-    does not look at the values. Equal values are ordered by a draw keyed by the seed and the sample's id.
+    does not look at the values. Values that `settled` makes equal are ordered by a draw keyed by seed and id.
 
     >>> ranks = removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"])
     >>> ranks.tolist(), removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"], "lerf").tolist()
@@ -135,11 +130,27 @@ def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Ord
     if order == "random":
         drawn = rand.permutation(rand.keys(seed, ids, "random order").to(values.device), n)
         values = -_inverse(drawn).double()
+    else:
+        values = settled(values, counts)
     lottery = rand.permutation(rand.keys(seed, ids, "ties").to(values.device), n)
     present = place < counts[:, None]
     shuffled = values.masked_fill(~present, -torch.inf).gather(1, lottery)
     ranks = _inverse(lottery.gather(1, shuffled.argsort(dim=1, descending=True, stable=True)))
     return torch.where(present, counts[:, None] - 1 - ranks, ranks) if order == "lerf" else ranks
+
+
+def settled(values: Tensor, counts: Tensor) -> Tensor:
+    """Values (B, n) as multiples of 2⁻¹⁴ of their root mean square, rounded down to a power of two.
+
+    The last digits of a map depend on the batch it was computed in, and would order what is equal. A unit that is a
+    power of two is the same in every batch.
+
+    >>> settled(torch.tensor([[1.0, 1.0 + 1e-6, 1.001]]), torch.tensor([3])).tolist()
+    [[16384.0, 16384.0, 16400.0]]
+    """
+    square = values.double().square().sum(1, keepdim=True) / counts[:, None].clamp(min=1)
+    unit = torch.where(square > 0, torch.exp2(square.sqrt().log2().floor() - 14), 1.0)
+    return (values.double() / unit).round()
 
 
 def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,6 +284,6 @@ def removal(
     means = none if values is None else feature_means(values, segments, n)
     ranks = removal_ranks(means, counts, batch.ids, order, seed).gather(1, segments.flatten(1)).reshape(segments.shape)
     sizes = removal_sizes(fractions, counts)
-    empty = (sizes >= counts[:, None]) & needs_kept(imputer, batch.x.shape[1:])
+    empty = (sizes >= counts[:, None]) & needs_kept(imputer)
     logits = sweep(predict, batch, ranks, sizes.masked_fill(empty, 0), imputer, seed, clean)
     return logits.masked_fill(empty.cpu()[..., None], torch.nan), ranks

@@ -108,7 +108,8 @@ def leak(judged: Judged) -> list[str]:
 
 
 def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
-    rows = judged.rows if measure is None else judged.rows[judged.rows["measure"] == measure.name]
+    rows = judged.rows[~judged.rows["measure"].isin(judged.axis.of_role("model"))]
+    rows = rows if measure is None else rows[rows["measure"] == measure.name]
     lost = rows[rows["status"] == "undefined"].drop_duplicates(["explainer", "sample"])
     if lost.empty:
         return []

@@ -25,6 +25,7 @@ from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.models.batches import beside
 from holdfast.models.modality import modality
+from holdfast.models.tasks import at, has_probability
 from holdfast.types import (
     FLIPPED,
     IDENTITY,
@@ -55,7 +56,7 @@ Items = TypeVar("Items", Tensor, Profile)
 
 @dataclass(frozen=True, config=STRICT)
 class Stability:
-    """Perturb, keep the pairs whose top-1 class is unchanged, and compare the maps of the original class.
+    """Perturb, keep the pairs whose prediction is unchanged, as the model's task says, and compare the maps.
 
     For every pair: SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each the same against
     maps of other samples (`_chance`), and for geometric perturbations the map of the moved input against the moved map
@@ -102,6 +103,8 @@ class Stability:
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         checked_kind(modality(model, batch))
+        if self.max_drop is not None and not has_probability(model.task):
+            raise UserError(f"max_drop is of a probability, and {model.task.name} has none; leave it out")
         return self._for(kind_of_samples(batch.x.shape[1:]))
 
     def _for(self, kind: perturbing.Kind) -> Stability:
@@ -153,23 +156,23 @@ class Stability:
                 f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
             )
         batch = subject.batch.with_x(changed)
-        logits = subject.predict(batch)
-        drop = (subject.probability - logits.softmax(1).gather(1, subject.target[:, None])[:, 0]).tolist()
-        finite = (torch.isfinite(logits).all(1) & torch.isfinite(subject.probability)).tolist()
-        columns = zip(subject.target.tolist(), logits.argmax(1).tolist(), drop, finite, strict=True)
-        verdicts = [self._verdict(subject, *column) for column in columns]
+        task, before, after = subject.model.task, subject.predict(subject.batch), subject.predict(batch)
+        finite = (torch.isfinite(after).all(1) & torch.isfinite(subject.readout)).tolist()
+        same, chance = task.same(before, after, subject.target).tolist(), task.probability(after)
+        drop = [0.0] * len(batch) if chance is None else (subject.probability - at(chance, subject.target)).tolist()
+
+        def verdict(i: int) -> tuple[int, str]:
+            if not finite[i]:
+                return UNDEFINED, NOT_FINITE
+            if not same[i]:
+                return FLIPPED, task.change(before[i], after[i], int(subject.target[i]), subject.model.class_name)
+            if self.max_drop is not None and drop[i] > self.max_drop:
+                return FLIPPED, f"probability fell by {drop[i]:.3f}, more than {self.max_drop:g}"
+            return OK, ""
+
+        verdicts = [verdict(i) for i in range(len(batch))]
         status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
         return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts))
-
-    def _verdict(self, subject: Subject, before: int, after: int, drop: float, finite: bool) -> tuple[int, str]:
-        if not finite:
-            return UNDEFINED, NOT_FINITE
-        if before != after:
-            names = (subject.model.class_name(before), subject.model.class_name(after))
-            return FLIPPED, f"top-1 changed from {names[0]} to {names[1]}"
-        if self.max_drop is not None and drop > self.max_drop:
-            return FLIPPED, f"probability fell by {drop:.3f}, more than {self.max_drop:g}"
-        return OK, ""
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
@@ -267,7 +270,7 @@ class Stability:
     ) -> Iterator[Scores | Exhibit]:
         again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
         second = reasons(again, "the map of the second draw")
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
         rows = torch.tensor([not why for why in reason]).nonzero().flatten()
         columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}

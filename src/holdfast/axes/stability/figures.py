@@ -205,7 +205,7 @@ ITEMS = (
     Item("stability-components", "FASS, Table 4", "table", component_table),
     Item("stability-kinds", "FASS, Table 5", "table", family_table),
     Item("stability-retention", "FASS, Tables 2 and 3", "table", retention_tables),
-    Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_bars),
+    Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_plots),
     Item("stability-map", "FASS, heat maps", "figure", heat_maps.method_maps),
     Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat_maps.architecture_maps),
     Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat_maps.retention_maps),

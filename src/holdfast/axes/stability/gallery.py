@@ -87,7 +87,7 @@ class Gallery:
         return list(dict.fromkeys([*self.pairs, *self.cards]))
 
 
-CAPTION = "Signed maps run blue – white – red about zero, others dark to bright; each map has its own scale, and a "
+CAPTION = "Signed maps run blue – white – red about zero, others white to violet; each map has its own scale, and a "
 CAPTION += "difference that of its maps. Press a picture to enlarge it."
 
 

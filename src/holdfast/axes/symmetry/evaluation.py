@@ -127,7 +127,9 @@ class Symmetry:
         return named + [(layer, float(self.elements)) for layer in self.layers]
 
     def suited(self, model: Model, batch: Batch) -> Symmetry:
-        """Itself: nothing is left open for the data to decide."""
+        """Itself: nothing is left open for the data to decide; a model without classes is refused."""
+        if not model.task.exclusive:
+            raise UserError(f"symmetry compares class probabilities on moved inputs, and {model.task.name} has none")
         return self
 
     def check(self, shape: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ LAYERS = (
 FAILURES = (
     "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, and the "
     "element that is worst for it: a bad case, not a typical one. If the method respects the group, the last map is "
-    "the second, moved as the input was. Signed maps run blue – white – red about zero, others dark to bright; each "
+    "the second, moved as the input was. Signed maps run blue – white – red about zero, others white to violet; each "
     "map has its own scale."
 )
 

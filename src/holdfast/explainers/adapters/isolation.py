@@ -17,7 +17,7 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import out_of_memory
-from holdfast.models.network import scores_in
+from holdfast.models.network import frozen_copy
 from holdfast.models.precision import weight_type
 from holdfast.types import Batch
 
@@ -78,26 +78,27 @@ def check_network(name: str, model: Model) -> None:
 def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
     """A copy of the network for one call, which shares its weights and returns (B, classes); `aux` is of one sample.
 
-    >>> model = Model(nn.Linear(3, 1))
+    >>> model = Model(nn.Linear(3, 1), task="binary")
     >>> own_network(model, {})(torch.rand(2, 3)).shape, model.passes
     (torch.Size([2, 2]), 2)
     """
-    network = Model(model.module).module
+    network, rows = frozen_copy(model.module), [1]
     vectors = model.embedding is not None and "inputs_embeds" in signature(network.forward).parameters
 
     def complete(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         first, *others = given
-        named = named | {key: value.expand(len(first), *value.shape[1:]) for key, value in aux.items()}
+        rows[0] = len(first)
+        given_to_it = {key: value for key, value in aux.items() if not key.startswith("_")}
+        named = named | {key: value.expand(len(first), *value.shape[1:]) for key, value in given_to_it.items()}
         if vectors and first.is_floating_point():
             return tuple(others), named | {"inputs_embeds": first}
         return given, named
 
     def read(_: nn.Module, __: Any, output: Any) -> Tensor:
-        scores = scores_in(output)
-        model.passes += len(scores)
-        model.gradient_passes += len(scores) if scores.requires_grad else 0
-        scores = scores[:, None] if scores.ndim == 1 else scores
-        return scores if scores.shape[1] > 1 else torch.cat([torch.zeros_like(scores), scores], 1)
+        table = model.read(output, {key: value.expand(rows[0], *value.shape[1:]) for key, value in aux.items()})
+        model.passes += len(table)
+        model.gradient_passes += len(table) if table.requires_grad else 0
+        return table
 
     if aux or vectors:
         network.register_forward_pre_hook(complete, with_kwargs=True)

@@ -72,7 +72,7 @@ class QuantusMetric:
     def __call__(self, subject: Subject) -> Iterator[Scores]:
         """One column per explainer; a map or a score that is not finite is undefined."""
         check_network(f"quantus({self.metric})", subject.model)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.probability).tolist()]
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         for explainer in subject.explainers:
             maps = subject.clean(explainer)
             why = [a or b for a, b in zip(lost, reasons(maps, "the map"), strict=True)]

@@ -41,6 +41,7 @@ def load_model(
     classes: Sequence[str] | None = None,
     name: str | None = None,
     embedding: str | None = None,
+    task: Any = None,
     architecture: str | None = None,
     allow_code: bool = False,
 ) -> Model:
@@ -50,8 +51,8 @@ def load_model(
     (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`,
     `hf:folder`, `hf:name@none`; `file:weights.safetensors` with an `architecture` such as torchvision:resnet50;
     `onnx:model.onnx`; `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need
-    `allow_code`. What is given here replaces what the source says of mean, std, classes and `embedding`, which is
-    that of `Model`.
+    `allow_code`. What is given here replaces what the source says of mean, std, classes, `embedding` and `task`, which
+    are those of `Model`.
 
     >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
     'tiny'
@@ -67,15 +68,14 @@ def load_model(
         made = load_file(rest, architecture, allow_code) if scheme == "file" else LOADERS[scheme].load(rest)
         name = name or short_name(scheme, rest)
     elif is_estimator(spec):
-        made = from_sklearn(spec, classes=classes, name=name)
-        classes = None
+        made = from_sklearn(spec, classes=classes, name=name, task=task)
+        classes = task = None
     if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
         raise UserError(f"architecture {architecture!r} is for weights in a file: file:weights.safetensors")
     if isinstance(made, Model):
-        if any(value is not None for value in (channels_last, mean, std, classes, embedding)):
-            raise UserError(
-                f"{made.name} is a holdfast.Model: give mean, std, classes, channels_last, embedding where it is made"
-            )
+        if any(value is not None for value in (channels_last, mean, std, classes, embedding, task)):
+            what = "mean, std, classes, channels_last, embedding, task"
+            raise UserError(f"{made.name} is a holdfast.Model: give {what} where it is made")
         return made if device is None else made.to(device)
     if not isinstance(made, Parts):
         raise UserError(f"a model is a name, a torch.nn.Module or a holdfast.Model; got {type(made).__name__}")
@@ -88,6 +88,7 @@ def load_model(
         device=device,
         channels_last=made.channels_last if channels_last is None else channels_last,
         embedding=made.embedding if embedding is None else embedding,
+        task=task,
     )
 
 

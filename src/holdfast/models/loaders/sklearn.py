@@ -1,4 +1,4 @@
-"""scikit-learn classifiers as models: for tables, and the methods that need no gradient."""
+"""scikit-learn estimators as models: for tables, and the methods that need no gradient."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.tasks import Binary, Regression
 
 
 class SklearnNetwork(nn.Module):
-    """A fitted classifier as a network: rows (B, F) -> class scores (B, classes).
+    """A fitted estimator as a network: rows (B, F) -> class scores (B, classes), or predicted numbers (B, outputs).
 
     Scores are the logarithms of `predict_proba`, so that a softmax gives these probabilities back, or what
-    `decision_function` says where there are no probabilities. It is computed on the CPU and gives no gradient.
+    `decision_function` says where there are no probabilities; a regressor gives what it predicts. It is computed on the
+    CPU and gives no gradient.
     """
 
     differentiable: ClassVar[bool] = False
@@ -32,9 +34,9 @@ class SklearnNetwork(nn.Module):
             self.columns = tuple(map(str, estimator.feature_names_in_))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (B, classes) in float32 on the device of x."""
+        """Class scores (B, classes) or numbers (B, outputs) in float32 on the device of x."""
         if x.requires_grad and torch.is_grad_enabled():
-            raise UserError(f"{type(self.estimator).__name__} is a scikit-learn classifier, which gives no gradient")
+            raise UserError(f"{type(self.estimator).__name__} is a scikit-learn estimator, which gives no gradient")
         expected = getattr(self.estimator, "n_features_in_", None)
         if x.ndim != 2 or (expected is not None and x.shape[1] != expected):
             columns = "" if self.columns is None else f": {', '.join(self.columns)}"
@@ -47,8 +49,10 @@ class SklearnNetwork(nn.Module):
         if hasattr(self.estimator, "predict_proba"):
             shares = np.asarray(self.estimator.predict_proba(rows), dtype=np.float64)
             scores = np.log(np.maximum(shares, np.finfo(np.float32).tiny))
-        else:
+        elif hasattr(self.estimator, "classes_"):
             scores = np.asarray(self.estimator.decision_function(rows), dtype=np.float64)
+        else:
+            scores = np.asarray(self.estimator.predict(rows), dtype=np.float64)
         return torch.from_numpy(scores).to(x.device, torch.float32)
 
     def get_extra_state(self) -> str:
@@ -56,7 +60,7 @@ class SklearnNetwork(nn.Module):
         return str(importlib.import_module("joblib").hash(self.estimator, hash_name="sha1"))
 
     def extra_repr(self) -> str:
-        """The classifier with its parameters."""
+        """The estimator with its parameters."""
         return repr(self.estimator)
 
 
@@ -69,11 +73,13 @@ def is_estimator(thing: Any) -> bool:
     return not isinstance(thing, type | nn.Module) and hasattr(thing, "fit") and hasattr(thing, "predict")
 
 
-def from_sklearn(estimator: Any, *, classes: Sequence[str] | None = None, name: str | None = None) -> Model:
-    """A fitted scikit-learn classifier, or a pipeline that ends in one, as a `Model` of rows (B, F).
+def from_sklearn(
+    estimator: Any, *, classes: Sequence[str] | None = None, name: str | None = None, task: Any = None
+) -> Model:
+    """A fitted scikit-learn classifier or regressor, or a pipeline that ends in one, as a `Model` of rows (B, F).
 
-    Features are columns: `{features: pixels}` takes each column alone. What reads a gradient or a layer of a network
-    is refused when the study is planned.
+    The task is that of the estimator unless another is given. Features are columns: `{features: pixels}` takes each
+    column alone. What reads a gradient or a layer of a network is refused when the study is planned.
 
     >>> from holdfast.types import Batch
     >>> class Fair:
@@ -88,12 +94,18 @@ def from_sklearn(estimator: Any, *, classes: Sequence[str] | None = None, name: 
     """
     label = type(estimator).__name__
     if not is_estimator(estimator):
-        raise UserError(f"from_sklearn(...) needs a fitted scikit-learn classifier, got {label}")
+        raise UserError(f"from_sklearn(...) needs a fitted scikit-learn estimator, got {label}")
+    if not hasattr(estimator, "n_features_in_") and not hasattr(estimator, "classes_"):
+        raise UserError(f"{label} has neither classes_ nor n_features_in_, so it is not fitted; fit it first")
     if not hasattr(estimator, "classes_"):
-        raise UserError(f"{label} has no classes_, so it is not fitted or not a classifier; give a fitted classifier")
+        if not importlib.import_module("sklearn.base").is_regressor(estimator):
+            raise UserError(f"{label} has no classes_ and is no regressor; give a fitted classifier or regressor")
+        return Model(SklearnNetwork(estimator), classes=classes, name=name or label, task=task or Regression())
     if not (hasattr(estimator, "predict_proba") or hasattr(estimator, "decision_function")):
         raise UserError(f"{label} has neither predict_proba nor decision_function, so it gives no scores to explain")
     if isinstance(estimator.classes_, list):
         raise UserError(f"{label} predicts {len(estimator.classes_)} outputs at once; give a classifier of one of them")
     found = [str(c) for c in estimator.classes_] if classes is None else classes
-    return Model(SklearnNetwork(estimator), classes=found, name=name or label)
+    if task is None and not hasattr(estimator, "predict_proba") and len(found) == 2:
+        task = Binary()  # of its decision_function, one column
+    return Model(SklearnNetwork(estimator), classes=found, name=name or label, task=task)

@@ -45,7 +45,8 @@ class Progress:
 def fill(work: Hierarchy, x: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
     """The images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in; with the iterations (n,).
 
-    A channel stops when ‖(b − Au) / D‖ ≤ tolerance · ‖b / D‖ and does not move after, whatever the others still need.
+    A channel stops when ‖(b − Au) / D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the
+    removed ones, and does not move after, whatever the others still need.
     What x holds at removed pixels is not read. Every image must keep a pixel.
 
     >>> from holdfast.removal.harmonic.hierarchy import hierarchy
@@ -57,12 +58,12 @@ def fill(work: Hierarchy, x: Tensor, keep: Tensor, tolerance: float) -> tuple[Te
     True
     """
     kept = keep[:, None].to(x.dtype)
-    held = _set_mask(work, kept)
+    _set_mask(work, kept)
     known = torch.mul(x, kept)
     mean = known.sum((2, 3), keepdim=True) / kept.sum((2, 3), keepdim=True)
     # A constant is a solution: without it, less is lost to rounding.
     torch.addcmul(known, kept, mean, value=-1, out=work.field.pixels)
-    states = [_begun(lane, held, mean[:, lane.channels, 0], tolerance) for lane in work.lanes]
+    states = [_begun(lane, tolerance) for lane in work.lanes]
     busy = list(zip(work.lanes, states, strict=True))
     for _ in range(ITERATIONS):
         busy = [(lane, state) for lane, state in busy if bool(state.active.any())]
@@ -76,14 +77,13 @@ def fill(work: Hierarchy, x: Tensor, keep: Tensor, tolerance: float) -> tuple[Te
     raise UserError(f"tolerance={tolerance:g} was not reached in {ITERATIONS} iterations; give a larger one")
 
 
-def _begun(lane: Lane, held: Tensor, mean: Tensor, tolerance: float) -> Progress:
+def _begun(lane: Lane, tolerance: float) -> Progress:
     """The residual of the field as it is, z = D⁻¹r, and the residual of the next level."""
     run(lane.begin)
-    z, zeros = lane.level.z.core, lane.level.room.sums.core
+    z = lane.level.z.core
     lane.direction.core.zero_()
-    torch.addcmul(z, held, mean, out=zeros)  # what z is with zeros at the removed pixels
-    limit = tolerance * _dot(zeros, zeros).sqrt()
-    active = _dot(z, z).sqrt() > limit
+    size = _dot(z, z).sqrt()
+    limit, active = tolerance * size, size > 0
     run(lane.down)
     return Progress(limit, torch.ones_like(limit), active, torch.zeros_like(active, dtype=torch.int64))
 
@@ -122,8 +122,8 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.mul(a, b).sum(-1, keepdim=True, dtype=torch.float64)
 
 
-def _set_mask(work: Hierarchy, kept: Tensor) -> Tensor:
-    """Load the kept pixels (n, 1, H, W), 1 or 0, and what follows from them; returns q/D in the layout of `core`."""
+def _set_mask(work: Hierarchy, kept: Tensor) -> None:
+    """Load the kept pixels (n, 1, H, W), 1 or 0, and what follows from them."""
     fine, last = work.levels[0], work.levels[-1].mask
     unknown = fine.mask.unknown.core
     torch.sub(1, kept, out=fine.mask.unknown.pixels)
@@ -145,7 +145,6 @@ def _set_mask(work: Hierarchy, kept: Tensor) -> Tensor:
     both = loose[:, :, None] * loose[:, None, :]
     matrix = torch.diag_embed(torch.where(loose > 0, 4 + 1 / inverse, 1)) - work.stencil * both
     torch.mul(torch.cholesky_inverse(torch.linalg.cholesky(matrix)), both, out=work.inverse)
-    return edges.mul_(fine.mask.inverse.core)
 
 
 def _share(mask: Mask, contact: Tensor) -> None:

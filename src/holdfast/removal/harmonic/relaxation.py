@@ -84,8 +84,8 @@ def colours(channels: int, height: int, width: int, like: Tensor) -> Colours:
 def relaxed(work: Colours, x: Tensor, keep: Tensor, tolerance: float, factor: float) -> Tensor | None:
     """x (C, H, W) with the removed pixels filled, or None if the residual does not fall as it does for scattered ones.
 
-    Ends when the residual, divided by D, is at most `tolerance` times what it is with zeros at the removed pixels, in
-    every channel. What x holds there is not read. At least one pixel must be kept; `factor` is ω.
+    Ends when the residual, divided by D, is at most `tolerance` times what it is with the mean of the kept pixels at
+    the removed ones, in every channel. What x holds there is not read. At least one pixel must be kept; `factor` is ω.
 
     >>> x, keep = torch.rand(1, 20, 20), torch.ones(20, 20, dtype=torch.bool)
     >>> keep[5, 5] = False
@@ -96,12 +96,12 @@ def relaxed(work: Colours, x: Tensor, keep: Tensor, tolerance: float, factor: fl
     """
     field, weight = work.field.core, work.weight.core
     kept = keep.to(x.dtype)
-    for (values, weights), pixels, there in zip(work.places, _coloured(x), _coloured(kept), strict=True):
+    # A constant is a solution: without it, less is lost to rounding, and no offset changes what the tolerance means.
+    mean = ((x * kept).sum((1, 2)) / kept.sum())[:, None, None]
+    for (values, weights), pixels, there in zip(work.places, _coloured(x - mean), _coloured(kept), strict=True):
         torch.mul(pixels, there, out=values)
         torch.sub(factor, there, alpha=factor, out=weights[0])
     limit = tolerance * _residual(work)
-    mean = field.sum((0, 2)) / kept.sum()
-    field.addcmul_(weight, mean[:, None], value=1 / factor)
     moves = list(zip(work.pulls, field, weight, strict=True))
     digits = -math.log10(tolerance)
     done, ahead = 0, math.ceil(_SWEEPS_PER_DIGIT * digits)
@@ -116,7 +116,7 @@ def relaxed(work: Colours, x: Tensor, keep: Tensor, tolerance: float, factor: fl
             filled = torch.empty_like(x)
             for (values, _), pixels in zip(work.places, _coloured(filled), strict=True):
                 pixels.copy_(values)
-            return filled
+            return torch.where(keep, x, filled + mean)
         ahead = math.ceil(math.log(excess, 3))
     return None
 

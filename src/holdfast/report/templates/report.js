@@ -1,61 +1,11 @@
-"use strict";
 (() => {
-  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const narrow = matchMedia("(max-width: 560px)");
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const shown = new Map(); // chart id -> index of the view on display
-  const waiting = []; // charts to draw, one at a time, so that the page stays responsive
   let payload = null;
-
-  const themed = (view) => {
-    const style = getComputedStyle(document.documentElement);
-    const ink = style.getPropertyValue("--ink").trim();
-    const line = style.getPropertyValue("--line").trim();
-    const layout = structuredClone(view.layout);
-    Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, autosize: true });
-    layout.font = { family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13, color: ink };
-    for (const name of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
-      Object.assign(layout[name], { gridcolor: line, zerolinecolor: ink, linecolor: line, fixedrange: true });
-      if (layout[name].title) layout[name].title.font = { size: layout.font.size };
-    }
-    layout.hoverlabel = { ...layout.hoverlabel, bgcolor: ink, font: { color: style.getPropertyValue("--card").trim() } };
-    return layout;
-  };
-
-  const draw = (id) => {
-    if (!window.Plotly) { // its source is read when the first chart is due, after the words are on the screen
-      const script = document.createElement("script");
-      script.textContent = document.getElementById("plotly").textContent;
-      document.head.append(script);
-    }
-    const view = payload.charts[id][shown.get(id)];
-    Plotly.react(id, structuredClone(view.data), themed(view), { responsive: true, displayModeBar: false });
-  };
-
-  const next = () => {
-    draw(waiting.shift());
-    if (waiting.length) setTimeout(next);
-  };
-
-  const first = (id) => {
-    if (shown.has(id)) return;
-    shown.set(id, 0);
-    if (waiting.push(id) === 1) setTimeout(next);
-  };
 
   const fill = (root) => {
     for (const img of all("img[data-picture]:not([src])", root)) {
       img.addEventListener("load", () => img.classList.toggle("sharp", img.naturalWidth <= 64));
       img.src = payload.pictures[img.dataset.picture];
     }
-  };
-
-  const save = (name, text) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   };
 
   const cell = (tag, text, scope) => {
@@ -115,32 +65,8 @@
   const start = () => {
     if (payload) return;
     payload = JSON.parse(document.getElementById("payload").textContent);
-    const charts = all(".chart");
-    const near = new IntersectionObserver((entries) => {
-      for (const entry of entries.filter((e) => e.isIntersecting)) {
-        near.unobserve(entry.target);
-        first(entry.target.id);
-      }
-    }, { rootMargin: "600px" });
-    charts.forEach((chart) => near.observe(chart));
-    addEventListener("beforeprint", () => {
-      for (const chart of charts.filter((c) => !shown.has(c.id))) {
-        shown.set(chart.id, 0);
-        draw(chart.id);
-      }
-    });
-    for (const query of [dark, narrow]) {
-      query.addEventListener("change", () => [...shown.keys()].filter((id) => !waiting.includes(id)).forEach(draw));
-    }
-    for (const button of all("[data-chart]")) {
-      button.addEventListener("click", () => {
-        for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
-        shown.set(button.dataset.chart, Number(button.dataset.view));
-        if (!waiting.includes(button.dataset.chart)) draw(button.dataset.chart);
-      });
-    }
     for (const button of all("[data-csv]")) {
-      button.addEventListener("click", () => save(...payload.tables[button.dataset.csv]));
+      button.addEventListener("click", () => save(`${button.dataset.csv}.csv`, csvOf(document.getElementById(button.dataset.csv))));
     }
     for (const place of all("[data-numbers]")) {
       place.closest("details").addEventListener("toggle", () => write(place), { once: true });

@@ -21,6 +21,7 @@ from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import open_examples
 from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
+from holdfast.models.tasks import as_task
 from holdfast.runs.plan import Plan, make_plan
 from holdfast.runs.study import registry
 from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
@@ -28,7 +29,7 @@ from holdfast.types import STRICT
 
 SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references")
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
-MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "architecture")
+MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
 LARGEST_FILE = 1_000_000
 
@@ -155,7 +156,7 @@ def parse(
         return registry.evaluations(_with_code(content.get("evaluations", USUAL), folder, allow_code))
 
     parts = {
-        "models": _with_architectures(models, which, folder),
+        "models": _checked_models(models, which, folder),
         "data": _with_vocabularies(data, folder),
         "explainers": _inside("explainers", explainers),
         "evaluations": _inside("evaluations", evaluations),
@@ -190,9 +191,14 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
     return found
 
 
-def _with_architectures(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """The models with the architectures of their weights checked; a Python file is relative to the study file."""
+def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """The models with tasks made and architectures checked; a Python file is relative to the study file."""
     for options in models.values():
+        if options.get("task") is not None:
+            try:
+                options["task"] = as_task(options["task"])
+            except BadParameter as error:
+                raise error.inside(section, "task") from error
         if "architecture" in options:
             try:
                 options["architecture"] = check_model_name(str(options["architecture"]), folder)

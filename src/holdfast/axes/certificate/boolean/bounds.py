@@ -33,7 +33,7 @@ from holdfast.axes.certificate.boolean.expansions import (
 from holdfast.errors import UserError
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from holdfast.drawing.sheet import Plot
 
 Subset = int | Tensor
 """A set of features: an integer whose bit i stands for feature i, or a boolean mask (n,)."""
@@ -246,42 +246,26 @@ def masking_against_flipping(values: Tensor, lambdas: Sequence[float] = (1.0, 0.
     )
 
 
-def plot_shift(shift: Shift) -> go.Figure:
-    """Masking on the left and flipping on the right: Fourier mass by degree, one curve for each λ.
+def plot_shift(shift: Shift) -> list[Plot]:
+    """Masking and flipping: Fourier mass by degree, one curve for each λ.
 
-    >>> figure = plot_shift(masking_against_flipping(random_functions(4, draws=3), lambdas=[1.0, 0.5]))
-    >>> [trace.name for trace in figure.data]
-    ['λ = 1', 'λ = 0.5', 'λ = 1', 'λ = 0.5']
+    >>> plots = plot_shift(masking_against_flipping(random_functions(4, draws=3), lambdas=[1.0, 0.5]))
+    >>> [(plot.title, len(plot.sheet.marks)) for plot in plots]
+    [('Random masking', 10), ('Random flipping', 10)]
     """
-    import plotly.graph_objects as go
+    from holdfast.drawing.plots import DASHES, Curve, Mark, curves, span
 
-    from holdfast.drawing.charts import PALETTE, SYMBOLS
-
-    figure = go.Figure()
-    panels = (("random masking", "x", shift.masked), ("random flipping", "x2", shift.flipped))
-    for title, axis, curves in panels:
-        for i, (value, curve) in enumerate(zip(shift.lambdas, curves.tolist(), strict=True)):
-            figure.add_scatter(
-                x=list(range(len(curve))),
-                y=curve,
-                xaxis=axis,
-                name=f"λ = {value:g}",
-                legendgroup=str(i),
-                showlegend=axis == "x",
-                mode="lines+markers",
-                line={"color": PALETTE[i % len(PALETTE)], "width": 2},
-                marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 7},
-                hovertemplate=f"{title}, λ = {value:g}<br>degree %{{x}}: %{{y:.3g}}<extra></extra>",
-            )
-    figure.update_layout(
-        template="none",
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": "degree, random masking", "domain": [0, 0.48], "automargin": True, "zeroline": False},
-        xaxis2={"title": "degree, random flipping", "domain": [0.52, 1], "automargin": True, "zeroline": False},
-        yaxis={"title": "mean Fourier mass", "automargin": True, "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-    )
-    return figure
+    both = {"Random masking": shift.masked.tolist(), "Random flipping": shift.flipped.tolist()}
+    ends = span([v for mass in both.values() for curve in mass for v in curve], 0.0)
+    plots = []
+    for title, mass in both.items():
+        lines = []
+        for i, (value, curve) in enumerate(zip(shift.lambdas, mass, strict=True)):
+            name, colour = f"λ = {value:g}", f"m{i % 9}"
+            marks = [Mark(name, v, colour=colour, x=float(degree)) for degree, v in enumerate(curve)]
+            lines.append(Curve(name, marks, colour, DASHES[i // 9 % len(DASHES)]))
+        plots.append(curves(title, lines, ends, "degree", "mean Fourier mass", width=340))
+    return plots
 
 
 def _within(moved: Tensor, r: int) -> Tensor:

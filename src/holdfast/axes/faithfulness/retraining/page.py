@@ -6,26 +6,27 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged, Page
-from holdfast.axes.faithfulness import LEAKAGE, RETRAINING, frames
+from holdfast.axes.faithfulness import FIDELITY, LEAKAGE, RETRAINING, frames
 from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
-from holdfast.axes.faithfulness.curve_charts import add_curves, lay_out
+from holdfast.axes.faithfulness.curve_charts import ORDERS, random_curve, removal_plots
 from holdfast.axes.faithfulness.words import leak
-from holdfast.drawing.charts import Chart, Panel, blank_figure, curve_styles
+from holdfast.drawing.charts import Chart, Panel
+from holdfast.drawing.methods import looks
 from holdfast.statistics.cubes import Cube, arrange
-
-PANELS = {"morf": "ROAR: most relevant gone, should be low", "lerf": "KAR: least relevant gone, should be high"}
 
 
 def lead(judged: Judged) -> list[str]:
     """That networks were retrained and nothing else was done, or which imputers leak; faithfulness says both itself."""
     if judged.axis.name == LEAKAGE.name:
         return leak(judged) or ["No imputer was shown to leak the class."]
+    if judged.axis.name == FIDELITY.name:
+        return [
+            "One network per imputer was tuned to random removals; its rows are in the table, evaluation f_fidelity."
+        ]
     return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
@@ -53,33 +54,25 @@ def retraining_chart(judged: Judged) -> Chart | None:
     if cube is None:
         return None
     cells = frames.with_makeup(statistics.summary([cube]), cube)
-    cells = cells[cells["mean"].notna()]
-    order = dict.fromkeys([*frames.explainer_order(judged.cube), *cube.explainers])  # colours as in the other charts
-    styles = curve_styles(order, judged.cube.controls | cube.controls)
-    drawn = [(imputer, _figure(cells[cells["imputer"] == imputer], styles)) for imputer in frames.imputers(cube)]
-    views = [(imputer, figure) for imputer, figure in drawn if figure is not None]
-    if not views:
+    order = dict.fromkeys([*frames.explainer_order(judged.cube), *cube.explainers])
+    named = {**looks(cube.explainers, cube.controls), **judged.looks}
+    drawn = {}
+    for imputer in frames.imputers(cube):
+        own, control = cells[cells["imputer"] == imputer], random_curve(cube, imputer, "accuracy")
+        drawn[imputer] = removal_plots(own, {e: named[e] for e in order}, "accuracy", control)
+    drawn = {imputer: plots for imputer, plots in drawn.items() if plots}
+    if not drawn:
         return None
     repeats = judged.related.loc[judged.related["evaluation"] == RETRAINING.name, "repeat"].nunique()
-    caption = "Networks trained anew on images whose most relevant (ROAR) or least relevant (KAR) pixels are gone, and "
-    caption += "tested on held-out images treated alike; accuracy against the label. A faithful map gives low curves "
-    caption += f"in ROAR and high ones in KAR. Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
-    caption += "bands are 95 % bootstrap intervals over test images and leave out the luck of training."
+    caption = "Networks trained anew on images whose most relevant (MoRF, solid: ROAR) or least relevant (LeRF, "
+    caption += "dashed: KAR) pixels are gone, and tested on held-out images treated alike; accuracy against the label. "
+    caption += "A faithful map gives low curves in ROAR and high ones in KAR. "
+    caption += f"Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
+    caption += "bars are 95 % bootstrap intervals over test images and leave out the luck of training. "
+    (imputer, plots), *others = drawn.items()
+    caption += f"Filled in by {imputer}."
     alt = f"Accuracy of retrained networks over fractions for {len(cube.explainers)} methods."
-    return Chart("retraining", "Retraining", caption, alt, views if len(views) > 1 else [("", views[0][1])], 620)
-
-
-def _figure(cells: pd.DataFrame, styles: Mapping[str, tuple[str, str]]) -> go.Figure | None:
-    """Both orders of one imputer; None without any number."""
-    shown = [order for order in PANELS if (cells["order"] == order).any()]
-    if not shown:
-        return None
-    figure = blank_figure()
-    control = cells[cells["order"] == "random"].drop_duplicates("level")
-    for order, yaxis in zip(shown, ("y", "y2"), strict=False):
-        add_curves(figure, cells[cells["order"] == order], control, styles, yaxis)
-    lay_out(figure, [PANELS[order] for order in shown], "accuracy", sorted(set(cells["level"])))
-    return figure
+    return Chart("retraining", "Retraining", caption, alt, plots, dict(others))
 
 
 def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
@@ -98,7 +91,7 @@ def cost_panel(judged: Judged) -> Panel | None:
     if again.empty:
         return None
     trained = len(again[["explainer", "condition", "level", "repeat"]].drop_duplicates())
-    ends = judged.rows["order"].isin(list(PANELS)) & (judged.rows["measure"] == "accuracy")
+    ends = judged.rows["order"].isin(list(ORDERS)) & (judged.rows["measure"] == "accuracy")
     swept = len(judged.rows.loc[ends, ["explainer", "condition", "level"]].drop_duplicates())
     entries = [("Retraining", seconds_spent(judged.manifest, RETRAINING.name), trained, "networks")]
     if judged.axis.name != RETRAINING.name:

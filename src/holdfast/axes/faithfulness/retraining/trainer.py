@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from hashlib import blake2b
+from types import CodeType
 from typing import Any
 
 import torch
@@ -14,10 +18,52 @@ from torch.utils.data import TensorDataset
 
 from holdfast.errors import UserError
 from holdfast.models.nets import seeded
+from holdfast.types import label_of
 
 Trainer = Callable[[TensorDataset, int], nn.Module]
 """`train(dataset, seed) -> module`: the data set holds images (N, C, H, W) in [0, 1] and classes (N,) int64, and the
 module takes such images; a `holdfast.Model` may be returned as well."""
+
+
+def described(trainer: Any) -> str:
+    """What the manifest calls a trainer: its label, and of every function in it a digest of its code.
+
+    Addresses go, as no two processes share them; a function that was changed under its name is another trainer.
+
+    >>> described(ImageTrainer(small_net, epochs=3)).split(" ")[0]
+    'ImageTrainer(build=<function'
+    >>> described(lambda dataset, seed: None) == described(lambda dataset, seed: 3)
+    False
+    """
+    inside = [getattr(trainer, f.name) for f in fields(trainer)] if is_dataclass(trainer) else [trainer]
+    digest = blake2b(digest_size=6)
+    for part in inside:
+        for code in _codes(part):
+            digest.update(code.encode())
+    label = trainer.__name__ if isinstance(trainer, type) else label_of(trainer)
+    return f"{re.sub(r' at 0x[0-9a-fA-F]+', '', label)} {digest.hexdigest()}"
+
+
+def _codes(function: Any) -> Iterator[str]:
+    """The code of a function, of those it makes, and of those it has closed over; what is no function by its text."""
+    if isinstance(function, partial):
+        yield f"{function.args} {function.keywords}"
+        function = function.func
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
+    if code is None:
+        return
+    yield f"{code.co_code.hex()} {code.co_names} {getattr(function, '__defaults__', None)}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+        else:
+            yield repr(constant)
+    for cell in getattr(function, "__closure__", None) or ():
+        held = cell.cell_contents
+        if callable(held):
+            yield from _codes(held)
+        elif isinstance(held, bool | int | float | str | tuple | type(None)):
+            yield repr(held)
 
 
 @dataclass(frozen=True)
@@ -135,8 +181,9 @@ def shifted(images: Tensor, moves: Tensor) -> Tensor:
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> float:
-    """The share of images that a network gets right."""
-    return float((scores(net, x, batch_size).argmax(1) == y).float().mean())
+    """The share of images that a network gets right; scores that are not finite are wrong."""
+    found = scores(net, x, batch_size)
+    return float(((found.argmax(1) == y) & torch.isfinite(found).all(1)).float().mean())
 
 
 def scores(net: nn.Module, x: Tensor, batch_size: int = 256) -> Tensor:

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const said = document.getElementById("said");
   const value = (row, column, numeric) => {

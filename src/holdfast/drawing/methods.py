@@ -1,0 +1,147 @@
+"""One human name and one colour for each method, the same on every page, figure and terminal.
+
+A colour is named by the CSS variable that holds it, so that a page has it in light and dark; paper takes the light one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+INKS = {
+    "ink": ("#16191d", "#eceef0"),
+    "soft": ("#4e5761", "#b4bcc4"),
+    "third": ("#6a737d", "#98a1ab"),
+    "line": ("#e3e4df", "#2c3137"),
+    "strong": ("#c9ccc6", "#444b53"),
+    "grid": ("#eceded", "#272b31"),
+    "card": ("#ffffff", "#1a1d21"),
+    "page": ("#fbfbf9", "#121417"),
+    "accent": ("#0a5ea8", "#7cc0f5"),
+    "heat": ("#0f7a6c", "#3cbea8"),
+    "cold": ("#a81322", "#f08f80"),
+    "control": ("#6f7780", "#9aa3ad"),
+}
+"""What is not a method, by the name of its CSS variable: light and dark."""
+TITLES = {
+    "grad_cam": "Grad-CAM",
+    "lime": "LIME",
+    "integrated_gradients": "Integrated gradients",
+    "gradient_shap": "Gradient SHAP",
+    "saliency": "Saliency",
+    "occlusion": "Occlusion",
+    "kernel_shap": "Kernel SHAP",
+    "feature_ablation": "Feature ablation",
+    "deep_lift": "DeepLIFT",
+    "input_x_gradient": "Input × gradient",
+    "smoothgrad": "SmoothGrad",
+    "smoothgrad_squared": "SmoothGrad squared",
+    "vargrad": "VarGrad",
+    "guided_backprop": "Guided backprop",
+    "lrp": "LRP",
+    "rise": "RISE",
+    "mfaba": "MFABA",
+    "feature_permutation": "Feature permutation",
+    "influence": "Influence functions",
+    "tracin": "TracIn",
+    "simplex": "SimplEx",
+    "representation_similarity": "Representation similarity",
+    "cav": "CAV",
+    "car": "CAR",
+    "shap": "SHAP",
+    "captum": "Captum",
+    "quantus": "Quantus",
+    "pytorch_grad_cam": "pytorch-grad-cam",
+    "zennit": "Zennit",
+    "precomputed": "Stored maps",
+    "random": "Random",
+    "sobel": "Sobel",
+}
+"""What each registered method is called; those of the first nine have a colour of their own."""
+FIXED = (
+    ("#0067a8", "#5ab4ef"),
+    ("#c65200", "#ff9650"),
+    ("#00805d", "#35cf9f"),
+    ("#b04b8c", "#e69cc9"),
+    ("#5a55c4", "#a9a5ff"),
+    ("#8a6a00", "#d9b64a"),
+    ("#a33b2f", "#f08f80"),
+    ("#3d7a8c", "#7fc4d6"),
+    ("#4b7f2a", "#9cd06f"),
+)
+SHARED = (
+    ("#7a3fa8", "#c99bf0"),
+    ("#8b5e34", "#d6a878"),
+    ("#b3246b", "#f585b4"),
+    ("#566b00", "#b5cc52"),
+    ("#1f5fd0", "#8db4ff"),
+    ("#3f6f5f", "#86c9b0"),
+    ("#7d5a78", "#cfa9c9"),
+)
+"""For all other methods, by their names: two of them may share one, so a name stands beside it."""
+COLOURS = {**INKS, **{f"m{i}": pair for i, pair in enumerate(FIXED + SHARED)}}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is named and drawn; a second setting of one method is `open`."""
+
+    name: str
+    colour: str
+    control: bool = False
+    open: bool = False
+
+
+def colour_of(name: str) -> str:
+    """The variable with the colour of a registered method; that of any other is found by its name alone.
+
+    >>> colour_of("lime"), colour_of("lime") == colour_of("my_own"), colour_of("my_own") == colour_of("my_own")
+    ('m1', False, True)
+    """
+    place = [*TITLES].index(name) if name in TITLES else -1
+    if 0 <= place < len(FIXED):
+        return f"m{place}"
+    return f"m{len(FIXED) + zlib.crc32(name.encode()) % len(SHARED)}"  # whatever else the catalogue comes to hold
+
+
+def looks(
+    explainers: Iterable[str], controls: Collection[str] = (), registered: Mapping[str, str] | None = None
+) -> dict[str, Look]:
+    """A name and a colour for each explainer of a study; settings are named where two of them differ in nothing else.
+
+    `registered` is the catalogue name of an explainer where it is not the beginning of its own.
+
+    >>> [look.name for look in looks(["lime(samples=8)", "lime(samples=32)", "grad_cam"]).values()]
+    ['LIME, 8 samples', 'LIME, 32 samples', 'Grad-CAM']
+    """
+    found, seen = {}, list(dict.fromkeys(explainers))
+    bases = {e: e.split("(")[0] for e in seen}
+    taken: list[str] = []
+    for explainer, base in bases.items():
+        title = TITLES.get(base, explainer)  # whoever brings a method names it
+        told = _settings(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
+        control = explainer in controls
+        known = (registered or {}).get(explainer) or base
+        colour = "control" if control else colour_of(known)
+        found[explainer] = Look(", ".join(filter(None, (title, told))), colour, control, known in taken)
+        taken.append(known)
+    return found
+
+
+def _settings(explainer: str) -> str:
+    """What stands in the brackets of a name, in words."""
+    inside = explainer.partition("(")[2].removesuffix(")")
+    pairs = [part.strip().partition("=") for part in inside.split(",") if part.strip()]
+    words = [f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs]
+    return ", ".join(word.replace("_", " ") for word in words)
+
+
+def css() -> str:
+    """The style sheet of all colours, light and dark.
+
+    >>> css()[:19]
+    ':root{--ink:#16191d'
+    """
+    light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in COLOURS.items()) for i in (0, 1))
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"

@@ -1,0 +1,65 @@
+"""Guards: outputs that are not what a task reads, told by the network's layers or by the numbers it gives."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from holdfast.errors import UserError
+from holdfast.models.tasks import Task
+
+_SQUASHING = {nn.Softmax: "softmax", nn.Softmax2d: "softmax", nn.Sigmoid: "sigmoid"}
+ALMOST = 1e-3
+"""How far from 1 a sum of probabilities may be for rounding."""
+
+
+def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
+    """Refuse a network whose last layer, as far as that is sure, makes probabilities where a task reads logits.
+
+    >>> from holdfast.models.tasks import Classification
+    >>> refuse_squashed(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), "net", Classification())
+    Traceback (most recent call last):
+    holdfast.errors.UserError: net ends in a softmax, but classification reads logits; leave the softmax off, or ...
+    """
+    last = module
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    layer = _SQUASHING.get(type(last))
+    if layer is not None and reads_logits(task):
+        raise UserError(
+            f"{name} ends in a {layer}, but {task.name} reads logits; leave the {layer} off, {or_say(task)}"
+        )
+
+
+def has_one_output(module: nn.Module) -> bool:
+    """Whether the last layer of a network, as far as that is sure, has one output.
+
+    >>> has_one_output(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))), has_one_output(nn.Identity())
+    (True, False)
+    """
+    layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    return bool(layers) and layers[-1].out_features == 1
+
+
+def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
+    """Refuse a table (R, K) of logits whose rows are all at least 0 and sum to 1: they have been through a softmax.
+
+    >>> from holdfast.models.tasks import Classification
+    >>> refuse_probabilities(torch.tensor([[0.5, 0.5], [2.0, -1.0]]), "net", Classification())
+    """
+    if not reads_logits(task) or table.shape[1] < 2 or len(table) < 2:
+        return
+    if bool(((table >= 0).all(1) & ((table.double().sum(1) - 1).abs() < ALMOST)).all()):
+        raise UserError(
+            f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
+            f"reads logits. Leave the softmax off, {or_say(task)}"
+        )
+
+
+def reads_logits(task: Task) -> bool:
+    """Whether a task reads logits because nobody said otherwise."""
+    return getattr(task, "outputs", "said") is None
+
+
+def or_say(task: Task) -> str:
+    """How to say what the outputs are."""
+    return f"or say what they are: task={{'{task.name}': {{'outputs': 'probabilities'}}}} (or 'logits')"
