@@ -44,7 +44,7 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     filled = imputer if words.parts == "tokens" else f"filled in by {imputer}"
     caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
     caption += f"class early when its most relevant {words.parts} go first (MoRF, solid), and keeps it when the least "
-    caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % bootstrap intervals; MoRF of other "
+    caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % intervals; MoRF of other "
     caption += "methods is faint. "
     if any(cube.made_of(c).order == "random" for c, _ in swept):
         caption += f"The dotted grey line removes {words.parts} in a random order: only the distance to it counts. "

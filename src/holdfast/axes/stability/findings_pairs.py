@@ -79,7 +79,7 @@ def _retention(one: Frames) -> Iterator[Finding]:
     asked = cells[cells["attempted"] > cells["undefined"]].copy()
     asked["asked"] = (asked["attempted"] - asked["undefined"]).astype(int)
     asked["most"] = [
-        statistics.wilson(int(k), int(n))[1] for k, n in zip(asked["retained"], asked["asked"], strict=True)
+        statistics.exact_share(int(k), int(n))[1] for k, n in zip(asked["retained"], asked["asked"], strict=True)
     ]
     low = asked[asked["most"] < LOW].drop_duplicates(["condition", "level"])
     few, items = [], []
@@ -114,7 +114,8 @@ def _undefined(one: Frames) -> Iterator[Finding]:
     counts = each((str(name), f"{int(row['undefined'])} of {int(row['attempted'])}") for name, row in told.iterrows())
     reasons = one.cube.reasons
     why = some(dict.fromkeys(str(r) for r in reasons[reasons["explainer"].isin(told.index)]["reason"] if r), 2)
-    often = any(statistics.wilson(int(r["undefined"]), int(r["attempted"]))[0] > OFTEN for _, r in methods.iterrows())
+    lost = zip(methods["undefined"], methods["attempted"], strict=True)
+    often = any(statistics.exact_share(int(k), int(n))[0] > OFTEN for k, n in lost)
     cams = [str(n) for n in methods.index if "cam" in one.registered(str(n))]
     grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)["count"].sum()
     rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method

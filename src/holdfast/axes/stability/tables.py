@@ -92,10 +92,10 @@ def floor_panel(frames: Frames) -> Panel | None:
 
 
 def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
-    """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
+    """Predictions unchanged per condition and level, with an exact interval; no explainer has a say in it."""
     most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
     frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
-    edges = [statistics.wilson(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
+    edges = [statistics.exact_share(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
     frame["share"] = frame["held"] / frame["attempted"]
     frame["share_low"], frame["share_high"] = [low for low, _ in edges], [high for _, high in edges]
     return frame

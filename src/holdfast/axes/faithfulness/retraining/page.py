@@ -68,7 +68,7 @@ def retraining_chart(judged: Judged) -> Chart | None:
     caption += "dashed: KAR) pixels are gone, and tested on held-out images treated alike; accuracy against the label. "
     caption += "A faithful map gives low curves in ROAR and high ones in KAR. "
     caption += f"Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
-    caption += "bars are 95 % bootstrap intervals over test images and leave out the luck of training. "
+    caption += "bars are 95 % intervals over test images and leave out the luck of training. "
     (imputer, plots), *others = drawn.items()
     caption += f"Filled in by {imputer}."
     alt = f"Accuracy of retrained networks over fractions for {len(cube.explainers)} methods."
