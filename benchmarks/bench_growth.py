@@ -33,6 +33,7 @@ import torch
 
 import holdfast
 from holdfast.runs import table
+from holdfast.runs.pictures import exhibit_rows
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
@@ -79,6 +80,27 @@ def write_run(root: Path, size: Size) -> None:
     generator = torch.Generator().manual_seed(0)
     explainers = [f"method_{i:02d}" for i in range(size.explainers)]
     ids = [f"images/{i:06d}.png" for i in range(size.samples)]
+    axis = {"name": "stability", "conditions": [list(c) for c in size.cells], "left_out": {}}
+    study = {
+        "seed": 0,
+        "models": {"net": {"fingerprint": "none", "untrained_head": None}},
+        "datasets": {"images": {"fingerprint": "none", "samples": size.samples}},
+        "explainers": {name: {"name": name} for name in explainers},
+        "evaluations": {"stability": axis},
+    }
+    about = {
+        "format": table.FORMAT,
+        "holdfast": metadata.version("holdfast"),
+        "created": "2026-01-01T00:00:00+00:00",
+        "study": study,
+    }
+    about |= {"shard_size": size.shard_size, "versions": {}, "command": "made up"}
+    table.write_manifest(root, about)
+    keys = table.study_keys(about)
+
+    def write(path: Path, rows: table.pa.Table) -> None:
+        table.write_part(path, rows, table.key_of(keys, root, path))
+
     for shard, start in enumerate(range(0, size.samples, size.shard_size)):
         here = ids[start : start + size.shard_size]
         for number, explainer in enumerate(explainers):
@@ -94,33 +116,25 @@ def write_run(root: Path, size: Size) -> None:
                     value = base + 0.2 * torch.rand(len(here), generator=generator, dtype=torch.float64)
                     value[status != OK] = torch.nan
                     scores.append(Scores(explainer, measure, condition, level, value, status, reason=why))
-            rows = table.score_rows("images", "net", "stability", here, scores)
-            table.write_part(table.part_path(root, "images", "net", "stability", explainer, shard), rows)
+            rows = table.score_rows("images", "net", "stability", "method", here, scores)
+            write(table.part_path(root, "images", "net", "stability", explainer, shard), rows)
         known = {"dataset": "images", "model": "net", "label": 1, "predicted": 1, "predicted_name": "one"}
         listed = [{**known, "sample": sample, "probability": 0.9, "error": ""} for sample in here]
-        table.write_part(
+        write(
             table.samples_path(root, "images", "net", shard),
             table.pa.Table.from_pylist(listed, schema=table.SAMPLES),
         )
-    _write_gallery(root, size, explainers, ids[:SHOWN], generator)
-    axis = {"name": "stability", "conditions": [list(c) for c in size.cells], "left_out": {}}
-    study = {
-        "seed": 0,
-        "models": {"net": {"fingerprint": "none", "untrained_head": None}},
-        "datasets": {"images": {"fingerprint": "none", "samples": size.samples}},
-        "explainers": {name: {"name": name} for name in explainers},
-        "evaluations": {"stability": axis},
-    }
-    about = {
-        "format": 1,
-        "holdfast": metadata.version("holdfast"),
-        "created": "2026-01-01T00:00:00+00:00",
-        "study": study,
-    }
-    table.write_manifest(root, {**about, "shard_size": size.shard_size, "versions": {}, "command": "made up"})
+    _write_gallery(write, root, size, explainers, ids[:SHOWN], generator)
 
 
-def _write_gallery(root: Path, size: Size, explainers: list[str], ids: list[str], generator: torch.Generator) -> None:
+def _write_gallery(
+    write: Callable[..., None],
+    root: Path,
+    size: Size,
+    explainers: list[str],
+    ids: list[str],
+    generator: torch.Generator,
+) -> None:
     for explainer in explainers:
         shown = [
             Exhibit(explainer, c, x, i, torch.rand(3, 128, 128, generator=generator), torch.rand(1, 128, 128))
@@ -128,7 +142,7 @@ def _write_gallery(root: Path, size: Size, explainers: list[str], ids: list[str]
             for i in ids
         ]
         path = table.exhibits_path(root, "images", "net", "stability", explainer, 0)
-        table.write_part(path, table.exhibit_rows("images", "net", "stability", shown))
+        write(path, exhibit_rows("images", "net", "stability", shown))
 
 
 def read_run(root: Path) -> dict[str, float]:

@@ -3,7 +3,9 @@ from holdfast import features as features
 from holdfast import removal as removal
 from holdfast import statistics as statistics
 from holdfast import testing as testing
+from holdfast.axes import Agreement as Agreement
 from holdfast.axes import Certificate as Certificate
+from holdfast.axes import Dependence as Dependence
 from holdfast.axes import Faithfulness as Faithfulness
 from holdfast.axes import Smoothing as Smoothing
 from holdfast.axes import Stability as Stability
@@ -46,6 +48,7 @@ from holdfast.explainers import SmoothGradSquared as SmoothGradSquared
 from holdfast.explainers import SobelEdges as SobelEdges
 from holdfast.explainers import TracIn as TracIn
 from holdfast.explainers import VarGrad as VarGrad
+from holdfast.explainers import WeightNoise as WeightNoise
 from holdfast.explainers import adapters as adapters
 from holdfast.explainers.concepts.concepts import Concept as Concept
 from holdfast.explainers.examples.training_set import Examples as Examples
@@ -69,4 +72,5 @@ from holdfast.runs.run import Run as Run
 from holdfast.runs.run import evaluate as evaluate
 from holdfast.runs.run import read as read
 from holdfast.statistics import bounds as bounds
+from holdfast.statistics import radii as radii
 from holdfast.types import Batch as Batch

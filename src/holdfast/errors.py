@@ -4,9 +4,26 @@ to mend it."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import errno
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds before each further try of what failed for a reason that may pass."""
+_PASSING = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("EIO", "EAGAIN", "EINTR", "EBUSY", "ESTALE", "ETIMEDOUT", "ENETDOWN", "ENETUNREACH", "ENETRESET"),
+        *("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ECONNREFUSED", "EREMOTEIO"),
+    )
+    if hasattr(errno, name)
+)
 
 
 class UserError(ValueError):
@@ -28,6 +45,59 @@ class BadParameter(UserError):
     def inside(self, *keys: str | int) -> BadParameter:
         """The same mistake as seen from further outside."""
         return BadParameter(str(self), (*keys, *self.keys))
+
+
+def printable(text: object) -> str:
+    """Text for a terminal: what would move its cursor, colour it or turn the order of its letters is spelled out.
+
+    >>> print(printable("a\\x1b[2Jb\\u202ec"))
+    a\\u001b[2Jb\\u202ec
+    """
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+
+class Damaged(UserError):
+    """A file is not what was written there: its bytes do not have the digest that is known apart from them."""
+
+
+class Foreign(UserError):
+    """A part is whole, but of another study than the run that it lies in."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether trying again may help, as with network file systems and object stores.
+
+    >>> is_passing(OSError(errno.ESTALE, "stale file handle")), is_passing(OSError(errno.ENOSPC, "disk full"))
+    (True, False)
+    """
+    return isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) in _PASSING
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """What `act` gives, tried again after each of `PAUSES` while it fails for a reason that may pass."""
+    for pause in PAUSES:
+        try:
+            return act()
+        except OSError as error:
+            if not is_passing(error):
+                raise
+        time.sleep(pause)
+    return act()
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """What a study's own code, such as a model, does with `sys.exit` is an error: a run is not finished by it.
+
+    >>> with no_exit():
+    ...     raise SystemExit(0)
+    Traceback (most recent call last):
+    holdfast.errors.UserError: the study's own code called sys.exit(0); what is finished is kept
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise UserError(f"the study's own code called sys.exit({error.code!r}); what is finished is kept") from error
 
 
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:

@@ -124,6 +124,22 @@ class Categorical(Protocol):
     def categorical(self) -> bool: ...
 
 
+@runtime_checkable
+class Complete(Protocol):
+    """An explainer whose maps promise to sum to a difference of the explained score."""
+
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """What each map should sum to, (B,)."""
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """An evaluation whose rows of an explainer tell of the other explainers too, and change when one is added."""
+
+    @property
+    def pairwise(self) -> bool: ...
+
+
 def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
     """The `check` of an explainer that is defined on every model and shape."""
 

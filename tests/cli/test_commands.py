@@ -219,7 +219,7 @@ def test_the_demo_can_be_planned():
     assert [len(data) for data in plan.data.values()] == [1]
     (net,) = plan.models.values()
     assert net.passes == 0 and net.untrained_head() is None
-    assert len(plan.explainers) == 5
+    assert len(plan.explainers) == 7 and {"sobel", "weight_noise"} <= set(plan.explainers)
     assert len(plan.evaluations["stability"].conditions()) == 5
 
 

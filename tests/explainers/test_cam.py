@@ -273,8 +273,8 @@ class TestErrors:
             GradCAM(layer="features.norm4")(model, IMAGES, TARGET, 0)
 
     def test_only_images(self):
-        with pytest.raises(UserError, match=r"needs images .* \(2, 100\)"):
-            GradCAM().check(Model(nn.Flatten()), (2, 100))
+        with pytest.raises(UserError, match=r"needs images, series or volumes .* \(100,\)"):
+            GradCAM().check(Model(nn.Flatten()), (100,))
 
     def test_no_feature_map(self):
         model = Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), name="Flat")

@@ -109,7 +109,7 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
         (room / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
     listing = package / "axes" / "__init__.py"
     before = listing.read_text(encoding="utf-8")
-    after = before.replace('"faithfulness")\n"""The folders', '"faithfulness", "depth")\n"""The folders')
+    after = before.replace('"agreement")\n"""The folders', '"agreement", "depth")\n"""The folders')
     assert after != before
     listing.write_text(after, encoding="utf-8")
 

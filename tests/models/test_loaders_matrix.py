@@ -47,6 +47,7 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
             name: {}
             for name in ("saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp", "random", "sobel")
         },
+        "weight_noise": {},
         "grad_cam": {"relu": False},
         "integrated_gradients": {"steps": 2},
         "gradient_shap": {"samples": 2},

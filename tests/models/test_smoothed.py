@@ -38,9 +38,12 @@ def test_it_is_the_mean_of_the_probabilities_over_the_bank() -> None:
     torch.testing.assert_close(ours.softmax(1), total / 12)
     torch.testing.assert_close(ours.exp(), total / 12)
     assert model.passes == base.passes == 36
-    votes = Smoothed(base, keep=0.6, samples=12, features=Patches(8), votes=True).logits(inputs).exp() * 12
-    torch.testing.assert_close(votes, votes.round())
-    assert (votes.sum(1) - 12).abs().max() < 1e-3
+    votes = Smoothed(base, keep=0.6, samples=12, features=Patches(8), votes=True).logits(inputs).exp()
+    counts = torch.zeros(3, 4)
+    for kept in model.bank(16):
+        grid = kept.reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
+        counts[torch.arange(3), base.logits(inputs * grid).argmax(1)] += 1
+    torch.testing.assert_close(votes, counts / 12)
 
 
 @pytest.mark.parametrize(("keep", "samples"), [(0.25, 64), (0.125, 8), (0.5, 2), (1.0, 4), (3 / 7, 7)])
@@ -182,6 +185,14 @@ def test_texts_keep_their_special_tokens() -> None:
     batch = Batch(("a",), ids, {"attention_mask": (ids > 0).long()})
     model = Smoothed(Model(Count()), 0.5, samples=10, features=Tokens(special=(1,)))
     assert torch.isfinite(model.logits(model.inputs(batch), batch.aux)).all()
+    free = model.radii(batch, torch.tensor([[False, True, False, False, False]]))["per_mask"]
+    assert float(free) <= 2, "special tokens and padding cannot be added"
+
+
+def test_tokens_are_hidden_among_the_ids_and_other_features_in_what_they_are_embedded_to() -> None:
+    base = Model(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 2)), embedding="0")
+    assert Smoothed(base, 0.5, 2, Tokens()).embedding is None
+    assert Smoothed(base, 0.5, 2, Pixels()).embedding == base.embedding is not None
 
 
 def test_fingerprints_tell_the_parameters_apart() -> None:
@@ -216,11 +227,41 @@ def test_accuracy_as_a_function_of_the_share_kept() -> None:
         ({"keep": 0.3, "samples": 64, "masks": "quantised"}, "nearest keep is 0.296875"),
         ({"keep": 0.5, "masks": "bernouli"}, "did you mean 'bernoulli'"),
         ({"keep": 0.5, "fill": "blur"}, "unknown fill"),
+        ({"keep": 0.5, "fill": float("nan")}, "a finite number"),
     ],
 )
 def test_mistakes_are_named(options, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Smoothed(shapes(), **options)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (torch.ones(1, 4), "boolean of shape"),
+        (torch.ones(1, 9).bool(), "boolean of shape"),
+        (torch.ones(2, 4).bool(), "boolean of shape"),
+    ],
+)
+def test_masks_that_do_not_fit_a_radius_are_refused(mask: Tensor, message: str) -> None:
+    model = Smoothed(Model(nn.Linear(4, 2)), 0.5, 2, Pixels())
+    with pytest.raises(UserError, match=message):
+        model.radius(Batch(("a",), torch.ones(1, 4)), mask)
+    with pytest.raises(UserError, match="did you mean 'lipschitz'"):
+        model.radius(Batch(("a",), torch.ones(1, 4)), rule="lipshitz")
+
+
+@pytest.mark.parametrize("votes", [False, True])
+def test_scores_that_are_not_finite_have_no_radius(votes: bool) -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.where(x[:, :2] > 5, torch.nan, x[:, :2])
+
+    model = Smoothed(Model(Broken()), 0.5, 4, Pixels(), votes=votes)
+    batch = Batch(("a", "b"), torch.tensor([[1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]))
+    assert model.radii(batch)["per_mask"].isnan().tolist() == [False, True]
+    with pytest.raises(UserError, match="not finite for masked sample 'b'"):
+        model.radius(batch)
 
 
 def test_what_cannot_be_smoothed_is_named() -> None:

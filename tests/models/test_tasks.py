@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Model, UserError, rand, tasks
+from holdfast.report.findings import findings
 from holdfast.types import name_of
 
 ROAD = holdfast.Faithfulness(imputers="zero", fractions=(0.25, 0.5), metrics=("road", "pixel_flipping"))
@@ -337,3 +340,95 @@ def test_a_readout_needs_what_is_fixed_and_the_network_does_not_see_it():
     mean = torch.stack([out[1][r].mean() for out, r in zip(model.module(x)["out"], region, strict=True)])
     torch.testing.assert_close(table[:, 1], mean)
     assert batch.aux["_region"].equal(region) and (table[:, 4] == 1).all()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = linear(3)
+
+    def forward(self, x: Tensor, depth: Tensor) -> Tensor:
+        return self.head(x * depth)
+
+
+class TwoScores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = linear(3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"features": x, "classes": self.head(x)}
+
+
+def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_pass():
+    net = TwoInputs()
+    with pytest.raises(UserError, match=r"TwoInputs takes depth beside its first input.*aux_depth"):
+        holdfast.evaluate(net, rows(6), ["saliency"], ROAD)
+    batch = Batch(tuple("abcdef"), rows(6), {"depht": torch.ones(6, 8), "depth": torch.ones(6, 8)})
+    with pytest.raises(UserError, match="the data bring depht, and TwoInputs takes depth beside x"):
+        holdfast.evaluate(net, batch, ["saliency"], ROAD)
+    good = Batch(batch.ids, batch.x, {"depth": torch.ones(6, 8)})
+    assert set(holdfast.evaluate(net, good, ["saliency"], ROAD).table().status) == {"ok"}
+    with pytest.raises(UserError, match=r"dict without logits \(features \(4, 8\), classes \(4, 3\)\)"):
+        Model(TwoScores()).logits(rows(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
+    for method in ("grad_cam", "deep_lift"):
+        with pytest.raises(UserError, match=f"{method}: it watches the layers.*before torch.jit"):
+            holdfast.evaluate(script, torch.rand(3, 3, 8, 8), [method], ROAD)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"gaussian_noise": {"sigma": 25}}, r"at most 1, got 25; 25 of 255 is 0.098"),
+        ({"brightness": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
+        ({"contrast": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
+    ],
+)
+def test_parameters_far_outside_the_range_of_pixels_are_refused(spec, message):
+    with pytest.raises((UserError, ValueError), match=message):
+        holdfast.Stability(perturbations=spec)
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_grad_cam_of_series_and_volumes_is_the_formula(dims):
+    conv, pool = {1: (nn.Conv1d, nn.AdaptiveAvgPool1d), 3: (nn.Conv3d, nn.AdaptiveAvgPool3d)}[dims]
+    net = nn.Sequential(conv(2, 4, 3, padding=1), nn.ReLU(), pool(1), nn.Flatten(), nn.Linear(4, 3))
+    shape = (2, 12) if dims == 1 else (2, 4, 6, 6)
+    x = rand.normal(rand.keys(0, ("a", "b"), "x"), shape).float()
+    maps = holdfast.GradCAM()(Model(net), Batch(("a", "b"), x), torch.tensor([2, 0]), 0)
+    features = net[:2](x)
+    weights = net[4].weight[[2, 0]] / features[0, 0].numel()  # the gradient of a mean is even
+    expected = torch.einsum("bc,bc...->b...", weights, features).relu()
+    torch.testing.assert_close(maps, expected[:, None].expand_as(x).detach())
+    with pytest.raises(UserError, match="grad_cam reads a map of a convolutional network"):
+        holdfast.GradCAM().check(Model(nn.Linear(12, 2)), (2, 12))
+
+
+class Sigmoids(nn.Module):
+    """Several outputs through a sigmoid that no layer tells of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = linear(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x).sigmoid()
+
+
+def test_sigmoids_and_a_missing_normalisation_are_findings():
+    run = holdfast.evaluate(Sigmoids(), rows(24), ["saliency"], ROAD)
+    titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
+    assert "The scores look like probabilities" in titles
+    plain = linear(3)
+    run = holdfast.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
+    titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
+    assert not {"The scores look like probabilities", "The model was given without its normalisation"} & set(titles)
+    plain.pretrained_cfg = {"mean": (0.5,), "std": (0.25,)}  # as timm keeps it
+    run = holdfast.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
+    (card,) = (f for f in findings(run.table(), run.samples(), run.manifest) if "without its normalisation" in f.title)
+    assert "mean=(0.5,), std=(0.25,)" in card.seen
+    known = holdfast.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
+    assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None

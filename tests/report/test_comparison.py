@@ -26,6 +26,7 @@ from holdfast.report.comparison.common import Common, Evaluated, Side
 from holdfast.report.comparison.pairs import paired_differences
 from holdfast.types import Scores, name_of, parameters
 from support import small
+from support.edits import edit_study
 
 AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}
 METHODS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -66,9 +67,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 def edited(run: Path, to: Path, change) -> Path:
     """A copy of a run with another manifest."""
     shutil.copytree(run, to)
-    manifest = json.loads((to / "manifest.json").read_text())
-    change(manifest)
-    (to / "manifest.json").write_text(json.dumps(manifest))
+    edit_study(to, change)
     return to
 
 
@@ -155,7 +154,7 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     assert "explainers.saliency.absolute: true in A, false in B" in str(refused.value)
     assert "stability.k: 100 in A, 7 in B" in str(refused.value)
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
-    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 2"):
+    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 3"):
         compare(runs["base"], older, only_shared=True)
     with pytest.raises(UserError, match="given twice"):
         compare(runs["base"], runs["base"])
@@ -193,7 +192,7 @@ def test_other_seeds_are_compared_raw(runs):
 
 def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
     partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
-    next(partial.glob("parts/**/saliency/00001.parquet")).unlink()
+    next(partial.glob("parts/**/saliency/00001.*.parquet")).unlink()
     rows = compare(runs["base"], partial).differences.query("explainer == 'saliency' and condition == 'jpeg'")
     assert set(rows["absent"]) == {8}
 
@@ -278,7 +277,7 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
 
 def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
-    next(partial.glob("parts/**/saliency/00001.parquet")).unlink()
+    next(partial.glob("parts/**/saliency/00001.*.parquet")).unlink()
     held = leaderboard(runs["base"], partial)
     rows = {(row["run"], row["explainer"]): row for row in held["boards"][0]["rows"]}
     row = rows["B", "saliency"]

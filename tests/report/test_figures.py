@@ -46,6 +46,7 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
         for r in (1, 5):
             rate = noisy(q)
             rows["certificate"] += [(e, "rate", "radius", r, rate), (e, "certified", "radius", r, rate - 0.05)]
+            rows["certificate"] += [(e, "rate", "fraction=0.5", r, noisy(q))]
         for keep in (0.5, 1.0):
             where = f"λ={keep:g}"
             rows["smoothing"] += [(e, "hard_radius", where, 0, np.arange(N) % 2)]

@@ -133,7 +133,7 @@ def test_smoothing_that_costs_accuracy_and_reaches_further() -> None:
         entries += [("a", "certified", where, 2.0, np.full(N, 0.95))]
     given = of(rows_of(entries, "smoothing"), study(smoothing={"epsilon": 0.1}))
     assert "Stay at λ = 0.5 or more" in given["Smoothing costs accuracy"].do
-    assert "40 of 40 samples, τ = 1 (MuS) for 0" in given["Soft guarantees reach further than hard ones"].seen
+    assert "40 of 40 samples, τ = 1 (a hard radius) for 0" in given["Soft guarantees reach further than hard ones"].seen
 
 
 def faithful(road: dict[str, float], imputers: tuple[str, ...] = ("noisy_linear",), flip: str = "") -> pd.DataFrame:

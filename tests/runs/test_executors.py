@@ -23,8 +23,10 @@ from holdfast.runs.merge import merge, missing
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import describe, make_plan
 from holdfast.runs.run import execute
+from holdfast.runs.storage import part_of
 from holdfast.runs.study.file import read_study
 from holdfast.types import adopted
+from support.edits import edit_json, rewrite_part
 from support.paths import SMALL
 from support.small import pictures
 from support.treachery import Treacherous
@@ -123,8 +125,8 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
         assert code == 0 and "parts of the study are not here" in text
     assert_same(holdfast.read(tmp_path / "shared"), whole)
     assert len(holdfast.read(tmp_path / "shared").manifest["sessions"]) == 2
-    own = [{p.name for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)]
-    assert own == [{"00000.parquet", "00002.parquet", "00004.parquet"}, {"00001.parquet", "00003.parquet"}]
+    own = [{part_of(p.name) for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)]
+    assert own == [{"00000", "00002", "00004"}, {"00001", "00003"}]
     code, text, error = main("merge", tmp_path / "joined", tmp_path / "1", tmp_path / "2")
     assert code == 0 and error == "" and str(tmp_path / "joined" / "report.html") in text
     joined = holdfast.read(tmp_path / "joined")
@@ -277,13 +279,11 @@ def test_runs_of_different_studies_are_not_joined(halves, tmp_path):
 
 def test_runs_with_other_versions_or_shards_are_not_joined(halves, tmp_path):
     (session,) = (halves[1] / "sessions").glob("*.json")
-    content = json.loads(session.read_text())
-    session.write_text(json.dumps({**content, "versions": {**content["versions"], "torch": "1.0"}}))
+    edit_json(session, lambda content: content["versions"].update(torch="1.0"))
     with pytest.raises(UserError, match=r'versions\.torch: the first has ".*", the second says "1\.0"'):
         merge(tmp_path / "joined", halves)
     assert missing(merge(tmp_path / "joined", halves, mixed_versions=True).path) == []
-    stored = json.loads((halves[1] / "manifest.json").read_text())
-    (halves[1] / "manifest.json").write_text(json.dumps({**stored, "shard_size": 4}))
+    edit_json(halves[1] / "manifest.json", lambda content: content.update(shard_size=4))
     with pytest.raises(UserError, match="shard_size: the first has 2, the second says 4"):
         merge(tmp_path / "again", halves, mixed_versions=True)
 
@@ -293,10 +293,10 @@ def test_the_same_part_with_other_numbers_is_not_joined(halves, tmp_path):
     part = next(halves[0].glob("parts/**/*.parquet"))
     twin = both.path / part.relative_to(halves[0])
     frame = pd.read_parquet(part)
-    frame.to_parquet(part, index=False)  # the same rows in other bytes
-    assert part.read_bytes() != twin.read_bytes()
+    part = rewrite_part(part, frame)
+    assert part.name != twin.name, "the same rows in other bytes"
     merge(tmp_path / "same", [halves[0], both.path])
-    frame.assign(value=frame.value + 1e-9).to_parquet(part, index=False)
+    part = rewrite_part(part, frame.assign(value=frame.value + 1e-9))
     with pytest.raises(UserError, match="hold different results for the same shard") as caught:
         merge(tmp_path / "joined", [halves[0], both.path])
     assert str(part) in str(caught.value) and str(twin) in str(caught.value)

@@ -199,7 +199,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(run, tmp_path):
         export(run, "csv", "s3://bucket/tables")
     broken = shutil.copytree(run.path, tmp_path / "broken")
     next(broken.glob("parts/**/*.parquet")).write_bytes(b"not a table")
-    with pytest.raises(UserError, match="is damaged; remove it"):
+    with pytest.raises(UserError, match=r"parts/.*\.parquet is damaged"):
         export(broken, "csv", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "mine"]
     assert (mine / "note.txt").read_text() == "mine"

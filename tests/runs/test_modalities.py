@@ -74,14 +74,17 @@ def _rows(x: torch.Tensor, named: bool) -> object:
 
 def test_what_is_no_classifier() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from sklearn.cluster import KMeans
     from sklearn.linear_model import LinearRegression, LogisticRegression
     from sklearn.svm import LinearSVC
 
     x, y = table()
     with pytest.raises(UserError, match="LogisticRegression has no classes_, so it is not fitted"):
         load_model(LogisticRegression())
-    with pytest.raises(UserError, match=r"LinearRegression has no classes_, .* not a classifier"):
-        from_sklearn(LinearRegression().fit(x, x[:, 0]))
+    with pytest.raises(UserError, match=r"KMeans has no classes_, .* neither a classifier nor a regressor"):
+        from_sklearn(KMeans(2, n_init=1).fit(x))
+    with pytest.raises(UserError, match="LinearRegression has no classes_, so it is not fitted"):
+        from_sklearn(LinearRegression())
     with pytest.raises(UserError, match="got str"):
         from_sklearn("model.pkl")
     margins = from_sklearn(svm := LinearSVC().fit(x, y)).logits(torch.tensor(x, dtype=torch.float32))

@@ -53,8 +53,9 @@ def test_paths_and_addresses_are_told_apart(tmp_path):
 def test_a_directory_needs_no_fsspec(tmp_path):
     code = (
         "import sys; from holdfast.runs import atomic, storage; root = storage.place(sys.argv[1]);"
-        "atomic.write_atomically(root / 'a.json', b'1'); assert storage.present(root / 'a.json');"
-        "assert [*storage.contents(storage.files(root, '.json'))] == [b'1']; assert 'fsspec' not in sys.modules"
+        "atomic.write_atomically(root / 'a.parquet', b'1'); assert storage.present(root / 'a.parquet');"
+        "assert [path.read_bytes() for path in storage.files(root, '.parquet')] == [b'1'];"
+        "assert 'fsspec' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
@@ -66,7 +67,7 @@ def test_files_behave_alike_in_both(root):
     found = storage.files(root, ".parquet")
     wanted = ["a/c/00000.parquet", "a-b/00000.parquet", "b/00000.parquet", "b/00001.parquet"]
     assert [str(path)[len(str(root)) + 1 :] for path in found] == wanted
-    assert list(storage.contents(found)) == [name.encode() for name in wanted]
+    assert [path.read_bytes() for path in found] == [name.encode() for name in wanted]
     assert not atomic.create_atomically(root / "b" / "x", b"later") and (root / "b" / "x").read_bytes() == b"b/x"
     assert (
         atomic.create_atomically(root / "new.json", b"{}") and (root / "new.json").read_text(encoding="utf-8") == "{}"
@@ -80,13 +81,13 @@ def test_files_behave_alike_in_both(root):
 
 def test_a_listing_answers_for_a_while(monkeypatch):
     root = fresh()
-    first, second = root / "p" / "0", root / "p" / "1"
+    first, second = root / "p" / "0.parquet", root / "p" / "1.parquet"
     assert not storage.present(first)
-    first.write_bytes(b"x")  # by this process, so it is known at once
+    table.write_part(first, table.SCORES.empty_table())  # by this process, so it is known at once
     assert storage.present(first) and not storage.present(second)
-    storage._connect(root.base)[0].pipe_file(storage._connect(root.base)[1] + "/p/1", b"y")  # by another one
+    storage._connect(root.base)[0].pipe_file(storage._connect(root.base)[1] + "/p/1.ab.parquet", b"y")  # by another one
     assert not storage.present(second)
-    monkeypatch.setattr(storage, "FRESH", 0.0)
+    monkeypatch.setattr(storage, "FRESH", (0.0, 0.0))
     assert storage.present(second)
 
 

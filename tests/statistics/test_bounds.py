@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast import bounds
+from holdfast import bounds, radii
 from holdfast.axes.certificate import sequential
 from holdfast.axes.certificate.sequential import (
     NO,
@@ -173,7 +173,7 @@ def test_certified_radii_of_random_functions_are_never_broken(keep: float) -> No
         start = masks[1]
         order = np.sort(smooth[1])[::-1]
         for rule in certified:
-            r = int(bounds.mus_radius(torch.tensor(order[0] - order[1]), keep, rule))
+            r = int(radii.mus_radius(torch.tensor(order[0] - order[1]), keep, rule))
             certified[rule] += r
             near = [i for i, z in enumerate(masks) if (z >= start).all() and (z - start).sum() <= r]
             assert (smooth[near].argmax(1) == smooth[1].argmax()).all()
@@ -182,12 +182,12 @@ def test_certified_radii_of_random_functions_are_never_broken(keep: float) -> No
 
 def test_the_bernoulli_radius_is_tight() -> None:
     keep, gap = 0.125, torch.tensor(1.0)
-    r = int(bounds.mus_radius(gap, keep, "bernoulli"))
+    r = int(radii.mus_radius(gap, keep, "bernoulli"))
     # a model that changes its mind as soon as one added feature is seen
     unchanged = [(1 - keep) ** added for added in range(r + 2)]
     assert unchanged[r] > 0.5 > unchanged[r + 1]
-    assert int(bounds.mus_radius(gap, 0.125)) == 3, "2·λ·4 = 1 is not strictly below the gap"
-    assert bounds.mus_radius(torch.tensor([0.0, 0.3]), 1.0, "bernoulli").tolist() == [0, 0]
+    assert int(radii.mus_radius(gap, 0.125)) == 3, "2·λ·4 = 1 is not strictly below the gap"
+    assert radii.mus_radius(torch.tensor([0.0, 0.3]), 1.0, "bernoulli").tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, float("nan"), True, "0.1"])
@@ -200,8 +200,8 @@ def test_other_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="agreements"):
         bounds.clopper_pearson_low(5, 4, 0.1)
     with pytest.raises(UserError, match="keep must be above 0"):
-        bounds.mus_radius(torch.tensor(1.0), 0.0)
+        radii.mus_radius(torch.tensor(1.0), 0.0)
     with pytest.raises(UserError, match="did you mean 'bernoulli'"):
-        bounds.mus_radius(torch.tensor(1.0), 0.5, "bernouli")
+        radii.mus_radius(torch.tensor(1.0), 0.5, "bernouli")
     with pytest.raises(UserError, match="did you mean 'betting'"):
         estimate_rule(0.1, 0.1, "beting")

@@ -36,6 +36,7 @@ SMALL = {
     "vargrad": {"samples": 3},
     "random": {},
     "sobel": {},
+    "weight_noise": {},
     "symmetrised": {"of": "saliency", "group": {"dihedral": {"n": 2}}},
 }
 """Every explainer of features with parameters that make it quick; those of other kinds are in `OTHER_KINDS`."""
@@ -72,6 +73,8 @@ AXES: dict[str, dict[str, Any]] = {
     "smoothing": {"keeps": [0.5, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 8, "epsilon": 0.4},
     "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
     "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
+    "dependence": {"draws": 2, "classes": 2, "cascades": ["top_down", "bottom_up"], "steps": 3, "k": 50},
+    "agreement": {"k": 50},
 }
 """Every axis but stability, with parameters that make it quick."""
 

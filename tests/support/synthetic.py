@@ -110,6 +110,7 @@ def samples(n: int = 40, unreadable: int = 1, dataset: str = "photos", model: st
     ]
     frame["probability"] = np.where(readable, 0.9 - 0.01 * (np.arange(total) % 50), np.nan)
     frame["error"] = ["" if ok else "cannot identify image file" for ok in readable]
+    frame["transient"], frame["digest"] = False, ""
     return frame
 
 

@@ -18,7 +18,7 @@ import holdfast
 from holdfast import statistics
 from holdfast.cli.compare import check as check_command
 from holdfast.errors import UserError
-from holdfast.runs.table import FORMAT, SCORES, part_path, write_manifest, write_part
+from holdfast.runs.table import FORMAT, SAMPLES, SCORES, part_path, samples_path, write_manifest, write_part
 from holdfast.statistics.bounds_of_means import bound_mean, guaranteed, samples_needed
 from holdfast.statistics.estimates import of_means
 from holdfast.testing.check import Limits, check
@@ -46,6 +46,8 @@ def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
     ):
         part = pa.Table.from_pandas(rows, schema=SCORES, preserve_index=False)
         write_part(part_path(root, dataset, model, evaluation, explainer, 0), part)
+    for dataset, model in table[["dataset", "model"]].drop_duplicates().itertuples(index=False):
+        write_part(samples_path(root, dataset, model, 0), SAMPLES.empty_table())
     return holdfast.read(root)
 
 
@@ -226,7 +228,7 @@ def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, tex
 def test_an_unfinished_run_is_not_judged(run, tmp_path):
     table = synthetic.table(samples=12)
     unfinished = run_of(tmp_path, table)
-    part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).unlink()
+    next(part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).parent.iterdir()).unlink()
     with pytest.raises(UserError, match="not finished: 1 parts are missing"):
         check(unfinished, ["stability.fass{explainer=grad_cam} > 0"])
 

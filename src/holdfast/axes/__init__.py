@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import statistics
+from holdfast.axes.agreement.evaluation import Agreement
 from holdfast.axes.certificate.evaluation import Certificate
 from holdfast.axes.certificate.smoothing import Smoothing
-from holdfast.axes.contract import Adopted, Axis, Finding, Judged, Measure, own_axis
+from holdfast.axes.contract import Adopted, Axis, Finding, Judged, Measure, marks_of, own_axis
+from holdfast.axes.dependence.evaluation import Dependence
 from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
@@ -20,7 +22,7 @@ from holdfast.types import IDENTITY, Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-ROOMS = ("stability", "certificate", "symmetry", "faithfulness")
+ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "agreement")
 """The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""
 AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
 BY_NAME = {axis.name: axis for axis in AXES}
@@ -29,8 +31,9 @@ EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is
 USUAL = AXES[0].name
 """The evaluation of a study that names none."""
 
-__all__ = ["AXES", "BY_NAME", "EVALUATIONS", "USUAL", "Adopted", "Axis", "Certificate", "Faithfulness", "Finding"]
-__all__ += ["Judged", "Measure", "Smoothing", "Stability", "Symmetry", "arrange", "axis_of", "judge"]
+__all__ = ["AXES", "BY_NAME", "EVALUATIONS", "USUAL", "Adopted", "Agreement", "Axis", "Certificate", "Dependence"]
+__all__ += ["Faithfulness", "Finding", "Judged", "Measure", "Smoothing", "Stability", "Symmetry", "arrange", "axis_of"]
+__all__ += ["judge", "marked"]
 
 
 def arrange(
@@ -69,6 +72,19 @@ def axis_of(evaluation: str, manifest: Mapping[str, Any], measured: Iterable[str
     return known or own_axis(evaluation, settings, list(measured))
 
 
+def marked(cubes: Iterable[Cube], manifest: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, str]]:
+    """(dataset, model) -> explainer -> the word with which every axis marks it, such as *blind*.
+
+    >>> marked([], {})
+    {}
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for cube in cubes:
+        words = marks_of(axis_of(cube.evaluation, manifest, cube.values), cube)
+        found.setdefault((cube.dataset, cube.model), {}).update(words)
+    return found
+
+
 def judge(
     table: pd.DataFrame, samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
 ) -> list[Judged]:
@@ -79,7 +95,9 @@ def judge(
     order = {axis.name: i for i, axis in enumerate(AXES)}
     evaluations = (manifest.get("study") or {}).get("evaluations") or {}
     by_place: dict[tuple[str, str], list[Judged]] = {}
-    for cube in arrange(table, manifest, samples):
+    cubes = arrange(table, manifest, samples)
+    words = marked(cubes, manifest)
+    for cube in cubes:
         place = (cube.dataset, cube.model)
         here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
         own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
@@ -92,6 +110,7 @@ def judge(
             settings=evaluations.get(cube.evaluation) or {},
             manifest=manifest,
             related=table[here],
+            marks=words[place],
         )
         by_place.setdefault(place, []).append(judged)
     found = []

@@ -82,7 +82,8 @@ class Axis:
     that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
     `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
-    `aside` take no part in overall scores. `within` names the axis that shows the rows of this one where both were run,
+    `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
+    should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words.
     """
 
@@ -98,6 +99,7 @@ class Axis:
     figures: str = ""
     explainers: tuple[Any, ...] = ()
     aside: frozenset[str] = frozenset()
+    marks: str = ""
     within: str = ""
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
@@ -131,7 +133,8 @@ class Judged:
     """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
 
     `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
-    `related` has the rows of every evaluation of the same dataset and model, `computed` what the axis made of them.
+    `related` has the rows of every evaluation of the same dataset and model, `marks` what one of these says that every
+    axis should mark of an explainer, `computed` what the axis made of its results.
     """
 
     axis: Axis
@@ -142,6 +145,7 @@ class Judged:
     settings: Mapping[str, Any]
     manifest: Mapping[str, Any]
     related: pd.DataFrame
+    marks: Mapping[str, str] = field(default_factory=dict)
     computed: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -191,10 +195,11 @@ class Judged:
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The name and colour of every explainer of the study, the same on all axes."""
+        """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
         study = (self.manifest.get("study") or {}).get("explainers") or {}
         registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
-        return looks([*study, *self.cube.explainers], self.cube.controls, registered)
+        known = looks([*study, *self.cube.explainers], self.cube.controls, registered)
+        return {e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k for e, k in known.items()}
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""
@@ -240,6 +245,11 @@ def findings_of(judged: Judged) -> list[Finding]:
     """What an axis finds in its results."""
     module = judged.axis.findings
     return list(importlib.import_module(module).findings(judged)) if module else []
+
+
+def marks_of(axis: Axis, cube: Cube) -> dict[str, str]:
+    """explainer -> the word that should stand beside it on every axis, by what this one measured."""
+    return dict(importlib.import_module(axis.marks).marks(cube)) if axis.marks else {}
 
 
 def figures_of(axis: Axis) -> tuple[Item, ...]:

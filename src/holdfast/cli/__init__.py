@@ -10,8 +10,9 @@ import typer
 
 from holdfast.cli.compare import check, compare, leaderboard
 from holdfast.cli.export import export, figures, push
-from holdfast.cli.read import list_names, report, show
+from holdfast.cli.read import list_names, report, show, verify
 from holdfast.cli.run import LOCAL_RAY, demo, merge, plan, run
+from holdfast.errors import UserError, printable
 
 app = typer.Typer(
     help="Does the explanation hold? A test bench for feature attributions.",
@@ -21,7 +22,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Make a run": {"demo": demo, "plan": plan, "run": run, "merge": merge},
-    "Read a run": {"report": report, "show": show, "ls": list_names},
+    "Read a run": {"report": report, "show": show, "verify": verify, "ls": list_names},
     "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard},
     "Take a run elsewhere": {"figures": figures, "export": export, "push": push},
 }
@@ -80,14 +81,12 @@ def main() -> Any:
     try:
         return app(args=_with_ray_address(sys.argv[1:]))
     except ValueError as error:
-        from holdfast.errors import UserError
-
         if not isinstance(error, UserError):
             raise
         message = str(error)
     except OSError as error:
-        if error.filename is None or error.strerror is None:
-            raise
-        message = f"cannot read or write {_shown(error.filename2 or error.filename)!r}: {error.strerror}"
-    print(f"holdfast: {message}", file=sys.stderr)
+        named = error.filename2 or error.filename
+        what = "a file" if named is None else repr(_shown(named))
+        message = f"cannot read or write {what}: {error.strerror or error}"
+    print(f"holdfast: {printable(message)}", file=sys.stderr)
     return sys.exit(2)

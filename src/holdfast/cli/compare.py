@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.read import check_file, paint, terminal_width
+from holdfast.cli.read import check_file, paint, say, terminal_width
 
 Runs = Annotated[
     list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
@@ -54,9 +54,9 @@ def check(
     if junit is not None:
         write_atomically(junit, output.junit(outcomes, str(directory)))
     if format is Form.json:
-        typer.echo(output.as_json(outcomes, str(directory)))
+        say(output.as_json(outcomes, str(directory)))
     elif format is Form.github:
-        typer.echo("\n".join(output.github_log(outcomes)))
+        say("\n".join(output.github_log(outcomes)))
     else:
         paint(output.styled(output.lines(outcomes, terminal_width())))
     if not all(outcome.passed for outcome in outcomes):
@@ -88,13 +88,13 @@ def compare(
 
     comparison = compare_runs(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
     if out is None or text:
-        typer.echo(comparison.text())
+        say(comparison.text())
     else:
-        typer.echo(comparison.verdict()[0])
+        say(comparison.verdict()[0])
     if out is None:
-        typer.echo("\nThe same as a page with figures: add --out comparison.html")
+        say("\nThe same as a page with figures: add --out comparison.html")
     else:
-        typer.echo(comparison.page(out))
+        say(comparison.page(out))
 
 
 def leaderboard(
@@ -110,4 +110,4 @@ def leaderboard(
     from holdfast.report.comparison import write_leaderboard
 
     for path in write_leaderboard(runs, out):
-        typer.echo(path)
+        say(path)

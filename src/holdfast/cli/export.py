@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.read import say_gaps
+from holdfast.cli.read import say, say_gaps
 
 if TYPE_CHECKING:
     from holdfast.report.figures import Written
@@ -77,15 +77,15 @@ def _say(written: Written) -> None:
         by_item.setdefault((file.item, file.paper), []).append(file.path.name)
     wide = max((len(item) for item in [*(k for k, _ in by_item), *(s[0] for s in written.skipped)]), default=0)
     if by_item:
-        typer.echo(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
+        say(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
     for (item, paper), files in by_item.items():
-        typer.echo(f"  {item:<{wide}}  {_count(len(files)):>8}  {paper}")
+        say(f"  {item:<{wide}}  {_count(len(files)):>8}  {paper}")
     if written.skipped:
-        typer.echo("left out" if by_item else "nothing was written")
+        say("left out" if by_item else "nothing was written")
     for item, subject, reason in written.skipped:
-        typer.echo(f"  {item:<{wide}}  {f'{subject}: ' if subject else ''}{reason}")
+        say(f"  {item:<{wide}}  {f'{subject}: ' if subject else ''}{reason}")
     if by_item:
-        typer.echo(f"{written.index.name} lists the files with their captions")
+        say(f"{written.index.name} lists the files with their captions")
 
 
 def export(
@@ -97,15 +97,15 @@ def export(
     from holdfast.runs.export import export as write
 
     done = write(directory, to.value, out)
-    typer.echo(done.path.resolve())
+    say(done.path.resolve())
     tables = {name: rows for name, rows in done.files.items() if rows is not None}
     wide = max((len(name) for name in tables), default=0)
     for name, rows in tables.items():
-        typer.echo(f"  {name:<{wide}}  {rows:>9,} rows")
+        say(f"  {name:<{wide}}  {rows:>9,} rows")
     if to is Format.zip:
-        typer.echo(f"  {len(done.files)} files, {done.path.stat().st_size:,} bytes")
+        say(f"  {len(done.files)} files, {done.path.stat().st_size:,} bytes")
     say_gaps(done.missing)
-    typer.echo(NEXT[to.value])
+    say(NEXT[to.value])
 
 
 def push(
@@ -125,9 +125,9 @@ def push(
     from holdfast.runs.export.trackers import push as send
 
     done = send(directory, to.value, project, uri)
-    typer.echo(f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters")
-    typer.echo(f"  files  {', '.join(done.files)}")
-    typer.echo(f"  where  {done.where}")
+    say(f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters")
+    say(f"  files  {', '.join(done.files)}")
+    say(f"  where  {done.where}")
     say_gaps(done.missing)
     if to is Tracker.wandb and Path(done.where).is_dir():
-        typer.echo(f"W&B is offline; send it later with: wandb sync {done.where}")
+        say(f"W&B is offline; send it later with: wandb sync {done.where}")

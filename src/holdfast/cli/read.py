@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.errors import printable
+
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
@@ -52,7 +54,7 @@ def report(
     if text:
         print_summary(run)
     else:
-        typer.echo(run.report(out))
+        say(run.report(out))
     say_gaps(missing(run.path))
 
 
@@ -79,6 +81,27 @@ def show(
         paint(story(run, sample, explainer, width))
 
 
+def verify(directory: Directory) -> None:
+    """Say what of a run is whole, damaged, foreign, doubled or missing.
+
+    Every byte is read. The exit code is 0 where all is whole and nothing is missing, 1 otherwise.
+    """
+    from holdfast.runs.verify import verify as look
+
+    found = look(directory)
+    amiss = [verdict for verdict in found if verdict.state != "whole"]
+    for verdict in amiss:
+        paint(
+            [
+                (f"{verdict.state:<8} {verdict.name}", "yellow"),
+                *((f"         {line}", "") for line in [verdict.why] if line),
+            ]
+        )
+    paint([(f"{len(found) - len(amiss)} files whole, {len(amiss)} amiss in {directory}", "")])
+    if amiss:
+        raise typer.Exit(1)
+
+
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what a study file may name, with parameters and defaults."""
     import textwrap
@@ -91,7 +114,7 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         line = f"{name:<{width}}  {text}"
         if columns is not None and columns > width + 30:
             line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 2), break_long_words=False)
-        typer.echo(line)
+        say(line)
 
 
 def print_summary(run: Run) -> None:
@@ -108,6 +131,8 @@ def print_summary(run: Run) -> None:
     shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
     wide = max(len(sample) for sample, _ in shown)
     paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
+    if (passing := int(failed["transient"].fillna(False).sum())) > 0:
+        paint([(f"    {passing} of them for want of their storage: --retry-errors reads them again", "yellow")])
     if len(failed) > len(shown):
         paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
 
@@ -116,7 +141,7 @@ def say_gaps(gaps: list[str]) -> None:
     """On standard error, how many parts a run lacks; nothing where it is complete."""
     if gaps:
         parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        typer.echo(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+        say(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:
@@ -134,15 +159,20 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def say(text: object, err: bool = False) -> None:
+    """Print a line, in which names that came from elsewhere cannot command the terminal."""
+    typer.echo(printable(text), err=err)
+
+
 def paint(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
     if not sys.stdout.isatty():
         for line, _ in lines:
-            typer.echo(line)
+            say(line)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for line, style in lines:
-        console.print(Text(line, style), soft_wrap=True)
+        console.print(Text(printable(line), style), soft_wrap=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.read import print_summary, say
+
 if TYPE_CHECKING:
     from holdfast.models.precision import Precision
     from holdfast.runs.executors import Executor
@@ -51,6 +53,9 @@ def run(
         str | None,
         typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
     ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Read samples again that a file system or a store did not give.")
+    ] = False,
 ) -> None:
     """Run a study, or finish it; write its report.
 
@@ -71,7 +76,8 @@ def run(
         chosen, audit = _settled(settings, target, allow_code)
         settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
-        return _carry_out(settings.plan(allow_code=allow_code), target, share=share, audit=audit)
+        plan = settings.plan(allow_code=allow_code)
+        return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
     from holdfast.runs import executors
 
     recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
@@ -83,7 +89,7 @@ def run(
         executor = executors.Processes(recipe, workers or 1)
     # The workers have the devices; here the models are only looked at.
     plan = replace(settings, device="cpu").plan(allow_code=allow_code)
-    return _carry_out(plan, target, executor, share, audit)
+    return _carry_out(plan, target, executor, share, audit, retry_errors)
 
 
 def plan(
@@ -150,10 +156,10 @@ def merge(
     joined = join(out, directories, mixed_versions)
     gaps = missing(out)
     if gaps:
-        typer.echo(f"holdfast: {len(gaps)} parts are missing in {out}, the first are", err=True)
+        say(f"holdfast: {len(gaps)} parts are missing in {out}, the first are", err=True)
         for gap in gaps[:5]:
-            typer.echo(f"  {gap}", err=True)
-        typer.echo(f"holdfast run STUDY --out {out} finishes them", err=True)
+            say(f"  {gap}", err=True)
+        say(f"holdfast run STUDY --out {out} finishes them", err=True)
         raise typer.Exit(1)
     _present(joined)
 
@@ -163,10 +169,10 @@ def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, d
     from holdfast.runs.precision_audit import settle
     from holdfast.runs.storage import place
 
-    typer.echo("precision: auto, so each is tried on a few samples first")
+    say("precision: auto, so each is tried on a few samples first")
     chosen, audit = settle(settings.plan(allow_code=allow_code), place(out))
-    typer.echo(f"{chosen}, as this run began" if audit is None else audit["text"])
-    typer.echo("")
+    say(f"{chosen}, as this run began" if audit is None else audit["text"])
+    say("")
     return chosen, audit
 
 
@@ -176,6 +182,7 @@ def _carry_out(
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
     audit: dict[str, Any] | None = None,
+    retry_errors: bool = False,
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
@@ -186,17 +193,17 @@ def _carry_out(
     _announce(plan)
     keep_freed_memory()
     try:
-        done = execute(plan, where, this_command(), executor=executor, share=share, audit=audit)
+        done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
     except KeyboardInterrupt as stop:
-        typer.echo("\nholdfast: interrupted; run the same command again to go on from here", err=True)
+        say("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop
     if share[1] > 1:
         from holdfast.runs.merge import missing
 
         gaps = missing(where)
-        typer.echo(f"share {share[0]}/{share[1]} is done in {where}")
+        say(f"share {share[0]}/{share[1]} is done in {where}")
         if gaps:
-            typer.echo(f"{len(gaps)} parts of the study are not here; the other shares, or `holdfast merge`, add them")
+            say(f"{len(gaps)} parts of the study are not here; the other shares, or `holdfast merge`, add them")
             return
     _present(done)
 
@@ -204,20 +211,20 @@ def _carry_out(
 def _announce(plan: Plan) -> None:
     """What is about to be done, and what is not."""
     sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
-    typer.echo(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
+    say(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
     for evaluation in plan.evaluations:
         for reason in plan.left_out(evaluation).values():
-            typer.echo(f"left out: {reason}")
+            say(f"left out: {reason}")
+    for note in plan.notes():
+        say(f"note: {note}")
 
 
 def _present(done: Run) -> None:
-    from holdfast.cli.read import print_summary
-
-    typer.echo("")
+    say("")
     print_summary(done)
-    typer.echo("")
-    typer.echo(f"look closer: holdfast show {shlex.quote(str(done.path))}")
-    typer.echo(f"report: {done.report().resolve()}")
+    say("")
+    say(f"look closer: holdfast show {shlex.quote(str(done.path))}")
+    say(f"report: {done.report().resolve()}")
 
 
 def _check_count(option: str, value: int | None, most: int | None = None) -> None:

@@ -13,7 +13,18 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import images
-from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered, whole_label, whole_labels
+from holdfast.data.dataset import (
+    Data,
+    How,
+    Reader,
+    Sample,
+    attempt,
+    not_pictures,
+    numbered,
+    unreadable,
+    whole_label,
+    whole_labels,
+)
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
@@ -44,6 +55,8 @@ def open_arrays(
         x = _token_ids(x, name, how)
     else:
         x = checked_array(x, name, how)
+    if ids is not None and len(ids) != len(x):
+        raise UserError(f"{name!r} has {len(x)} samples but {len(ids)} ids")
     x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
     return Data(
         name=name,
@@ -239,4 +252,4 @@ def _item_content(dataset: Any, how: How, n: int) -> Iterator[bytes]:
             yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()
             yield sample.x.contiguous().numpy().tobytes()
         else:
-            yield f"{position}|{type(sample).__name__}".encode()
+            yield f"{position}|".encode() + unreadable(sample, f"item {position} of {type(dataset).__name__}")

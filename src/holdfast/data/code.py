@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.files import beside, existing
-from holdfast.errors import UserError, nearest
+from holdfast.errors import UserError, nearest, no_exit
 from holdfast.types import name_of
 
 
@@ -69,7 +69,8 @@ def _called(found: Any) -> Any:
         raise UserError(
             f"{name_of(found)} needs arguments; name a function without required parameters that makes the model"
         )
-    return found()
+    with no_exit():
+        return found()
 
 
 def _found_at(rest: str) -> Any:
@@ -111,6 +112,7 @@ def _importable(folder: Path) -> Iterator[None]:
     """Let code import its neighbours, as a script can, only while it is loaded."""
     sys.path.insert(0, str(folder))
     try:
-        yield
+        with no_exit():
+            yield
     finally:
         sys.path.remove(str(folder))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from holdfast.data import images
 from holdfast.data.images import Resize
-from holdfast.errors import UserError
+from holdfast.errors import UserError, patiently
 from holdfast.types import Batch
 
 Size = int | Literal["auto"] | None
@@ -35,11 +35,13 @@ READING_AHEAD = "holdfast-reader"
 
 
 class Sample(NamedTuple):
-    """One decoded sample: `x` without a batch axis, its label (None: not known) and further tensors."""
+    """One decoded sample: `x` without a batch axis, its label (None: not known), further tensors, and the SHA-256 of
+    the bytes that it was decoded from, where there are any."""
 
     x: Tensor
     label: int | None = None
     aux: Mapping[str, Tensor] = {}
+    digest: str = ""
 
 
 Reader = Callable[[], Sample]
@@ -47,10 +49,16 @@ Reader = Callable[[], Sample]
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of reading some samples: the readable ones in order, and why the others (by id) are not."""
+    """What came of reading some samples: the readable ones in order, and why the others (by id) are not.
+
+    `transient` are those of the others that the storage failed to give, so that another day may; `digests` say what
+    the readable ones (by id) were when they were read.
+    """
 
     batch: Batch
     errors: Mapping[str, str] = field(default_factory=dict)
+    transient: frozenset[str] = frozenset()
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +159,9 @@ class Data:
         outcomes = self._read(positions)
         errors = {self.ids[i]: images.reason(o) for i, o in outcomes if not isinstance(o, Sample)}
         read = [(self.ids[i], self._labelled(i, o)) for i, o in outcomes if isinstance(o, Sample)]
+        failed = frozenset(self.ids[i] for i, o in outcomes if not isinstance(o, Sample) and is_of_storage(o))
         if not read:
-            return Loaded(Batch(ids=(), x=torch.empty(0, *(self.shape or (0,)))), errors)
+            return Loaded(Batch(ids=(), x=torch.empty(0, *(self.shape or (0,)))), errors, failed)
         first, shape = (read[0][0], tuple(read[0][1].x.shape)) if self.shape is None else (self.name, self.shape)
         for name, sample in read:
             if tuple(sample.x.shape) != shape:
@@ -164,14 +173,15 @@ class Data:
         known = any(sample.label is not None for sample in samples)
         label = torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
         aux = {key: torch.stack([s.aux[key] for s in samples]) for key in samples[0].aux}
-        return Loaded(Batch(tuple(name for name, _ in read), torch.stack([s.x for s in samples]), aux, label), errors)
+        batch = Batch(tuple(name for name, _ in read), torch.stack([s.x for s in samples]), aux, label)
+        return Loaded(batch, errors, failed, {name: _digest(sample) for name, sample in read})
 
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the ids, the labels and groups given, how samples are prepared, and the content.
 
-        Content is every byte of tensors, arrays, `.npz` and CIFAR; size and both ends (64 KiB) of each other file;
-        up to 64 evenly spaced items of a Dataset. A Dataset whose items are random has no stable fingerprint.
+        Content is every byte of tensors, arrays, and files; up to 64 evenly spaced items of a Dataset, whose others
+        are known by the digests of `load`. A Dataset whose items are random has no stable fingerprint.
         """
         known = (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
         digest = hashlib.sha256(repr(known).encode())
@@ -198,6 +208,15 @@ class Data:
                 kind: Literal["image", "array"] = "image" if sample.x.ndim == 3 else "array"
                 return replace(self, kind=kind, shape=tuple(sample.x.shape))
         return self
+
+
+def _digest(sample: Sample) -> str:
+    """What a sample was: its bytes, or what it was decoded to, and its label."""
+    digest = hashlib.sha256(f"{sample.digest}|{sample.label}".encode())
+    for tensor in () if sample.digest else (sample.x, *(sample.aux[key] for key in sorted(sample.aux))):
+        digest.update(f"{tensor.dtype}|{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]
 
 
 def _readers_of(
@@ -228,11 +247,30 @@ def decoding() -> Iterator[None]:
 def attempt(reader: Reader) -> Sample | Exception:
     """A sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
     try:
-        return reader()
+        return patiently(reader)
     except UserError:
         raise
     except images.READ_ERRORS as error:
         return error
+
+
+def is_of_storage(error: Exception) -> bool:
+    """Whether the file system or the network failed, rather than what was read being no sample.
+
+    >>> is_of_storage(OSError(5, "Input/output error")), is_of_storage(OSError("image file is truncated"))
+    (True, False)
+    """
+    return isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) is not None
+
+
+def unreadable(error: Exception, what: object) -> bytes:
+    """What a sample that cannot be read is to the fingerprint of its data.
+
+    Where the storage failed there is none: tomorrow the sample may be read, and the data would be other data.
+    """
+    if is_of_storage(error) and not isinstance(error, FileNotFoundError):
+        raise UserError(f"{what} cannot be read, so the data cannot be told from others: {error}") from error
+    return type(error).__name__.encode()
 
 
 class How(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,13 +19,15 @@ from torch import Tensor
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, ranked, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, ranked, unreadable, whole_labels
 from holdfast.data.imagenet import imagenet_classes
 from holdfast.data.images import Resize
-from holdfast.errors import UserError, nearest, unknown
+from holdfast.errors import UserError, nearest, patiently, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
-_END = 64 * 1024
+_AT_ONCE = 64
+LARGEST_PICTURE = 2**28
+"""Bytes of an encoded picture beyond which it is not read."""
 
 
 def existing(path: Path) -> Path:
@@ -120,8 +124,8 @@ def open_pictures(
     labels: Sequence[int] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures in files; the fingerprint looks at the size and both ends of each."""
-    return encoded(name, ids, partial(_pick, paths), partial(_file_content, paths, how), how, labels, class_names)
+    """Pictures in files."""
+    return encoded(name, ids, partial(_pick, paths), how, labels, class_names)
 
 
 def open_files(
@@ -146,7 +150,6 @@ def encoded(
     name: str,
     ids: Sequence[str],
     fetch: Fetch,
-    content: Callable[[int], Iterable[bytes]],
     how: How,
     labels: Iterable[Any] | None = None,
     class_names: Sequence[str] | None = None,
@@ -156,7 +159,7 @@ def encoded(
         name=name,
         ids=tuple(ids),
         readers=partial(_decoders, fetch, how),
-        content=content,
+        content=partial(_content, fetch, how),
         kind="image",
         shape=None if how.pictures is None else (3, how.pictures, how.pictures),
         class_names=None if class_names is None else tuple(class_names),
@@ -171,32 +174,38 @@ def _decoders(fetch: Fetch, how: How, positions: Sequence[int]) -> list[Reader]:
 
 
 def _decode(source: Path | bytes | Exception, how: How) -> Sample:
+    content = _bytes(source)
+    digest = hashlib.sha256(content).hexdigest()
+    return Sample(images.decode(content, how.pictures, how.resize), digest=digest)
+
+
+def _bytes(source: Path | bytes | Exception) -> bytes:
+    """The encoded picture; a pipe or a device under its name is not opened, for that may never end."""
     if isinstance(source, Exception):
         raise source
-    return Sample(images.decode(source, how.pictures, how.resize))
+    if isinstance(source, bytes):
+        return source
+    facts = source.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError("not a file, but a folder, a pipe or a device")
+    if facts.st_size > LARGEST_PICTURE:
+        raise ValueError(f"the picture has {facts.st_size} bytes; at most {LARGEST_PICTURE} are read")
+    return source.read_bytes()
 
 
 def _pick(paths: Sequence[Path], positions: Sequence[int]) -> list[Path | bytes | Exception]:
     return [paths[i] for i in positions]
 
 
-def _file_content(paths: Sequence[Path], how: How, n: int) -> Iterator[bytes]:
+def _content(fetch: Fetch, how: How, n: int) -> Iterator[bytes]:
+    """A digest of every byte of each picture; of one that is no picture, why, as reading it will fail too."""
     yield repr(how).encode()
-    for path in paths[:n]:
-        try:
-            yield ends(path)
-        except OSError as error:  # reading it will fail too, and is recorded then
-            yield type(error).__name__.encode()
-
-
-def ends(path: Path) -> bytes:
-    """Size, first and last 64 KiB of a file."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        head = file.read(_END)
-        file.seek(max(len(head), size - _END))
-        return size.to_bytes(8, "little") + head + file.read(_END)
+    for start in range(0, n, _AT_ONCE):
+        for source in fetch(range(start, min(start + _AT_ONCE, n))):
+            try:
+                yield hashlib.sha256(patiently(partial(_bytes, source))).digest()
+            except images.READ_ERRORS as error:
+                yield unreadable(error, source)
 
 
 def open_npz(path: Path, how: How, label: str | None = None) -> Data:
@@ -261,18 +270,12 @@ def _open_blobs(
             f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
         )
     ids = numbered(len(offsets) - 1) if ids is None else ids
-    return encoded(
-        path.stem, ids, partial(_slices, blob, offsets), partial(_blob_content, blob, offsets, how), how, labels, names
-    )
+    if len(ids) != len(offsets) - 1:
+        raise UserError(f"{str(path)!r} has {len(offsets) - 1} pictures but {len(ids)} ids")
+    return encoded(path.stem, ids, partial(_slices, blob, offsets), how, labels, names)
 
 
 def _slices(
     blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], positions: Sequence[int]
 ) -> list[Path | bytes | Exception]:
     return [blob[offsets[i] : offsets[i + 1]].tobytes() for i in positions]
-
-
-def _blob_content(blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], how: How, n: int) -> Iterator[bytes]:
-    yield repr(how).encode()
-    yield np.diff(offsets[: n + 1]).astype(np.int64).tobytes()
-    yield blob[offsets[0] : offsets[n]].tobytes()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from holdfast.data.choices import NO_LABEL
 from holdfast.data.dataset import Data, How, numbered, ranked
-from holdfast.data.files import encoded, ends
+from holdfast.data.files import encoded
 from holdfast.errors import UserError, unknown
 
 PARQUET = (".parquet", ".pq")
@@ -51,7 +51,6 @@ def open_table(name: str, files: Sequence[Path], how: How, label: str | None = N
         name,
         numbered(n) if ids is None else tuple(map(str, ids)),
         partial(_rows, chunks, column),
-        partial(_content, tuple(files), how),
         how,
         labels,
         names,
@@ -279,9 +278,3 @@ def _rows(chunks: Chunks, column: str, positions: Sequence[int]) -> list[Path | 
             value = value["bytes"] if isinstance(value, dict) else value
             found[i] = ValueError("the row has no image bytes") if value is None else value
     return [found[i] for i in positions]
-
-
-def _content(files: Sequence[Path], how: How, n: int) -> Iterator[bytes]:
-    yield repr(how).encode()
-    for file in files:
-        yield ends(file)

@@ -18,10 +18,9 @@ from typing import Any, BinaryIO, NamedTuple
 from holdfast.data import images
 from holdfast.data.choices import NO_LABEL
 from holdfast.data.dataset import Data, How, as_text, ranked, unpacked
-from holdfast.data.files import encoded, ends
+from holdfast.data.files import LARGEST_PICTURE, encoded
 from holdfast.errors import UserError
 
-_LARGEST_PICTURE = 2**28
 _LARGEST_LABEL = 2**20
 _PREFERRED = ("jpg", "jpeg", "png", "webp")
 _BLOCK = tarfile.BLOCKSIZE
@@ -66,9 +65,7 @@ def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = N
         names = _class_names(shards[0].parent)
     keys = [sample.key for sample in found]
     ids = keys if len(set(keys)) == len(keys) else [f"{shards[s.shard].stem}/{s.key}" for s in found]
-    return encoded(
-        name, ids, partial(_pieces, tuple(shards), found), partial(_content, tuple(shards), how), how, labels, names
-    )
+    return encoded(name, ids, partial(_pieces, tuple(shards), found), how, labels, names)
 
 
 def _class_names(folder: Path) -> tuple[str, ...] | None:
@@ -147,8 +144,8 @@ def _sample(group: Sequence[Member], shard: int, label: str | None, file: Binary
     if problem is None and chosen is None:
         kinds = ", ".join(f".{member.kind}" for member in group)
         problem = f"one picture was expected, found {len(pictures)} among {kinds}"
-    if problem is None and chosen is not None and chosen.size > _LARGEST_PICTURE:
-        problem = f"the picture has {chosen.size} bytes; at most {_LARGEST_PICTURE} are read"
+    if problem is None and chosen is not None and chosen.size > LARGEST_PICTURE:
+        problem = f"the picture has {chosen.size} bytes; at most {LARGEST_PICTURE} are read"
     found = None
     if problem is None and label != NO_LABEL:
         try:
@@ -234,9 +231,3 @@ def _piece(sample: Found, file: BinaryIO) -> bytes | Exception:
     file.seek(sample.start)
     content = file.read(sample.size)
     return content if len(content) == sample.size else OSError("the shard has become shorter since it was opened")
-
-
-def _content(shards: Sequence[Path], how: How, n: int) -> Iterator[bytes]:
-    yield repr(how).encode()
-    for shard in shards:
-        yield ends(shard)

@@ -57,6 +57,7 @@ TITLES = {
     "precomputed": "Stored maps",
     "random": "Random",
     "sobel": "Sobel",
+    "weight_noise": "Weight noise",
 }
 """What each registered method is called; those of the first nine have a colour of their own."""
 FIXED = (

@@ -114,7 +114,7 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
     if sample not in known.index:
         return ""
     label, predicted = known.loc[sample].get("label"), known.loc[sample].get("predicted")
-    if label is None or pd.isna(label) or label < 0:
+    if label is None or pd.isna(label) or label < 0 or pd.isna(known.loc[sample].get("probability", 1.0)):
         return "no label"
     right = pd.notna(predicted) and int(label) == int(predicted)
     return "label agrees" if right else f"label is class {int(label)}"

@@ -6,7 +6,7 @@ from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
 from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.concepts.explain import Car, Cav
-from holdfast.explainers.controls import RandomMap, SobelEdges
+from holdfast.explainers.controls import RandomMap, SobelEdges, WeightNoise
 from holdfast.explainers.examples.influence import Influence
 from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx
 from holdfast.explainers.examples.tracin import TracIn
@@ -21,10 +21,10 @@ from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGra
 KINDS: tuple[Any, ...] = (Saliency, InputXGradient, IntegratedGradients, GradientShap, DeepLift, GuidedBackprop, Lrp)
 KINDS += (GradCAM, Lime, KernelShap, Occlusion, Rise, FeatureAblation, FeaturePermutation, Mfaba, SmoothGrad)
 KINDS += (SmoothGradSquared, VarGrad, RandomMap, SobelEdges, Influence, TracIn, SimplEx, RepresentationSimilarity)
-KINDS += (Cav, Car, Precomputed)
+KINDS += (Cav, Car, Precomputed, WeightNoise)
 EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 
 __all__ = ["EXPLAINERS", "Car", "Cav", "DeepLift", "FeatureAblation", "FeaturePermutation", "GradCAM", "GradientShap"]
 __all__ += ["GuidedBackprop", "Influence", "InputXGradient", "IntegratedGradients", "KernelShap", "Lime", "Lrp"]
 __all__ += ["Mfaba", "Occlusion", "Precomputed", "RandomMap", "RepresentationSimilarity", "Rise", "Saliency"]
-__all__ += ["SimplEx", "SmoothGrad", "SmoothGradSquared", "SobelEdges", "TracIn", "VarGrad"]
+__all__ += ["SimplEx", "SmoothGrad", "SmoothGradSquared", "SobelEdges", "TracIn", "VarGrad", "WeightNoise"]

@@ -18,6 +18,9 @@ from holdfast.models import Model
 from holdfast.models.smoothed import Smoothed
 from holdfast.types import STRICT, Batch
 
+MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
+"""How maps of samples with so many dimensions are enlarged."""
+
 
 @dataclass(frozen=True, config=STRICT)
 class GradCAM:
@@ -44,9 +47,11 @@ class GradCAM:
     relu: bool = True
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise unless samples are images (C, H, W) and the named layer exists."""
-        if len(shape) != 3:
-            raise UserError(f"grad_cam needs images (channels, height, width), got samples of shape {tuple(shape)}")
+        """Raise unless samples are images (C, H, W), series (C, T) or volumes (C, D, H, W) and the layer exists."""
+        if len(shape) not in MODES:
+            raise UserError(f"grad_cam needs images, series or volumes with channels, got samples of {tuple(shape)}")
+        if len(shape) != 3 and not any(isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()):
+            raise UserError(f"grad_cam reads a map of a convolutional network, and {model.name} has none")
         if isinstance(model, Smoothed):
             raise UserError(f"grad_cam reads one layer, but {model.name} averages many passes; explain what it smooths")
         if self.layer is not None:
@@ -61,7 +66,8 @@ class GradCAM:
             self._rows(model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
             for rows in slices(len(inputs), model.rows)
         ]
-        maps = F.interpolate(torch.cat(parts), size=inputs.shape[2:], mode="bilinear", align_corners=False)
+        mode = MODES[inputs.ndim - 1]
+        maps = F.interpolate(torch.cat(parts), size=inputs.shape[2:], mode=mode, align_corners=False)
         return maps.to(inputs.dtype).expand_as(inputs).clone()
 
     def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
@@ -74,7 +80,8 @@ class GradCAM:
             raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
         # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
         gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
-        weights = site.spatial(gradient / model.gradient_scale).mean((2, 3), keepdim=True)
+        weights = site.spatial(gradient / model.gradient_scale).flatten(2).mean(2)
+        weights = weights.reshape(*weights.shape, *[1] * (inputs.ndim - 2))
         maps = (weights * site.spatial(features)).sum(1, keepdim=True)
         return maps.relu() if self.relu else maps
 

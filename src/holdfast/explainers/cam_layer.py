@@ -18,6 +18,10 @@ from holdfast.models import Model
 
 _MOST_PREFIX_TOKENS = 16
 
+ADAPTIVE: tuple[type[nn.Module], ...] = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+ADAPTIVE += (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
+"""Layers that give maps of a size of their own."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -29,7 +33,7 @@ class Site:
     path: str
     side: Literal["input", "output"]
     layout: Literal["channels_first", "channels_last", "tokens"]
-    grid: tuple[int, int]
+    grid: tuple[int, ...]
 
     def spatial(self, features: Tensor) -> Tensor:
         """The features as (B, C, h, w); class, distillation and register tokens, which come first, are dropped.
@@ -63,8 +67,9 @@ def find_layer(
 ) -> Site:
     """Where Grad-CAM reads a model, for samples of `shape` (C, H, W); found by one pass and remembered.
 
-    Candidates are 4-D feature maps larger than 1×1, and the inputs of blocks that take and give the same number of
-    tokens, stand in a list and contain a norm. The last one that the output depends on is taken.
+    Of series (C, T) and volumes (C, D, H, W) candidates are maps with as many channels as the convolution before them
+    gave. Otherwise they are 4-D feature maps larger than 1×1, and the inputs of blocks that take and give the same
+    number of tokens, stand in a list and contain a norm. The last one that the output depends on is taken.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> find_layer(Model(net), (3, 8, 8))
@@ -85,19 +90,24 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
         logits = model.logits(probe.requires_grad_().clone(), aux)
         # Unequal weights, so that the gradient does not vanish for a head whose rows sum to zero.
         readout = (logits * torch.arange(1, logits.shape[1] + 1, device=logits.device).cos()).sum()
-    sizes = [tuple(s.given.shape[2:]) for s in seen if s.given is not None and s.given.ndim == 4]
+    sizes = [tuple(s.given.shape[2:]) for s in seen if s.given is not None and s.given.ndim == 4 == len(shape) + 1]
     counts = (getattr(part, "num_prefix_tokens", None) for part in model.module.modules())
     prefix = next((count for count in counts if isinstance(count, int)), None)
     if layer is not None:
         model.layer(layer)
-        site = next((_output_site(s, shape, sizes, prefix) for s in reversed(seen) if s.path == layer), None)
+        named = [s for s in reversed(seen) if s.path == layer]
+        if len(shape) == 3:
+            site = next((_output_site(s, shape, sizes, prefix) for s in named), None)
+        else:
+            site = next((_map_site(s) for s in named if _is_map(s, shape)), None)
         if site is None:
             raise UserError(
                 f"layer {layer!r} of {model.name} gives no feature map: grad_cam needs an output (B, C, h, w), "
                 f"(B, h, w, C) or (B, tokens, C) whose tokens form a grid, with more than one position"
             )
         return site
-    candidates = list(_candidates(model.module, seen, shape, sizes, prefix))
+    flat = len(shape) == 3
+    candidates = list(_candidates(model.module, seen, shape, sizes, prefix) if flat else _convolved(seen, shape))
     connected: list[Site] = []
     for site, tensor in reversed(candidates):
         gradient = None
@@ -136,6 +146,28 @@ def _candidates(
                 yield site, entry.given
 
 
+def _convolved(seen: list[_Seen], shape: tuple[int, ...]) -> Iterator[tuple[Site, Tensor]]:
+    """Maps of series and volumes, which have the channels of the last convolution; tokens (B, L, C) have others."""
+    channels = 0
+    for entry in seen:
+        if isinstance(entry.module, nn.Conv1d | nn.Conv3d):
+            channels = entry.module.out_channels
+        if entry.path and entry.given is not None and _is_map(entry, shape) and entry.given.shape[1] == channels:
+            yield _map_site(entry), entry.given
+
+
+def _is_map(entry: _Seen, shape: tuple[int, ...]) -> bool:
+    """Whether a module gave channels over more than one position, as many axes as the sample has."""
+    given = entry.given
+    resized = isinstance(entry.module, ADAPTIVE)
+    return given is not None and given.ndim == len(shape) + 1 and given[0, 0].numel() > 1 and not resized
+
+
+def _map_site(entry: _Seen) -> Site:
+    assert entry.given is not None  # as it is a map
+    return Site(entry.path, "output", "channels_first", tuple(entry.given.shape[2:]))
+
+
 def _is_block(entry: _Seen) -> bool:
     """Tokens in, as many tokens out, and a norm somewhere inside."""
     taken, given = entry.taken, entry.given
@@ -146,7 +178,7 @@ def _is_block(entry: _Seen) -> bool:
 
 
 def _resizes(module: nn.Module) -> bool:
-    return isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d)
+    return isinstance(module, ADAPTIVE)
 
 
 def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None) -> Site | None:

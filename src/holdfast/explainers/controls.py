@@ -1,4 +1,4 @@
-"""Controls of a benchmark: random maps, and edges of the image; neither knows the model."""
+"""Controls of a benchmark: random maps and edges, which do not know the model, and noise that knows nothing else."""
 
 from __future__ import annotations
 
@@ -37,10 +37,39 @@ class RandomMap:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""
-        key = rand.keys(seed, batch.ids, "random")
-        for word in content_words(batch.x).unbind(1):
-            key = rand.fold(key, word)
-        return rand.normal(key.to(model.device), batch.x.shape[1:])
+        return _noise(model, batch, seed, "random")
+
+
+@dataclass(frozen=True, config=STRICT)
+class WeightNoise:
+    """Standard normal numbers, unrelated between any two inputs and any two networks; (B, …) like the input.
+
+    The draws are keyed by the weights of the model besides seed, sample id and content. So nothing of a map is left
+    when the weights change, though it explains nothing: the end of the scale of `Dependence`.
+
+    >>> one, other = Model(torch.nn.Linear(3, 2)), Model(torch.nn.Linear(3, 2))
+    >>> a, b = (WeightNoise()(m, Batch(("a",), torch.ones(1, 3)), torch.tensor([0]), seed=0) for m in (one, other))
+    >>> bool((a == b).any())
+    False
+    """
+
+    name: ClassVar[str] = "weight_noise"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = True
+    check = defined_everywhere
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …); the target plays no part."""
+        return _noise(model, batch, seed, model.weights_fingerprint)
+
+
+def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
+    """Normal numbers keyed by seed, id and content of each sample, and by what they are for."""
+    key = rand.keys(seed, batch.ids, purpose)
+    for word in content_words(batch.x).unbind(1):
+        key = rand.fold(key, word)
+    return rand.normal(key.to(model.device), batch.x.shape[1:])
 
 
 def content_words(x: Tensor) -> Tensor:

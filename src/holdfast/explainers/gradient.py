@@ -53,6 +53,20 @@ def input_gradient(
     return joined(gradients), joined(logits)
 
 
+def rise_above(model: Model, batch: Batch, target: Tensor, baseline: float) -> Tensor:
+    """f_t(x) − f_t(b) (B,) for the target's logit f_t and inputs b that have the value `baseline` everywhere.
+
+    >>> batch = Batch(("a",), torch.tensor([[3.0, 5.0]]))
+    >>> rise_above(Model(torch.nn.Identity()), batch, torch.tensor([1]), 1.0).tolist()
+    [4.0]
+    """
+    batch = batch.to(model.device)
+    inputs = normalised(model, batch)
+    with torch.no_grad():
+        scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, baseline))]
+    return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
+
+
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """The parts one after another, without a copy where there is only one.
 
@@ -199,6 +213,10 @@ class IntegratedGradients:
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
         return integral * difference
 
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """f_t(x) − f_t(b), what each map sums to; (B,)."""
+        return rise_above(model, batch, target, self.baseline)
+
 
 @dataclass(frozen=True, config=STRICT)
 class GradientShap:
@@ -240,6 +258,10 @@ class GradientShap:
             gradients, _ = input_gradient(model, points, aux, target[row])
             total.index_add_(0, row, difference * gradients)
         return total / self.samples
+
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """f_t(x) − f_t(b), what each map in expectation sums to; (B,)."""
+        return rise_above(model, batch, target, self.baseline)
 
 
 def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:

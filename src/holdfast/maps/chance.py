@@ -1,12 +1,44 @@
-"""Chance levels: what a sample scores against other samples, and what each of these adds to the choice of them."""
+"""Maps compared as their kind of data is, and what unrelated maps score: their similarity to those of other samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
+
+from holdfast.errors import UserError
+from holdfast.maps.similarity import Profile, profile
+from holdfast.types import KIND_BY_DIMENSIONS
+
+K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
+USUAL_K: dict[str, int | float] = {"image": 100, "series": 0.1, "table": 0.1}
+"""How many of the largest values Jaccard compares where a study leaves it open: 100 in images, else a tenth."""
+WINDOWED = {"image": 2, "series": 1}
+"""Over how many dimensions SSIM's windows reach; columns, elements and tokens have no neighbours, and so no SSIM."""
+
+
+def profile_of(maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True) -> Profile:
+    """The profile of maps (B, …) of a kind of data, as `holdfast.models.modality` names it; SSIM only with `windows`.
+
+    >>> [profile_of(torch.rand(2, 3, 16, 16), kind).windows is None for kind in ("image", "set")]
+    [False, True]
+    """
+    dims = WINDOWED.get(kind, 0) if windows else 0
+    return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
+
+
+def mean_over_others(ids: Sequence[str], references: Sequence[str], scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The mean score (B,) of (R, B) over the references that are other samples; NaN where there is none.
+
+    >>> mean_over_others(["a", "b"], ["b", "c"], {"cosine": torch.tensor([[0.2, 1.0], [0.4, 0.6]])})["cosine"].tolist()
+    [0.30..., 0.60...]
+    """
+    return {name: over_references(each, ids, references)[0] for name, each in scores.items()}
 
 
 def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -41,3 +73,16 @@ def unpacked(stored: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """What `packed` has made of the sums, (R,)."""
     steps = np.frombuffer(stored, dtype=np.int8, offset=4).astype(np.float64)
     return np.asarray(steps * float(np.frombuffer(stored, dtype=np.float32, count=1)[0]) / 127)
+
+
+def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None:
+    """Refuse a k that is not below the number of values of a map; `shape` is that of a sample.
+
+    >>> check_k(50, (3, 2, 2), "agreement")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: agreement's k must be below the 12 values of a map, got 50; try k=0.1
+    """
+    usual, size = USUAL_K.get(KIND_BY_DIMENSIONS.get(len(shape), ""), 0.1), math.prod(shape)
+    chosen = usual if isinstance(k, str) else k
+    if chosen >= size:
+        raise UserError(f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
 from holdfast.models.tasks import Task
+
+if TYPE_CHECKING:
+    from holdfast.models import Model
 
 _SQUASHING = {nn.Softmax: "softmax", nn.Softmax2d: "softmax", nn.Sigmoid: "sigmoid"}
 ALMOST = 1e-3
@@ -53,6 +60,56 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
             f"reads logits. Leave the softmax off, {or_say(task)}"
         )
+
+
+def check_arguments(model: Model, aux: Iterable[str]) -> None:
+    """Refuse data that do not bring what a network's `forward` asks for beside x, or bring what it does not take.
+
+    >>> from holdfast.models import Model
+    >>> check_arguments(Model(nn.Bilinear(2, 2, 2)), ())
+    Traceback (most recent call last):
+    holdfast.errors.UserError: Bilinear takes input2 beside its first input, which the data do not bring; ...
+    """
+    try:
+        taken = list(signature(model.module.forward).parameters.values())
+    except (TypeError, ValueError):  # a scripted network does not say
+        return
+    given = {name for name in aux if not name.startswith("_")}
+    if model.embedding is None and taken and taken[0].kind is not Parameter.VAR_POSITIONAL:
+        taken = taken[1:]
+    named = [p for p in taken if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    lost = [p.name for p in named if p.default is Parameter.empty and p.name not in given]
+    if lost and model.embedding is None:
+        raise UserError(
+            f"{model.name} takes {' and '.join(lost)} beside its first input, which the data do not bring; give it as "
+            f"aux of a Batch, as aux_{lost[0]} in an .npz, or wrap the network in one that takes x alone"
+        )
+    unknown = given - {p.name for p in named}
+    if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in taken):
+        known = ", ".join(p.name for p in named) or "nothing"
+        raise UserError(
+            f"the data bring {', '.join(sorted(unknown))}, and {model.name} takes {known} beside x; wrap it in one "
+            "whose forward has these names"
+        )
+
+
+def missing_normalisation(module: nn.Module) -> str | None:
+    """What the source of a network says of its normalisation, where that is known from the network itself.
+
+    timm keeps it with the network; image models of transformers nearly all have one, in their image processor.
+
+    >>> missing_normalisation(nn.Linear(1, 1)) is None
+    True
+    """
+    timm = getattr(module, "pretrained_cfg", None)
+    if isinstance(timm, Mapping) and timm.get("mean") and timm.get("std"):
+        return f"timm gives mean={tuple(timm['mean'])}, std={tuple(timm['std'])} with it"
+    config = getattr(module, "config", None)
+    if type(module).__module__.startswith("transformers.") and getattr(config, "image_size", None) is not None:
+        return "transformers normalises in its image processor, preprocessor_config.json"
+    if type(module).__module__.startswith("torchvision.models"):
+        return "torchvision normalises in the transforms of its weights"
+    return None
 
 
 def reads_logits(task: Task) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
+
 from holdfast.models import Model
 from holdfast.types import KIND_BY_DIMENSIONS, Batch, name_of
 
@@ -63,7 +65,7 @@ UNDEFINED_ON: dict[str, dict[str, str]] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
     **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba"), _GRADIENT),
     **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
-    "grad_cam": dict.fromkeys(_IMAGES_ONLY, _NO_GRID),
+    "grad_cam": dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID),
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
     "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
     "sobel": dict.fromkeys(_IMAGES_ONLY, _NO_EDGES),
@@ -84,6 +86,8 @@ NEEDS_A_NETWORK: dict[str, str] = {
 NO_CLASSES = "reads class probabilities, and {} has none"
 NEEDS_CLASSES = ("mfaba", "influence", "tracin")
 """Explainers that differentiate a probability or a cross-entropy of classes."""
+READ_LAYERS = ("grad_cam", "cav", "car", "simplex", "representation_similarity", "deep_lift", "guided_backprop")
+_SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
 _SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
 
@@ -140,6 +144,8 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
     name, inner = name_of(explainer), getattr(explainer, "of", None)
     if name in NEEDS_CLASSES and not model.task.exclusive:
         return f"it {NO_CLASSES.format(model.task.name)}"
+    if isinstance(model.module, torch.jit.ScriptModule) and name in READ_LAYERS:
+        return _SCRIPTED
     if is_differentiable(model):
         return ""
     if name in _SMOOTHS_ANY and inner is not None:

@@ -328,15 +328,12 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the weights and buffers with their names, types and shapes."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.module.state_dict().items()):
-            if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
-                digest.update(f"{name}|{tensor!r}|".encode())
-                continue
-            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-            flat = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
-        return digest.hexdigest()
+        return _digest(self.module.state_dict())
+
+    @cached_property
+    def weights_fingerprint(self) -> str:
+        """sha256 of the weights as they are now, without buffers: statistics of a batch norm are rounded by devices."""
+        return _digest(dict(self.module.named_parameters()))
 
     def layer(self, path: str) -> nn.Module:
         """The submodule at a dotted path; a wrong one lists the nearest names."""
@@ -377,6 +374,18 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+def _digest(state: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
+            digest.update(f"{name}|{tensor!r}|".encode())
+            continue
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return digest.hexdigest()
 
 
 def _channel_values(what: str, values: Channels) -> Tensor | None:

@@ -13,14 +13,19 @@ from torch import Tensor, nn
 
 from holdfast import rand
 from holdfast.errors import UserError, unknown
-from holdfast.features import Grouping, Hiding, Patches, fixed
+from holdfast.features import Grouping, Hiding, Patches, count, fixed
 from holdfast.features.fill import filled, kept_only
 from holdfast.models import Model
 from holdfast.models.precision import Precision
-from holdfast.statistics.bounds import RadiusRule, check_share, mus_radius
+from holdfast.statistics.bounds import check_share
+from holdfast.statistics.radii import GUARD, RULES, RadiusRule, bernoulli_gap, leads, mus_radius, per_mask_radius
 from holdfast.types import Batch, label_of
 
 Masks = Literal["bernoulli", "quantised"]
+GUARDS: dict[str, float] = {"float32": 10 * GUARD}
+"""How far the mean over the masks may move when the same inputs are computed in another batch, by precision."""
+COARSE_GUARD = 0.01
+"""The same in tf32 and with 16 bits."""
 
 
 class Smoothed(Model):
@@ -67,8 +72,9 @@ class Smoothed(Model):
             raise unknown("masks", masks, ("bernoulli", "quantised"))
         if masks == "quantised":
             check_quantised(keep, samples)
-        if fill != "zero" and (isinstance(fill, bool) or not isinstance(fill, int | float)):
-            raise unknown("fill", fill, ("zero", "a number"))
+        number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
+        if fill != "zero" and not number:
+            raise unknown("fill", fill, ("zero", "a finite number"))
         if not model.task.exclusive:
             raise UserError(f"Smoothed(...) averages class probabilities, and {model.task.name} has none")
         self.base, self.declared = model, model.declared
@@ -140,8 +146,8 @@ class Smoothed(Model):
                 self._banks[n] = rand.uniform(draws, (n,)) < self.keep
         return self._banks[n]
 
-    def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logs of the mean probabilities (B, classes), differentiable; or logs of the shares of votes."""
+    def each(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
         samples = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux or {})
         n = self.features.total(tuple(inputs.shape))
         if n is None:
@@ -153,75 +159,108 @@ class Smoothed(Model):
         bank = self.bank(n).to(inputs.device)
         always = fixed(self.features, samples)
         fill = self._fill(samples, inputs, segments)
-        each = len(inputs) * self.samples
         parts = []
-        for rows in torch.split(torch.arange(each, device=inputs.device), max(1, self.base.rows)):
+        for rows in torch.split(torch.arange(len(inputs) * self.samples, device=inputs.device), max(1, self.base.rows)):
             owner, draw = rows // self.samples, rows % self.samples
             kept = bank[draw] if always is None else bank[draw] | always[owner]
             own = {name: value[owner.to(value.device)] for name, value in (aux or {}).items()}
             masked, own = kept_only(self.features, inputs[owner], fill[owner], own, kept, segments[owner])
-            parts.append(self.base.logits(masked, own).log_softmax(1))
-        logs = torch.cat(parts).reshape(len(inputs), self.samples, -1)
+            parts.append(self.base.logits(masked, own).double().log_softmax(1))
+        return torch.cat(parts).reshape(len(inputs), self.samples, -1)
+
+    def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logs of the mean probabilities (B, classes), differentiable; or logs of the shares of votes.
+
+        Sums are in float64: in float32 an exact tie between two classes goes either way.
+        """
+        logs = self.each(inputs, aux)
         if self.votes:
-            votes = nn.functional.one_hot(logs.argmax(2), logs.shape[2]).to(logs.dtype).mean(1)
-            return votes.clamp(min=torch.finfo(votes.dtype).tiny).log()
+            lost = logs.isnan().any(2).any(1, keepdim=True)
+            shares = _votes(logs).mean(1).masked_fill(lost, torch.nan)
+            return shares.clamp(min=torch.finfo(torch.float32).tiny).log().float()
         mean: Tensor = logs.logsumexp(1) - math.log(self.samples)
-        return mean
+        return mean.float()
 
     def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
         """Values for features that are left out; the inputs themselves, unread, where the grouping hides features."""
         return inputs if isinstance(self.features, Hiding) else filled(self.fill, self.base, batch, inputs, segments)
 
     def radius(
-        self, batch: Batch, mask: Tensor | None = None, rule: RadiusRule = "lipschitz", delta: float = 0.1
+        self, batch: Batch, mask: Tensor | None = None, rule: RadiusRule = "per_mask", delta: float = 0.1
     ) -> Tensor:
         """The number of features that can surely be added to x ⊙ mask without changing the prediction, (B,) int64.
 
-        `mask` (B, n) boolean is the explanation, all features by default. "lipschitz" uses the largest share of masks
-        that keep one feature as λ: exact for this model and its bank. "bernoulli", for Bernoulli masks, is about the
-        mean over all masks: the gap is lowered by Hoeffding's bound, and the radius holds with probability 1 − delta.
+        `mask` (B, n) boolean is the explanation; without one x itself is x ⊙ α, and any of its features may change.
+        "per_mask", from what every single mask says, and the paper's "lipschitz", from the gap of the means and the
+        largest share of masks that keep one feature, are exact for this model and its bank. "bernoulli", for Bernoulli
+        masks, is about the mean over *all* masks and holds with probability 1 − delta, which only it uses.
 
         >>> from holdfast.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels(), masks="quantised")
         >>> model.radius(Batch(("a",), torch.zeros(1, 4))).shape
         torch.Size([1])
         """
+        if rule not in RULES:
+            raise unknown("radius rule", rule, RULES)
         if rule == "bernoulli" and self.masks != "bernoulli":
             raise UserError("the Bernoulli rule needs masks that keep features independently: masks='bernoulli'")
-        if rule not in ("lipschitz", "bernoulli"):
-            raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
-        return self.radii(batch, mask, delta)[rule]
+        found = self.radii(batch, mask, delta)[rule]
+        if bool(found.isnan().any()):
+            sample = batch.ids[int(found.isnan().nonzero()[0])]
+            raise UserError(f"{self.base.name} gives scores that are not finite for masked sample {sample!r}")
+        return found.long()
 
-    def radii(self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1) -> dict[RadiusRule, Tensor]:
-        """`radius` by every rule that holds for these masks, from the same passes.
+    def radii(
+        self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1, target: Tensor | None = None
+    ) -> dict[RadiusRule, Tensor]:
+        """`radius` by every rule that holds for these masks, from the same passes; NaN where a score is not finite.
+
+        With a `target` (B,) it is NaN too where another class is predicted.
 
         >>> from holdfast.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
         >>> list(model.radii(Batch(("a",), torch.zeros(1, 4))))
-        ['lipschitz', 'bernoulli']
+        ['per_mask', 'lipschitz', 'bernoulli']
         """
+        check_share("delta", delta)
         batch = batch.to(self.device)
+        segments, always = self.features.segments(batch), fixed(self.features, batch)
+        n = self.features.total(tuple(batch.x.shape)) or int(count(segments).max())
+        free = torch.arange(n, device=self.device) < count(segments)[:, None]
+        free = free if always is None else free & ~always
+        if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)):
+            raise UserError(
+                f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
-            segments = self.features.segments(batch)
-            n = int(segments.max()) + 1
             if mask is not None:
-                mask, always = mask.to(self.device), fixed(self.features, batch)
-                mask = mask if always is None else mask | always
-                inputs, aux = kept_only(self.features, inputs, self._fill(batch, inputs, segments), aux, mask, segments)
+                mask = mask.to(self.device)
+                free, kept = free & ~mask, mask if always is None else mask | always
+                inputs, aux = kept_only(self.features, inputs, self._fill(batch, inputs, segments), aux, kept, segments)
             parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
-            logits = torch.cat([self.logits(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts])
-        first, second = logits.double().softmax(1).topk(2, dim=1).values.cpu().unbind(1)
-        gap = first - second
+            logs = torch.cat([self.each(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts]).cpu()
+        guard = GUARDS.get(self.precision, COARSE_GUARD)
+        first, second = logs.topk(2, dim=2).values.unbind(2)
+        outputs, lost = _votes(logs) if self.votes else logs.exp(), logs.isnan().flatten(1).any(1)
+        if target is not None:
+            lost |= outputs.mean(1).argmax(1) != target.cpu()
+        lead = leads(outputs.nan_to_num(), first - second < guard if self.votes else None)
+        free, bank = free.cpu(), self.bank(n)
+        gap = lead.mean(1).amin(1) - guard
         found: dict[RadiusRule, Tensor] = {
-            "lipschitz": mus_radius(gap, float(self.bank(n).double().mean(0).max()), "lipschitz")
+            "per_mask": per_mask_radius(lead, bank, free, guard),
+            "lipschitz": mus_radius(gap, float(bank.double().mean(0).max())),
         }
         if self.masks == "bernoulli":
-            # Wrong if the true runner-up is nearer than it seems, or if any other class only seems to be the first.
-            ways = logits.shape[1]
-            slack = math.sqrt(2 * math.log(ways / check_share("delta", delta)) / self.samples)
-            found["bernoulli"] = mus_radius((gap - slack).clamp(min=0), self.keep, "bernoulli")
-        return found
+            found["bernoulli"] = mus_radius(bernoulli_gap(lead, delta, self.votes) - guard, self.keep, "bernoulli")
+        most = free.sum(1)
+        return {rule: r.minimum(most).double().masked_fill(lost, torch.nan) for rule, r in found.items()}
+
+
+def _votes(logs: Tensor) -> Tensor:
+    """One-hot votes (B, samples, classes) float64 of the masks."""
+    return nn.functional.one_hot(logs.argmax(2), logs.shape[2]).double()
 
 
 def check_quantised(keep: float, samples: int) -> None:

@@ -15,8 +15,8 @@ from holdfast.drawing.pieces import Drawing, Item, Skipped, Table, file_part
 from holdfast.drawing.sheet import flowed, need_matplotlib
 from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import write_atomically
+from holdfast.runs.digests import as_json
 from holdfast.runs.run import Run, read
-from holdfast.runs.table import as_json
 
 INDEX = "index.json"
 WIDTHS = {"column": 3.25, "text": 6.75}

@@ -20,7 +20,7 @@ from holdfast.report.frontier import frontier_findings, weighed
 from holdfast.statistics import FEW_SAMPLES
 from holdfast.types import REDRAW
 
-MOST = 8
+MOST = ENOUGH = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
 SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
 WIDTH = 110
@@ -36,6 +36,23 @@ UNTRAINED = Finding(
     "",
     "The last layer answers at random, so every explanation explains noise.",
     "Load the trained weights, or train the head, and run again into a new directory.",
+)
+UNNORMALISED = Finding(
+    "",
+    "act",
+    "The model was given without its normalisation",
+    "",
+    "A network that sees values on another scale than it was trained on predicts, and explains, something else.",
+    "Give mean and std to Model(...), or name the source (timm:…, hf:…, torchvision:…), which brings them; if they are "
+    "part of the network already, nothing is wrong.",
+)
+SQUASHED = Finding(
+    "",
+    "mind",
+    "The scores look like probabilities",
+    "",
+    "Where a sigmoid or softmax is taken for logits, probabilities are all alike and gradients vanish when it is sure.",
+    "Leave the last sigmoid or softmax off, or say so: task={'classification': {'outputs': 'probabilities'}}.",
 )
 UNFINISHED = Finding(
     "",
@@ -124,14 +141,21 @@ def unreadable(samples: pd.DataFrame) -> pd.DataFrame:
     return samples[samples["error"].fillna("").astype(str).ne("")]
 
 
-def untrained_head(model: str, manifest: Mapping[str, Any]) -> str:
+def untrained_head(model: str, manifest: Mapping[str, Any], fact: str = "untrained_head") -> str:
     """Why the last layer of a model looks as if it was never trained, as the manifest has it; empty where it does not.
 
     >>> untrained_head("net", {"study": {"models": {"net": {"untrained_head": "its bias is zero"}}}})
     'its bias is zero'
     """
     models = (manifest.get("study") or {}).get("models") or {}
-    return str((models.get(model) or {}).get("untrained_head") or "")
+    return str((models.get(model) or {}).get(fact) or "")
+
+
+def _all_below_one(samples: pd.DataFrame) -> bool:
+    """Whether every explained logit of enough samples lies in [0, 1] and not near 0, as probabilities do."""
+    scores = samples["readout"].dropna() if "readout" in samples else pd.Series(dtype=float)
+    classes = samples["probability"].notna().any() if len(scores) else False
+    return bool(classes and len(scores) >= ENOUGH and scores.between(0, 1).all() and scores.max() > 0.5)
 
 
 def _run_findings(
@@ -144,6 +168,12 @@ def _run_findings(
     head = untrained_head(model, manifest)
     if head:
         yield replace(UNTRAINED, seen=f"{head[0].upper()}{head[1:]}.")
+    source = untrained_head(model, manifest, "unnormalised")
+    if source:
+        yield replace(UNNORMALISED, seen=f"It has neither mean nor std, and {source}.")
+    if _all_below_one(samples):
+        low, high = samples["readout"].min(), samples["readout"].max()
+        yield replace(SQUASHED, seen=f"The explained score of every sample lies in [0, 1]: {low:.2f} to {high:.2f}.")
     unread = unreadable(samples)
     if len(unread):
         items = tuple(f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True))

@@ -94,7 +94,8 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
     lines: list[Line] = [("", ""), (title, "bold cyan")]
     table = [("sample", headline, "flipped", "predicted")]
     for r in records(total.head(worst)):
-        seen = "" if pd.isna(r.predicted) else f"{r.predicted_name} {number(r.probability)}"
+        sure = "" if pd.isna(r.probability) else f" {number(r.probability)}"
+        seen = "" if pd.isna(r.predicted) else f"{r.predicted_name}{sure}"
         table.append((str(r.sample), number(r.score), f"{r.flipped} of {r.pairs}" if r.flipped else "", seen))
     widths = [max(len(row[i]) for row in table) for i in range(4)]
     widths[3] = min(widths[3], 24)

@@ -105,6 +105,8 @@ def _prediction(facts: Any) -> list[Line]:
     if facts.error:
         return [(place, ""), (f"  could not be read: {facts.error}", "red")]
     text = f"  predicted {facts.predicted_name} ({facts.predicted}) with probability {number(facts.probability)}"
+    if pd.isna(facts.probability):  # the prediction is a number or a region, and no label speaks of it
+        return [(place, ""), (f"  predicted {facts.predicted_name}", "")]
     if pd.isna(facts.label):
         return [(place, ""), (f"{text}; it has no label", "")]
     right = facts.label == facts.predicted

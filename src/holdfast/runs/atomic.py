@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.runs.storage import Place, StorePath
+from holdfast.runs.storage import Place, StorePath, failure
 
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file of another machine counts as left over."""
-_TEMPORARY = re.compile(r"\..+\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)\.tmp")
+_TEMPORARY = re.compile(r"\..+?\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)(\.[0-9a-f]{8})?\.tmp")
 
 
 def write_atomically(path: Place, content: bytes) -> None:
@@ -24,6 +26,7 @@ def write_atomically(path: Place, content: bytes) -> None:
         return
     with _written_beside(path, content) as temporary:
         temporary.replace(path)
+        _sync_directory(path.parent)
 
 
 def create_atomically(path: Place, content: bytes) -> bool:
@@ -35,27 +38,52 @@ def create_atomically(path: Place, content: bytes) -> bool:
             os.link(temporary, path)  # of several processes, on one machine or on many, one succeeds
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links
-            try:
-                with path.open("xb") as file:
-                    file.write(content)
-            except FileExistsError:
+        except OSError:  # a file system without hard links: of several at the same instant the last one stays
+            if path.exists():
                 return False
+            temporary.replace(path)
+        _sync_directory(path.parent)
     return True
 
 
 @contextmanager
 def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{this_host()}-{os.getpid()}.tmp")
+    """A new file beside `path` with this content, on its way to being it."""
+    # Containers may share host name and process number, so these only say who is asked whether it is still alive.
+    temporary = path.with_name(f".{path.name}.{this_host()}-{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        _make_directory(path.parent)
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         yield temporary
+    except OSError as error:
+        raise failure(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be removed now is when it is found abandoned
+            temporary.unlink(missing_ok=True)
+
+
+def _make_directory(folder: Path) -> None:
+    """Make a directory and those above it, so that a loss of power does not take them again."""
+    if not folder.is_dir():
+        _make_directory(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_directory(folder.parent)
+
+
+def _sync_directory(folder: Path) -> None:
+    """Make the names in a directory last; Windows does so by itself."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems sync files only
+                raise
+        finally:
+            os.close(handle)
 
 
 def this_host() -> str:

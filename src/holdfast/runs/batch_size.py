@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from urllib.parse import quote
 
@@ -12,8 +11,8 @@ from torch import Tensor
 from holdfast.models import Model
 from holdfast.models.batches import out_of_memory
 from holdfast.runs.atomic import create_atomically
+from holdfast.runs.digests import read_json, sealed
 from holdfast.runs.storage import Place
-from holdfast.runs.table import as_json
 from holdfast.types import Batch
 
 SMALLEST = 8
@@ -94,8 +93,8 @@ def agreed_rows(root: Place, name: str, model: Model, batch: Batch) -> int:
     """
     path = root / "batch_sizes" / f"{quote(name, safe='')}@{quote(_kind_of(model.device), safe='')}.json"
     if not path.is_file():
-        create_atomically(path, as_json({"batch_size": best_rows(model, batch)}))
-    return int(json.loads(path.read_bytes())["batch_size"])
+        create_atomically(path, sealed({"batch_size": best_rows(model, batch)}))
+    return int(read_json(path)["batch_size"])
 
 
 def _kind_of(device: torch.device) -> str:

@@ -125,8 +125,8 @@ def _has_entries(value: Any) -> bool:
 def _list_differences(old: list[Any], new: list[Any]) -> str:
     """The entries that only one of two lists has."""
     before, after = ([_exactly(entry) for entry in entries] for entries in (old, new))
-    gone = _listed([entry for entry, text in zip(old, before, strict=True) if text not in after])
-    come = _listed([entry for entry, text in zip(new, after, strict=True) if text not in before])
+    gone = listed([entry for entry, text in zip(old, before, strict=True) if text not in after])
+    come = listed([entry for entry, text in zip(new, after, strict=True) if text not in before])
     if gone and come:
         return f"the run has {gone}, this study says {come}"
     if gone:
@@ -134,7 +134,8 @@ def _list_differences(old: list[Any], new: list[Any]) -> str:
     return f"this study adds {come}" if come else "the same entries in another order or number"
 
 
-def _listed(entries: list[Any]) -> str:
+def listed(entries: list[Any]) -> str:
+    """The first entries of a list, and how many more there are."""
     shown = ", ".join(entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES])
     return shown + (f" and {len(entries) - MOST_ENTRIES} more" if len(entries) > MOST_ENTRIES else "")
 

@@ -8,10 +8,10 @@ again. Only the engine knows batch sizes: when memory runs out it halves them an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -20,15 +20,27 @@ from torch import Tensor
 
 from holdfast.data import Data, Loaded
 from holdfast.data.dataset import READING_AHEAD, decoding
+from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
 from holdfast.runs.batch_size import agreed_rows
+from holdfast.runs.differences import listed
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
-from holdfast.runs.storage import Place
-from holdfast.runs.table import SAMPLES, exhibits_path, part_path, samples_path, score_rows, write_part
+from holdfast.runs.storage import Place, held
+from holdfast.runs.table import (
+    INPUTS,
+    SAMPLES,
+    exhibits_path,
+    part_path,
+    read_manifest,
+    read_rows,
+    samples_path,
+    score_rows,
+    study_keys,
+)
 from holdfast.runs.threads import Writer, read_ahead
 from holdfast.types import REDRAW, Batch, Exhibit, Scores, role_of
 
@@ -63,16 +75,36 @@ class Runner:
         bench, shared = self._workplace(dataset, model)
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
-        with Writer() as write:
+        self._refuse_changed(job, samples)
+        with Writer(self.root, study_keys(self.manifest)) as write:
             _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
         self.batch_sizes[model] = bench.batch_size
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """That of the run, which every process reads."""
+        return read_manifest(self.root)
+
+    def _refuse_changed(self, job: Job, samples: Loaded) -> None:
+        """Raise where samples are not what they were when an earlier session, or another model, was given them."""
+        dataset, _, number = job
+        models = self.manifest["study"]["models"]
+        paths = [path for model in models for path in held(samples_path(self.root, dataset, model, number))]
+        known = {row["sample"]: row["digest"] for row in read_rows(self.root, paths) if row["digest"]}
+        changed = [name for name, digest in samples.digests.items() if known.get(name, digest) != digest]
+        if changed:
+            raise UserError(
+                f"{dataset} has changed since {self.root} was begun; choose another directory or restore "
+                f"{listed(changed)}"
+            )
 
     def _workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
             load = partial(load_references, self.plan.data[dataset], self.plan.seed)
-            batch = load(self.plan.references).to(model.device)
+            named = self.manifest["study"]["datasets"][dataset]["references"]  # by whoever began the run
+            batch = load(len(named), named).to(model.device)
             bench = Workbench(model, self._batch_size(name, batch))
             self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
         return self._kept[2:]
@@ -145,18 +177,20 @@ def _run_shard(
             for name in names:
                 empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
-                tick(name, len(positions) * len(plan.evaluations[evaluation].conditions()))
-        _write_samples(root, job, bench.model, data, positions, batch, None, loaded.errors)
+                tick(name, len(positions) * plan.conditions(evaluation))
+        _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
     batch = bench.fixed(batch)
     task, logits = bench.model.task, bench.predict(batch)
+    if task.name == "classification":
+        _check_labels(dataset, batch, logits.shape[1])
     target = task.target(logits)
     readout, chance = at(logits, target), task.probability(logits)
     probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
     prediction = (target, readout, probability)
-    _write_samples(root, job, bench.model, data, positions, batch, (logits, *prediction), loaded.errors)
+    _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
     showcase = frozenset(data.ids[:SHOWCASE])
-    _write_inputs(root, job, batch, showcase)
+    _write_inputs(root, job, batch, showcase, write)
     extremes = keeps_extremes(number, len(plan.shards(dataset)))
     shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
     for evaluation, names in pending.items():
@@ -176,7 +210,17 @@ def _run_shard(
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
 
 
-def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str]) -> None:
+def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
+    """Raise where a label is none of the model's classes; one of −1 is not known."""
+    for sample, label in zip(batch.ids, () if batch.label is None else batch.label.tolist(), strict=False):
+        if not -1 <= label < classes:
+            raise UserError(
+                f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
+                "give labels that are its classes, or none"
+            )
+
+
+def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str], write: Writer) -> None:
     """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
     dataset, model_name, number = job
     shown = [
@@ -185,8 +229,8 @@ def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str])
         if sample in showcase and x.ndim == 3
     ]
     if shown:
-        path = exhibits_path(root, dataset, model_name, "inputs", "", number)
-        write_part(path, exhibit_rows(dataset, model_name, "inputs", shown))
+        rows = partial(exhibit_rows, dataset, model_name, INPUTS[0], shown)
+        write(exhibits_path(root, dataset, model_name, *INPUTS, number), rows)
 
 
 def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:
@@ -206,23 +250,25 @@ def _write_samples(
     model: Model,
     data: Data,
     positions: Sequence[int],
-    batch: Batch,
+    loaded: Loaded,
     prediction: tuple[Tensor, Tensor, Tensor, Tensor] | None,
-    errors: Mapping[str, str],
+    write: Writer,
 ) -> None:
     import pyarrow as pa
 
-    dataset, model_name, number = job
+    dataset, model_name, _ = job
+    batch = loaded.batch
     index = {sample: i for i, sample in enumerate(batch.ids)}
     rows: list[dict[str, Any]] = []
     for position in positions:
         sample = data.ids[position]
         row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
         row["group"] = "" if data.groups is None else data.groups[position]
+        row |= {"digest": loaded.digests.get(sample, ""), "transient": sample in loaded.transient}
         i = index.get(sample)
         if i is None or prediction is None:
             row |= dict.fromkeys(("label", "predicted", "readout", "probability"), None) | {"predicted_name": ""}
-            row["error"] = errors.get(sample, "not loaded")
+            row["error"] = loaded.errors.get(sample, "not loaded")
         else:
             label = None if batch.label is None else int(batch.label[i])
             logits, target, readout, probability = (values[i] for values in prediction)
@@ -236,4 +282,4 @@ def _write_samples(
                 "error": "",
             }
         rows.append(row)
-    write_part(samples_path(root, dataset, model_name, number), pa.Table.from_pylist(rows, schema=SAMPLES))
+    write(samples_path(root, *job), partial(pa.Table.from_pylist, rows, schema=SAMPLES))

@@ -19,8 +19,9 @@ from typing import Any
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.guards import missing_normalisation
 from holdfast.models.modality import WORDS, modality
-from holdfast.runs import atomic, storage, table
+from holdfast.runs import atomic, digests, storage, table
 from holdfast.runs.differences import differences
 from holdfast.runs.storage import Place
 from holdfast.types import Batch, Explainer, name_of, parameters, role_of
@@ -51,6 +52,7 @@ def describe(
                 "std": model.std,
                 "precision": model.precision,
                 "untrained_head": model.untrained_head(),
+                "unnormalised": missing_normalisation(model.module) if model.mean is None is model.std else None,
             }
             for name, model in models.items()
         },
@@ -93,8 +95,7 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
     Its `session` names this process's file in `sessions/`, and `adds` holds what the study has beyond the run.
     """
     storage.forget_listings()
-    with storage.reaching(root):
-        _write_first(root, study, shard_size, command)
+    _write_first(root, study, shard_size, command)
     manifest = agreeing(root, study)
     manifest["session"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
     manifest["adds"] = {section: _beyond(manifest["study"][section], study[section]) for section in SECTIONS}
@@ -124,7 +125,7 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
         raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
     first: dict[str, Any] = {"format": table.FORMAT, "holdfast": metadata.version("holdfast"), "created": now()}
     first |= {"shard_size": shard_size, "study": dict(study), "versions": versions(), "command": command}
-    atomic.create_atomically(root / "manifest.json", table.as_json(first))
+    atomic.create_atomically(root / "manifest.json", digests.sealed(first))
 
 
 def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _beyond(known: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any
 def record(root: Place, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:
     """Write this process's session; a second call with the same manifest replaces the first."""
     content = {**session, "adds": {section: added for section, added in manifest["adds"].items() if added}}
-    atomic.write_atomically(_session_path(root, manifest), table.as_json(content))
+    atomic.write_atomically(_session_path(root, manifest), digests.sealed(content))
 
 
 def _session_path(root: Place, manifest: Mapping[str, Any]) -> Place:

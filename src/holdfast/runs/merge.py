@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,10 +12,11 @@ import pyarrow.parquet as pq
 from holdfast.errors import UserError
 from holdfast.runs import atomic, table
 from holdfast.runs.differences import differences, joined
+from holdfast.runs.digests import contents, read_json
 from holdfast.runs.run import Run
-from holdfast.runs.storage import Place, StorePath, contents, files, forget_listings, place, present, reaching
+from holdfast.runs.storage import Place, files, forget_listings, part_of, place, present, within
+from holdfast.runs.verify import PARTS, refuse_damage
 
-FOLDERS = ("parts", "samples", "gallery")
 _EVERYWHERE = ("format", "holdfast", "shard_size")
 
 
@@ -40,22 +40,21 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
     elif root.exists() and (not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())):
         raise UserError(f"{root} is not empty and holds no holdfast run; choose another directory")
     study = _agreed_study(sources, mixed_versions)
-    origin: dict[str, Place] = {}
+    origin: dict[str, tuple[str, Place]] = {}
     for source in sources:
-        for name, path in _files(source, FOLDERS, ".parquet"):
-            if name not in origin:
-                origin[name] = path
-            elif not _same(origin[name], path):
+        refuse_damage(source)
+        for name, path in _files(source, PARTS, ".parquet"):
+            _, first = origin.setdefault(f"{name.rpartition('/')[0]}/{part_of(path.name)}", (name, path))
+            if not _same(first, path):
                 raise UserError(
-                    f"{origin[name]} and {path} hold different results for the same shard; delete the one that is wrong"
+                    f"{first} and {path} hold different results for the same shard; delete the one that is wrong"
                 )
-        origin |= _files(source, ("sessions",), ".json")
-        origin = dict(_files(source, ("batch_sizes",), ".json")) | origin  # measured by each; that of the first holds
-    stored = [json.loads((source / "manifest.json").read_text(encoding="utf-8")) for source in sources]
-    copied = {name: path for name, path in origin.items() if path != root / name}
+        for name, path in _files(source, ("sessions", "batch_sizes"), ".json"):
+            origin.setdefault(name, (name, path))  # sizes are measured by each; those of the first hold
+    stored = [read_json(source / "manifest.json") for source in sources]
+    copied = {name: path for name, path in origin.values() if path != root / name}
     # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
-    with reaching(root):
-        table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
+    table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
     for name, content in zip(copied, contents(list(copied.values())), strict=True):
         atomic.write_atomically(root / name, content)
     return Run(root)
@@ -70,11 +69,17 @@ def missing(root: str | Place) -> list[str]:
     found = []
     for dataset, facts in study["datasets"].items():
         shards = -(-facts["samples"] // manifest["shard_size"])
-        for model in study["models"]:
-            for evaluation, explainer in _judged(study):
-                for number in range(shards):
-                    if not present(table.part_path(path, dataset, model, evaluation, explainer, number)):
-                        found.append(f"shard {number} of {dataset} on {model}: {evaluation} of {explainer}")
+        for model, number in product(study["models"], range(shards)):
+            where = f"shard {number} of {dataset} on {model}"
+            judged = list(_judged(study))
+            gaps = [
+                f"{where}: {evaluation} of {explainer}"
+                for evaluation, explainer in judged
+                if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
+            ]
+            if judged and not gaps and not present(table.samples_path(path, dataset, model, number)):
+                gaps = [f"{where}: its samples"]
+            found += gaps
     return found
 
 
@@ -105,20 +110,12 @@ def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, A
 def _files(source: Place, folders: Sequence[str], suffix: str) -> list[tuple[str, Place]]:
     """Name within the run, with slashes, and place of each finished file."""
     found = [path for folder in folders for path in files(source / folder, suffix)]
-    return [(_within(path, source), path) for path in found]
-
-
-def _within(path: Place, root: Place) -> str:
-    if isinstance(path, StorePath):
-        return str(path)[len(str(root)) + 1 :]
-    assert isinstance(root, Path)
-    return path.relative_to(root).as_posix()
+    return [(within(path, source), path) for path in found]
 
 
 def _same(one: Place, other: Place) -> bool:
-    first, second = one.read_bytes(), other.read_bytes()
-    if first == second:
+    if one.name == other.name:
         return True
     # The same rows may be stored in other bytes; frames, unlike tables, take two missing numbers for equal.
-    frames = [pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in (first, second)]
+    frames = [pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in contents([one, other])]
     return bool(frames[0].equals(frames[1]))

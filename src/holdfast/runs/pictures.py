@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from holdfast.runs.storage import Place, contents, files
+from holdfast.errors import Damaged
+from holdfast.runs import digests, table
+from holdfast.runs.storage import Place
 from holdfast.types import Exhibit, Shown
 
 EXHIBITS = pa.schema(
@@ -56,17 +57,25 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
 
 def read_exhibits(root: Place) -> list[Shown]:
     """The pictures of the gallery."""
+    paths = digests.parts(root / "gallery")
     shown = []
-    for content in contents(files(root / "gallery", ".parquet")):
-        for row in pq.ParquetFile(io.BytesIO(content)).read().to_pylist():
-            image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
-            size = (row["height"], row["width"])
-            flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
-            place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
-            scaled = None if flat is None else (flat / 127).astype(np.float32)
-            facts = (row["evaluation"], row["note"], row["role"], row["pairs"])
-            shown.append(Shown(*place, image, scaled, *facts))
+    for path, rows in zip(paths, table.read_parts(root, paths, EXHIBITS), strict=True):
+        try:
+            shown += map(_shown, rows.to_pylist())
+        except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:
+            raise Damaged(f"{path} holds a picture that cannot be shown; {digests.ADVICE}: {error}") from error
     return shown
+
+
+def _shown(row: dict[str, Any]) -> Shown:
+    with Image.open(io.BytesIO(row["image"]), formats=("JPEG",)) as picture:
+        picture.thumbnail((THUMBNAIL, THUMBNAIL))  # already so, unless a stranger made it
+        image = np.asarray(picture.convert("RGB"))
+    size = (row["height"], row["width"])
+    flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
+    place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
+    scaled = None if flat is None else (flat / 127).astype(np.float32)
+    return Shown(*place, image, scaled, row["evaluation"], row["note"], row["role"], row["pairs"])
 
 
 def _shrink(picture: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
-from holdfast.models.guards import has_one_output
+from holdfast.models.guards import check_arguments, has_one_output
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
 from holdfast.models.model import ONE_OUTPUT
 from holdfast.models.precision import AUTO, Precision, check_precision
@@ -21,8 +21,8 @@ from holdfast.runs import manifest
 from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
-from holdfast.runs.table import part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, Function, Stored, name_of, parameters
+from holdfast.runs.table import INPUTS, exhibits_path, part_path, samples_path
+from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 """The features that explainers and evaluations have by default, which only images have."""
@@ -62,24 +62,43 @@ class Plan:
         reasons = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
         return {name: why for name, why in reasons.items() if why}
 
+    def notes(self) -> list[str]:
+        """What evaluations cannot show as they are set, known before any pass."""
+        asked = [(e, model) for e in self.evaluations.values() for model in self.models.values() if hasattr(e, "notes")]
+        return list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
+
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
         n = len(self.data[dataset].ids)
         return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
 
+    def judged(self, evaluation: str) -> list[str]:
+        """The explainers that an evaluation judges."""
+        skipped = self.left_out(evaluation)
+        return [name for name in self.explainers if name not in skipped]
+
     def pending(self, root: Place, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
         """evaluation -> explainers whose part is not there yet."""
         todo: dict[str, list[str]] = {}
         for evaluation in self.evaluations:
-            skipped = self.left_out(evaluation)
-            missing = [
-                name
-                for name in self.explainers
-                if name not in skipped and not present(part_path(root, dataset, model, evaluation, name, shard))
-            ]
+            named = self.judged(evaluation)
+            missing = [name for name in named if not present(part_path(root, dataset, model, evaluation, name, shard))]
+            if missing and isinstance(self.evaluations[evaluation], Pairwise):
+                # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
+                missing = [name for name in named if name not in missing] + missing
             if missing:
                 todo[evaluation] = missing
         return todo
+
+    def paths(self, root: Place, job: Job) -> Iterator[Place]:
+        """Every part that a shard may have; names get the digest of their content."""
+        dataset, model, number = job
+        yield samples_path(root, *job)
+        yield exhibits_path(root, dataset, model, *INPUTS, number)
+        for evaluation in self.evaluations:
+            for name in self.judged(evaluation):
+                yield part_path(root, dataset, model, evaluation, name, number)
+                yield exhibits_path(root, dataset, model, evaluation, name, number)
 
     def jobs(self) -> list[Job]:
         """Every shard of the study, in the order in which they are done."""
@@ -89,12 +108,16 @@ class Plan:
         """Whether something of a shard is not there yet."""
         return bool(self.pending(root, *job)) or not present(samples_path(root, *job))
 
+    def conditions(self, evaluation: str) -> int:
+        """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
+        if isinstance(self.evaluations[evaluation], Pairwise):
+            return len(self.explainers) - len(self.left_out(evaluation)) - 1
+        return len(self.evaluations[evaluation].conditions())
+
     def size(self) -> int:
         """How many explained conditions there are, done or not."""
-        conditions = sum(
-            len(evaluation.conditions()) * (len(self.explainers) - len(self.left_out(name)))
-            for name, evaluation in self.evaluations.items()
-        )
+        judged = {name: len(self.explainers) - len(self.left_out(name)) for name in self.evaluations}
+        conditions = sum(self.conditions(name) * n for name, n in judged.items())
         return len(self.models) * sum(len(data.ids) for data in self.data.values()) * conditions
 
     def work(self, root: Place, jobs: Iterable[Job] | None = None) -> int:
@@ -103,7 +126,7 @@ class Plan:
         for dataset, model, number in self.jobs() if jobs is None else jobs:
             samples = len(self.shards(dataset)[number])
             for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total += samples * len(missing) * len(self.evaluations[evaluation].conditions())
+                total += samples * len(missing) * self.conditions(evaluation)
         return total
 
 
@@ -144,9 +167,9 @@ def make_plan(
     methods = _with_usual_readouts(methods, models)
     for source in datasets.values():
         first = _first_sample(source)
+        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
         for network in models.values():
             judges = {name: item.suited(network, first) for name, item in judges.items()}
-        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
     return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references)
@@ -215,6 +238,10 @@ def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers:
         refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
         if all(refusals):
             raise UserError(f"{name} has nothing to judge: {refusals[0]}")
+        if isinstance(item, Pairwise) and refusals.count("") < 2:
+            raise UserError(
+                f"{name} compares explainers with each other, and there is one; name another or leave it out"
+            )
 
 
 def check_whole(what: str, value: Any, least: int | None = None) -> None:
@@ -241,6 +268,7 @@ def _check_fits(
             explainer.check_ids(source.ids, source.name)
     for model in models.values():
         _check_channels(model, source.name, shape)
+        check_arguments(model, first.aux)
         _check_defined(explainers, model, source.name, first)
         for explainer in explainers.values():
             explainer.check(model, shape)

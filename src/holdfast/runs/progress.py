@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from holdfast.errors import printable
+
 
 @contextmanager
 def progress(total: int, title: str, show: bool | None = None) -> Iterator[Callable[[str, int], None]]:
@@ -43,6 +45,6 @@ def progress(total: int, title: str, show: bool | None = None) -> Iterator[Calla
         def tick(what: str, amount: int) -> None:
             bar.advance(task, amount)
             speed = bar.tasks[0].speed
-            bar.update(task, what=what, rate=f"{speed:.1f} pairs/s" if speed else "")
+            bar.update(task, what=printable(what), rate=f"{speed:.1f} pairs/s" if speed else "")
 
         yield tick

@@ -42,8 +42,9 @@ from holdfast.models.precision import arithmetic
 from holdfast.runs import manifest, table
 from holdfast.runs.progress import progress
 from holdfast.runs.run import Run
-from holdfast.runs.storage import Place, place
+from holdfast.runs.storage import Place, place, present
 from holdfast.runs.study import registry as building
+from holdfast.runs.verify import mend
 from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
 
 RETRAINING, LEAKAGE, FIDELITY = RETRAINING_AXIS.name, LEAKAGE_AXIS.name, FIDELITY_AXIS.name
@@ -169,7 +170,9 @@ def retrain(
     manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
-    work = Work(model, batches, methods, trained, root, name, cells, target, against, probed, seed, batch_size)
+    keys = table.study_keys(table.read_manifest(root))
+    work = Work(model, batches, methods, trained, root, name, cells, target, against, probed, seed, batch_size, keys)
+    mend(root, (work.path(evaluation, cell) for evaluation in trained for cell in cells))
     try:
         with progress(len(cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
@@ -223,6 +226,7 @@ class Work:
     probed: Collection[float]
     seed: int
     batch_size: int
+    keys: Mapping[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     tuned: dict[tuple[str, int], Any] = field(default_factory=dict)
 
@@ -261,9 +265,10 @@ class Work:
         wanted = [evaluation for evaluation, trainer in self.trained.items() if trainer is not None]
         if cell.fraction not in self.probed or cell.repeat > 0:
             wanted = [evaluation for evaluation in wanted if evaluation != LEAKAGE]
-        return [evaluation for evaluation in wanted if not self._path(evaluation, cell).is_file()]
+        return [evaluation for evaluation in wanted if not present(self.path(evaluation, cell))]
 
-    def _path(self, evaluation: str, cell: Cell) -> Place:
+    def path(self, evaluation: str, cell: Cell) -> Place:
+        """Where a part goes, which gets the digest of its content in its name."""
         return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number)
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:
@@ -362,7 +367,8 @@ class Work:
             rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
         role = role_of(self.methods[cell.explainer])
         part = table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
-        table.write_part(self._path(evaluation, cell), part)
+        path = self.path(evaluation, cell)
+        table.write_part(path, part, table.key_of(self.keys, self.root, path))
 
 
 def _where(cell: Cell) -> str:

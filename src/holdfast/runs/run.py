@@ -16,7 +16,7 @@ import pandas as pd
 
 from holdfast import axes, statistics
 from holdfast.axes.contract import Better
-from holdfast.errors import unknown
+from holdfast.errors import no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
 from holdfast.runs import manifest, table
 from holdfast.runs.atomic import write_atomically
@@ -25,6 +25,7 @@ from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
 from holdfast.runs.storage import Place, place
+from holdfast.runs.verify import forget_failures, keep_one, mend
 from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -61,11 +62,15 @@ class Run:
         """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
 
         Every evaluation, or the one named, is ranked by its headlines, or by the measure named. There are no ranks
-        where a measure has no better direction, and no rows for an evaluation without a headline.
+        where a measure has no better direction, and no rows for an evaluation without a headline. `mark` is "blind" for
+        an explainer whose map does not change with the model, where that was measured, whatever is ranked.
         """
         measured = self._measured(evaluation, measure)
         blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
-        return pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
+        ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
+        words = axes.marked(axes.arrange(self._compact()), self.manifest)
+        places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
+        return ranked.assign(mark=[words[dataset, model].get(name, "") for dataset, model, name in places])
 
     def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Paired tests between explainers, with Holm's correction, by the same measures as `ranking`."""
@@ -163,6 +168,7 @@ def evaluate(
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
     workers: int = 1,
+    retry_errors: bool = False,
     show_progress: bool | None = None,
 ) -> Run:
     """Put explainers to the test on a model and data; the same call again finishes what is missing.
@@ -174,7 +180,8 @@ def evaluate(
     those of `Model.use`;
     without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
     a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
-    there are any; models, data and explainers are sent to them by pickle.
+    there are any; models, data and explainers are sent to them by pickle. `retry_errors` reads samples again that the
+    storage, not their content, kept from being read.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -203,12 +210,13 @@ def evaluate(
         chosen, audit = settle(plan, None if out is None else place(out))
         plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
     if workers == 1:
-        return execute(plan, out, COMMAND, show_progress, audit=audit)
+        return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
     from holdfast.runs.executors import Processes, pickled
 
     check_whole("workers", workers, 1)
     with pickled(plan) as recipe:
-        return execute(plan, out, COMMAND, show_progress, Processes(recipe, workers), audit=audit)
+        executor = Processes(recipe, workers)
+        return execute(plan, out, COMMAND, show_progress, executor, audit=audit, retry_errors=retry_errors)
 
 
 def execute(
@@ -219,8 +227,12 @@ def execute(
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
     audit: Mapping[str, Any] | None = None,
+    retry_errors: bool = False,
 ) -> Run:
     """Run or resume a plan in a directory; a directory that holds another study is refused.
+
+    Parts that are damaged are said and computed anew. With `retry_errors`, so are the shards with samples that the
+    storage kept from being read.
 
     `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on;
     `audit` is why the models compute in the precision that they have.
@@ -235,8 +247,13 @@ def execute(
     manifest.record(root, found, session)
     begun = time.perf_counter()
     first, step = share
-    jobs = [job for job in plan.jobs()[first - 1 :: step] if plan.is_pending(root, job)]
-    with precisely(plan), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
+    share_of = plan.jobs()[first - 1 :: step]
+    paths = [path for job in share_of for path in plan.paths(root, job)]
+    mend(root, paths)
+    if retry_errors:
+        forget_failures(plan, root, share_of)
+    jobs = [job for job in share_of if plan.is_pending(root, job)]
+    with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)
         else:
@@ -245,6 +262,7 @@ def execute(
             session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
     session["seconds"] = round(time.perf_counter() - begun, 2)
     manifest.record(root, found, session)
+    keep_one(paths)
     return Run(root)
 
 

@@ -65,16 +65,23 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int, count: int | None = None) -> Batch:
-    """The first readable samples in that order, as many as are usual where no number is given."""
-    order = reference_positions(data, seed)
-    count = usual_references(len(order)) if count is None else count
+def load_references(data: Data, seed: int, count: int | None = None, ids: Sequence[str] | None = None) -> Batch:
+    """The first samples in that order that can be decoded, or the ones that a manifest names.
+
+    There are as many as are usual where no number is given. One that is named and cannot be read is an error, and so is
+    one that only the storage keeps from being read: another in its place would change the chance level of every sample.
+    """
+    order = reference_positions(data, seed) if ids is None else [data.ids.index(name) for name in ids]
+    count = usual_references(len(data.ids)) if count is None else count
     batches: list[Batch] = []
-    missing = count
+    missing = count if ids is None else len(ids)
     for start in range(0, len(order), count):
-        loaded = data.load(order[start : start + count]).batch
-        if len(loaded):
-            batches.append(loaded[:missing])
+        loaded = data.load(order[start : start + count])
+        for name, why in loaded.errors.items():
+            if ids is not None or name in loaded.transient:
+                raise UserError(f"{name!r} of {data.name}, from which chance is taken, cannot be read: {why}")
+        if len(loaded.batch):
+            batches.append(loaded.batch[:missing])
             missing -= len(batches[-1])
         if not missing:
             break

@@ -8,19 +8,18 @@ find in the environment; this library does not look at them.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from holdfast.errors import UserError, unknown
+from holdfast.errors import UserError, patiently, unknown
 
 STORES = {
     "s3": "s3fs",
@@ -34,9 +33,11 @@ STORES = {
     "memory": "fsspec",
 }
 """The stores in which a put is atomic, and the package through which fsspec reaches each."""
-FRESH = 5.0
-"""Seconds for which a listing answers whether parts are there, instead of a request for each of them."""
+FRESH = (0.5, 5.0)
+"""Seconds for which a listing of a directory, and of a store, answers whether parts are there."""
 AT_ONCE = 32
+"""Requests to a store at a time."""
+T = TypeVar("T")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(.*)", re.DOTALL)  # one letter is a drive of Windows
 
 
@@ -74,28 +75,24 @@ class StorePath:
 
     def is_file(self) -> bool:
         """Whether there is an object."""
-        files, path = self._there()
-        return bool(files.isfile(path))
+        return bool(self._ask("isfile"))
 
     def exists(self) -> bool:
         """Whether there is an object, or something lies below."""
-        files, path = self._there()
-        return bool(files.exists(path))
+        return bool(self._ask("exists"))
 
     def is_dir(self) -> bool:
         """Whether something lies below; a store has no directories of its own."""
-        files, path = self._there()
-        return bool(files.isdir(path))
+        return bool(self._ask("isdir"))
 
     def iterdir(self) -> Iterator[StorePath]:
         """What lies directly below."""
-        files, path = self._there()
-        return iter([self / _last(name) for name in files.ls(path, detail=False) if _last(name) != _last(path)])
+        names = map(_last, self._ask("ls", detail=False))
+        return iter([self / name for name in names if name != self.name])
 
     def read_bytes(self) -> bytes:
         """The content of the object."""
-        files, path = self._there()
-        return bytes(files.cat_file(path))
+        return bytes(self._ask("cat_file"))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """The content of the object as text."""
@@ -103,34 +100,34 @@ class StorePath:
 
     def write_bytes(self, content: bytes) -> None:
         """Replace the object or make it, in one put."""
-        files, path = self._there()
-        files.pipe_file(path, content)
-        _listed.pop(str(self.parent), None)
+        self._ask("pipe_file", content, doing="written")
 
     def create(self, content: bytes) -> bool:
         """Make the object unless there is one; the store decides between several who try. Says whether it was made."""
         if self.is_file():
             return False
-        files, path = self._there()
         try:
-            files.pipe_file(path, content, mode="create")
+            self._ask("pipe_file", content, doing="written", mode="create")
         except FileExistsError:
             return False
-        _listed.pop(str(self.parent), None)
         return True
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
-        files, path = self._there()
-        if not missing_ok or files.exists(path):
-            files.rm_file(path)
+        if not missing_ok or self.exists():
+            self._ask("rm_file", doing="removed")
         _listed.pop(str(self.parent), None)
 
     def below(self) -> list[StorePath]:
         """Every object below, in the order in which paths are sorted."""
-        files, path = self._there()
-        names = (name[len(path) :].strip("/") for name in files.find(path) if name != path)
+        path = self._there()[1]
+        names = (name[len(path) :].strip("/") for name in self._ask("find") if name != path)
         return [self / name for name in sorted(names, key=lambda name: name.split("/"))]
+
+    def _ask(self, what: str, *content: bytes, doing: str = "read", **options: Any) -> Any:
+        """One request to the store, more where it fails for a reason that may pass."""
+        files, path = self._there()
+        return tried(self, lambda: getattr(files, what)(path, *content, **options), doing)
 
     def _there(self) -> tuple[Any, str]:
         files, path = _connect(self.base)
@@ -140,7 +137,7 @@ class StorePath:
 
 Place: TypeAlias = Path | StorePath
 
-_listed: dict[str, tuple[float, set[str]]] = {}
+_listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
 
 
 def place(where: str | Path | StorePath) -> Place:
@@ -169,38 +166,74 @@ def place(where: str | Path | StorePath) -> Place:
 
 def files(folder: Place, suffix: str) -> list[Any]:
     """The finished files below a folder whose names end so, sorted; names that start with a dot are not finished."""
-    if isinstance(folder, Path):
-        return sorted(folder.glob(f"**/[!.]*{suffix}"))
-    return [path for path in folder.below() if path.name.endswith(suffix) and not path.name.startswith(".")]
+    below = folder.below() if isinstance(folder, StorePath) else sorted(tried(folder, lambda: list(_walk(folder))))
+    return [path for path in below if path.name.endswith(suffix) and not path.name.startswith(".")]
 
 
-def contents(paths: Sequence[Place]) -> Iterator[bytes]:
-    """What is in each file, in order; from a store several come at a time."""
-    if not any(isinstance(path, StorePath) for path in paths):
-        yield from (path.read_bytes() for path in paths)
-        return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for start in range(0, len(paths), 4 * AT_ONCE):  # a bound on what waits in memory
-            yield from pool.map(lambda path: path.read_bytes(), paths[start : start + 4 * AT_ONCE])
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file below a folder; unlike with `glob`, one that cannot be looked into is an error."""
+    for path in _listing(folder):
+        yield from _walk(path) if path.is_dir() else (path,)
+
+
+def _listing(folder: Place) -> list[Any]:
+    """What lies directly in a folder; nothing where there is none."""
+    try:
+        return list(tried(folder, lambda: list(folder.iterdir())))
+    except FileNotFoundError:
+        return []
+
+
+def within(path: Place, root: Place) -> str:
+    """The name of a file within a run, with slashes.
+
+    >>> within(Path("runs/a/parts/0.parquet"), Path("runs/a"))
+    'parts/0.parquet'
+    """
+    if isinstance(path, Path) and isinstance(root, Path):
+        return path.relative_to(root).as_posix()
+    return str(path)[len(str(root)) :].strip("/")
+
+
+def part_of(name: str) -> str:
+    """What of a file's name comes before the digest of its content and its ending.
+
+    >>> part_of("00003.ba7816bf8f01cfea.parquet"), part_of("00003.parquet")
+    ('00003', '00003')
+    """
+    return name.partition(".")[0]
 
 
 def present(path: Place) -> bool:
-    """Whether a file is there that never goes away again, such as a part; of a store, as of at most `FRESH` ago.
+    """Whether a part is there, whatever digest its name carries, as of at most `FRESH` ago."""
+    return bool(held(path))
 
-    One request lists a whole folder of a store, so asking for thousands of parts costs few. An answer that is out of
-    date makes a process do a shard that another has just done, with the same result.
+
+def held(path: Place) -> list[Any]:
+    """The files of a part: none or one, or several where processes did a shard at the same time.
+
+    One listing answers for a whole folder, so asking for thousands of parts costs few. An answer that is out of date
+    makes a process do a shard that another has just done, with the same result.
     """
-    if isinstance(path, Path):
-        return path.is_file()
     folder = str(path.parent)
     known = _listed.get(folder)
-    if known is None or time.monotonic() - known[0] > FRESH:
-        known = _listed[folder] = (time.monotonic(), {found.name for found in path.parent.below()})
-    return path.name in known[1]
+    if known is None or time.monotonic() - known[0] > FRESH[isinstance(path, StorePath)]:
+        known = _listed[folder] = (time.monotonic(), {})
+        for name in sorted(found.name for found in _listing(path.parent)):
+            if name.endswith(".parquet") and not name.startswith("."):
+                known[1].setdefault(part_of(name), []).append(name)
+    return [path.parent / name for name in known[1].get(part_of(path.name), ())]
+
+
+def note(path: Place) -> None:
+    """Add a part that this process wrote to what is known of its folder."""
+    if (known := _listed.get(str(path.parent))) is not None:
+        names = known[1].setdefault(part_of(path.name), [])
+        names[:] = sorted({*names, path.name})
 
 
 def forget_listings() -> None:
-    """Ask the stores again from here on."""
+    """Look again from here on."""
     _listed.clear()
 
 
@@ -210,21 +243,34 @@ def must_be_shared(where: Place) -> None:
         raise UserError(f"{where} is the memory of one process; workers need a directory or a store that all can reach")
 
 
-@contextmanager
-def reaching(where: Place) -> Iterator[None]:
-    """Turn what a store answers to a wrong bucket, key or endpoint into an error that names the address."""
-    if isinstance(where, Path):
-        yield
-        return
-    refused: list[type[Exception]] = [OSError]
-    _connect(where.base)
+def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
+    """What `act` gives, tried again while that may help; a failure is an error that names the file and what to do.
+
+    That there is no such file, or one already, is no failure of the storage and is passed on.
+    """
+    failures: tuple[type[Exception], ...] = (OSError,)
     if "botocore" in sys.modules:  # it has errors of its own for missing keys and the like
-        refused.append(importlib.import_module("botocore.exceptions").BotoCoreError)
+        failures += (importlib.import_module("botocore.exceptions").BotoCoreError,)
     try:
-        yield
-    except tuple(refused) as error:
-        said = str(error) or type(error).__name__
-        raise UserError(f"{where} cannot be reached: {said}; check the address, its bucket and your keys") from error
+        return patiently(act)
+    except failures as error:
+        if isinstance(error, FileExistsError) or (isinstance(error, FileNotFoundError) and doing != "written"):
+            raise
+        raise failure(where, error, doing) from error
+
+
+def failure(where: Place, error: Exception, doing: str = "written") -> UserError:
+    """The error for a file that cannot be read or written, with what to do about it.
+
+    >>> print(failure(Path("runs/a"), OSError(errno.ENOSPC, "No space left on device")))
+    runs/a cannot be written: No space left on device; make room, then run the same command again, which goes on ...
+    """
+    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(where, StorePath):
+        return UserError(f"{where} cannot be {doing}: {why}; check the address, its bucket and your keys")
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    advice = "; make room, then run the same command again, which goes on from here" if full else ""
+    return UserError(f"{where} cannot be {doing}: {why}{advice}")
 
 
 @lru_cache(maxsize=64)

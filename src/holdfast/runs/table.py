@@ -1,7 +1,8 @@
 """The result table on disk: one Parquet part per finished piece of work, a manifest, and pictures for the gallery.
 
-A part is written under another name, synced and renamed, so it is either whole or absent. Reading checks that no
-attempted pair occurs twice. Everything a report needs is in the run directory, or at the run's address in a store.
+A part is written under another name, synced and renamed, so it is either whole or absent, and its final name carries
+the digest of its bytes. Reading checks that, and that no attempted pair occurs twice. Everything a report needs is in
+the run directory, or at the run's address in a store.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.errors import UserError
+from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.maps.chance import packed
+from holdfast.runs import digests
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
-from holdfast.runs.storage import Place, contents, files
+from holdfast.runs.storage import Place, files, note, tried, within
 from holdfast.statistics.cubes import SUFFIXES
 from holdfast.types import STATUS, Scores
 
-FORMAT = 2
+FORMAT = 3
 """The form of run directories that this version writes and reads."""
 SCORES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "role", "evaluation", "sample", "measure")]
@@ -43,9 +45,15 @@ PARTS = SCORES.append(pa.field("references", pa.binary()))
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
-    + [("readout", pa.float64()), ("probability", pa.float64()), ("error", pa.string()), ("group", pa.string())]
+    + [("readout", pa.float64()), ("probability", pa.float64()), ("error", pa.string())]
+    + [("transient", pa.bool_()), ("digest", pa.string()), ("group", pa.string())]
 )
+"""`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
+INPUTS = ("inputs", "")
+"""Evaluation and explainer of the gallery's pictures of the data as they are."""
+LARGEST, LARGEST_GROWTH = 2**28, 200
+"""How many bytes a part may take to read, and how many more for each of its own; a part of a bomb takes more."""
 PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]
 
 
@@ -78,7 +86,11 @@ def exhibits_path(root: Place, dataset: str, model: str, evaluation: str, explai
 
 
 def _inside(shard: int, *names: str) -> str:
-    return "/".join([*map(slug, names), f"{shard:05d}.parquet"])
+    return f"{_folder(*names)}/{shard:05d}.parquet"
+
+
+def _folder(*names: str) -> str:
+    return "/".join(map(slug, names))
 
 
 def score_rows(
@@ -118,12 +130,20 @@ def score_rows(
     return pa.concat_tables(tables) if tables else PARTS.empty_table()
 
 
-def write_part(path: Place, table: pa.Table) -> None:
-    """Write a Parquet file that is either whole or absent, whatever happens."""
+def write_part(path: Place, table: pa.Table, study: str = "") -> None:
+    """Write a Parquet file that is either whole or absent, whatever happens; its name gets the digest of its bytes.
+
+    `study` is the `study_key` of its rows.
+    """
     sink = io.BytesIO()
     # A part is small and read whole: statistics and a second schema would be a third of it.
-    pq.write_table(table, sink, compression="zstd", write_statistics=False, store_schema=False)
-    write_atomically(path, sink.getvalue())
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", write_statistics=False, store_schema=False) as file:
+        file.write_table(table)
+        file.add_key_value_metadata({"study": study})
+    content = sink.getvalue()
+    target = digests.named(path, content)
+    write_atomically(target, content)
+    note(target)
 
 
 def read_scores(
@@ -135,7 +155,7 @@ def read_scores(
     the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB; one column more
     has what the references add to chance, for statistics.
     """
-    rows = _read(files(root / "parts", ".parquet"), PARTS if compact else SCORES, _filter(measures, samples))
+    rows = _read(root, digests.parts(root / "parts"), PARTS if compact else SCORES, _filter(measures, samples))
     order, twice = _sorted_by_key(rows)
     rows = rows.take(pa.array(order))
     frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
@@ -149,8 +169,8 @@ def read_scores_by_explainer(
     root: Place, measures: Collection[str] | None = None, samples: Collection[str] | None = None
 ) -> Iterator[pd.DataFrame]:
     """The rows of one dataset, model, evaluation and explainer at a time, as they were written, so large runs fit."""
-    for _, paths in groupby(files(root / "parts", ".parquet"), key=lambda path: path.parent):
-        yield _spelled_out(_read(list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
+    for _, paths in groupby(digests.parts(root / "parts"), key=lambda path: path.parent):
+        yield _spelled_out(_read(root, list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
 
 
 def read_places(root: Place) -> pd.DataFrame:
@@ -160,7 +180,7 @@ def read_places(root: Place) -> pd.DataFrame:
         return part.unify_dictionaries().group_by(PLACE).aggregate([]).select(PLACE)
 
     schema = pa.schema([SCORES.field(name) for name in PLACE])
-    rows = _read(files(root / "parts", ".parquet"), schema, once)
+    rows = _read(root, digests.parts(root / "parts"), schema, once)
     frame: pd.DataFrame = _spelled_out(once(rows), schema).to_pandas()
     return frame.sort_values(PLACE, ignore_index=True)
 
@@ -180,25 +200,34 @@ def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -
 
 def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
-    rows = _spelled_out(_read(files(root / "samples", ".parquet"), SAMPLES), SAMPLES)
+    rows = _spelled_out(_read(root, digests.parts(root / "samples"), SAMPLES), SAMPLES)
     frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
     return frame.astype({"label": "Int64", "predicted": "Int64"})
+
+
+def read_rows(root: Place, paths: Sequence[Place]) -> list[dict[str, Any]]:
+    """The rows of some parts of the samples, as they are."""
+    return [row for part in read_parts(root, paths, SAMPLES) for row in part.to_pylist()]
 
 
 def read_manifest(root: Place) -> dict[str, Any]:
     """The manifest of a run directory."""
     path = root / "manifest.json"
-    if not path.is_file():
-        raise UserError(f"{root} is not a run directory: it has no manifest.json")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        content = tried(path, path.read_bytes)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(f"{root} is not a run directory: it has no manifest.json") from error
+    try:
+        manifest = json.loads(content)
     except ValueError as error:
-        raise UserError(f"{path} is not the manifest of a holdfast run: {error}") from error
+        raise Damaged(f"{path} is not the manifest of a holdfast run: {error}") from error
     if not isinstance(manifest, dict) or not {"holdfast", "study", "shard_size"} <= manifest.keys():
         raise UserError(f"{path} is not the manifest of a holdfast run")
     if manifest.get("format") != FORMAT:
         written = f"format {manifest.get('format', 1)} by holdfast {manifest['holdfast']}"
         raise UserError(f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again")
+    digests.check(path, content)  # after the rest, which has more to say of what is no manifest of this version
+    del manifest["sha256"]
     return _with_sessions(root, manifest)
 
 
@@ -215,34 +244,37 @@ def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:
 
 def read_sessions(root: Place) -> list[dict[str, Any]]:
     """What the processes that worked in a run directory wrote, in the order in which they started."""
-    sessions = []
-    paths = files(root / "sessions", ".json")
-    for path, content in zip(paths, contents(paths), strict=True):
-        try:
-            sessions.append(json.loads(content.decode("utf-8")))
-        except ValueError as error:
-            raise UserError(f"{path} is not a session of a holdfast run: {error}") from error
-    return sessions
+    return [digests.read_json(path) for path in files(root / "sessions", ".json")]
 
 
 def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
     """Write the manifest atomically."""
-    write_atomically(root / "manifest.json", as_json(manifest))
+    write_atomically(root / "manifest.json", digests.sealed(manifest))
 
 
-def as_json(content: Mapping[str, Any]) -> bytes:
-    """Plain data as the manifest holds it."""
-    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the footers of parts must say, by their folder within `parts`, `gallery` or `samples`."""
+    study = manifest["study"]
+    keys = {}
+    for clean in product(study["datasets"], study["models"]):
+        judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
+        keys |= {_folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged}
+    return keys
 
 
-def _read(paths: Sequence[Place], schema: pa.Schema, change: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+def key_of(keys: Mapping[str, str], root: Place, path: Place) -> str:
+    """What the footer of the part at `path` must say."""
+    return keys.get(within(path.parent, root).partition("/")[2], "")
+
+
+def _read(
+    root: Place, paths: Sequence[Place], schema: pa.Schema, change: Callable[[pa.Table], pa.Table] | None = None
+) -> pa.Table:
     """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
     texts = [field.name for field in schema if field.type == pa.string()]
     wanted = _coded(schema)
-    tables = []
-    for path, content in zip(paths, contents(paths), strict=True):
-        part = _read_part(path, content, texts, wanted)
-        tables.append(part if change is None else change(part))
+    parts = read_parts(root, paths, wanted, texts)
+    tables = list(parts if change is None else map(change, parts))
     if not tables:
         return wanted.empty_table()
     rows = pa.concat_tables(tables)
@@ -250,17 +282,36 @@ def _read(paths: Sequence[Place], schema: pa.Schema, change: Callable[[pa.Table]
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
-def _read_part(path: Place, content: bytes, texts: list[str], wanted: pa.Schema) -> pa.Table:
-    try:
-        known = pq.read_metadata(pa.BufferReader(content))
-    except pa.ArrowInvalid as error:
-        raise UserError(
-            f"{path} is damaged; remove it and run the study again, which computes it anew: {error}"
-        ) from error
-    there = [name for name in wanted.names if name in known.schema.names]
-    coded = [name for name in texts if name in there]
-    part = pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
-    rows = part.read(columns=there, use_threads=False)
+def read_parts(
+    root: Place, paths: Sequence[Place], wanted: pa.Schema, texts: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """The rows of parts of a run, each checked for damage, for being of its study, and for what reading it takes."""
+    keys = study_keys(read_manifest(root)) if (root / "manifest.json").is_file() else {}
+    for path, content in zip(paths, digests.contents(paths), strict=True):
+        try:
+            with open_part(root, path, content, keys, texts) as part:
+                yield _columns(part, wanted)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise Damaged(f"{path} is damaged; {digests.ADVICE}: {error}") from error
+
+
+def open_part(
+    root: Place, path: Place, content: bytes, keys: Mapping[str, str], texts: Collection[str] = ()
+) -> pq.ParquetFile:
+    """One part, of which `keys` says to which study it must belong; with no keys, of any."""
+    known = pq.read_metadata(pa.BufferReader(content))
+    size = sum(known.row_group(i).total_byte_size for i in range(known.num_row_groups))
+    if size + 8 * known.num_rows * known.num_columns > LARGEST + LARGEST_GROWTH * len(content):
+        raise Damaged(f"{path} has {len(content)} bytes and would take {size:,} to read; it is no part of a run")
+    study = (known.metadata or {}).get(b"study", b"").decode()
+    if keys and study and study != key_of(keys, root, path):
+        raise Foreign(f"{path} is of another study than the manifest of {root}; remove it")
+    coded = [name for name in texts if name in known.schema.names]
+    return pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
+
+
+def _columns(part: pq.ParquetFile, wanted: pa.Schema) -> pa.Table:
+    rows = part.read(columns=[name for name in wanted.names if name in part.schema_arrow.names], use_threads=False)
     for i, field in enumerate(wanted):  # a part that somebody else wrote may lack a column
         if field.name not in rows.column_names:
             rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.data import Loaded
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.storage import Place
-from holdfast.runs.table import write_part
+from holdfast.runs.table import key_of, write_part
 
 
 def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
@@ -23,10 +23,12 @@ def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor)
 class Writer:
     """Makes and writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
 
-    The first part that could not be written raises when the next is handed in, or at the end.
+    `keys` are the `study_keys` of the run. The first part that could not be written raises when the next is handed in,
+    or at the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Place, keys: Mapping[str, str]) -> None:
+        self._root, self._keys = root, keys
         self._thread = ThreadPoolExecutor(1, "holdfast-writer")
         self._last: Future[None] | None = None
 
@@ -36,7 +38,7 @@ class Writer:
     def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
         """Make the rows of a part and write it after those before it."""
         self._wait()
-        self._last = self._thread.submit(lambda: write_part(path, rows()))
+        self._last = self._thread.submit(lambda: write_part(path, rows(), key_of(self._keys, self._root, path)))
 
     def __exit__(self, *exception: object) -> None:
         self._thread.shutdown(wait=True)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from holdfast import Model, rand
 from holdfast.axes.certificate.agreement import Problem
 from holdfast.axes.certificate.certify import Certificates, certify
+from holdfast.axes.certificate.sequential import estimate_rule
 from holdfast.axes.certificate.strata import all_supersets, drawn_strata, random_supersets, supersets
 from holdfast.errors import UserError
 from holdfast.features import Patches, Pixels, Tokens, Windows
@@ -94,6 +95,74 @@ def test_coverage_of_estimates(known, method) -> None:
     assert result.samples.max() <= worst
     if method == "clopper-pearson":
         assert (result.low - truth).mean() > -0.12, "a bound that says nothing covers too"
+
+
+def chances(rule, good: int, population: int) -> dict[tuple[int, int], float]:
+    """The exact probability of every ending (look, agreements) of draws without replacement, draw by draw."""
+    states, found, at = {0: 1.0}, {}, 0
+    for look, n in enumerate(rule.looks):
+        for drawn in range(at, n):
+            after: dict[int, float] = {}
+            for s, p in states.items():
+                up = (good - s) / (population - drawn)
+                for more, chance in ((1, up), (0, 1 - up)):
+                    if chance > 0:
+                        after[s + more] = after.get(s + more, 0.0) + p * chance
+            states = after
+        at = n
+        found |= {(look, s): p for s, p in states.items() if rule.stop[look, s]}
+        states = {s: p for s, p in states.items() if not rule.stop[look, s]}
+    return found
+
+
+@pytest.mark.parametrize(("population", "most"), [(148, 55), (300, 67), (40, 30)])
+def test_draws_without_replacement_keep_their_guarantee_exactly(population: int, most: int) -> None:
+    rule = estimate_rule(0.1, 0.1, population=population)
+    assert rule.looks[-1] <= most < estimate_rule(0.1, 0.1).looks[-1]
+    for good in range(0, population + 1, 3):
+        tau = good / population
+        ends = chances(rule, good, population)
+        assert sum(ends.values()) == pytest.approx(1)
+        off = sum(p for (look, s), p in ends.items() if abs(s / rule.looks[look] - tau) > 0.1 + 1e-12)
+        over = sum(p for (look, s), p in ends.items() if rule.low[look, s] > tau + 1e-12)
+        under = sum(p for (look, s), p in ends.items() if rule.high[look, s] < tau - 1e-12)
+        assert max(off, over, under) <= 0.1 + 1e-9
+
+
+def test_few_supersets_are_drawn_without_replacement() -> None:
+    g = torch.Generator().manual_seed(0)
+    net = nn.Linear(150, 3)
+    with torch.no_grad():
+        net.weight.copy_(torch.randn(3, 150, generator=g))
+        net.bias.zero_()
+    seen = []
+
+    class Watch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x != 0)
+            return net(x)
+
+    batch = Batch(tuple(f"s{i}" for i in range(200)), torch.randn(200, 150, generator=g))
+    mask = torch.zeros(200, 150, dtype=torch.bool)
+    mask[:, :3] = True
+    model = Model(Watch(), rows=4096)
+    exact = certify(model, batch, mask, Pixels(), (1,), budget=148)
+    seen.clear()
+    drawn = certify(model, batch, mask, Pixels(), (1,))
+    assert not drawn.exact.any() and drawn.samples.max() <= 55 and exact.exact.all()
+    assert int(drawn.passes.sum()) == sum(map(len, seen)) - 200
+    one = certify(model, batch[7:8], mask[7:8], Pixels(), (1, 5))
+    assert one.rate[0, 0] == drawn.rate[7, 0] and one.samples[0, 0] == drawn.samples[7, 0]
+    seen.clear()
+    certify(model, batch[7:8], mask[7:8], Pixels(), (1,))
+    rows = torch.cat(seen)
+    assert len(rows.unique(dim=0)) == len(rows), "no set is tried twice"
+    for bound, side in ((drawn.low, 1), (drawn.high, -1)):
+        assert at_most(side * (bound - exact.rate) > 1e-12, 0.1)
+    assert at_most((drawn.rate - exact.rate).abs() > 0.1 + 1e-12, 0.1)
+    assert at_most(drawn.stratum_low[:, 1] > exact.stratum_rate[:, 1] + 1e-12, 0.1)
+    assert at_most(drawn.stratum_high[:, 1] < exact.stratum_rate[:, 1] - 1e-12, 0.1)
+    assert (drawn.early_draws == drawn.samples.min()).all(), "the first look is the same for all"
 
 
 def test_coverage_of_decisions(known) -> None:
@@ -309,12 +378,15 @@ class NotFinite(nn.Module):
         return torch.where(x[:, :2].abs() > 50, torch.nan, x[:, :2])
 
 
-def test_scores_that_are_not_finite_name_the_sample() -> None:
+def test_a_sample_with_scores_that_are_not_finite_has_no_certificate_and_spoils_no_other() -> None:
     batch, mask = explanations(4)
-    batch.x[2, 0] = 100.0
     mask[:, 0] = False
-    with pytest.raises(UserError, match="not finite for masked sample 's2'"):
-        certify(Model(NotFinite()), batch, mask, Pixels(), (5,))
+    whole = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
+    batch.x[2, 0] = 100.0
+    result = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
+    assert result.rate[2].isnan().all() and result.low[2].isnan().all() and (result.decision[2] == -1).all()
+    others = [0, 1, 3]
+    assert torch.equal(result.rate[others], whole.rate[others]) and whole.rate.isfinite().all()
 
 
 def bad(mask: Tensor, row: int, value: bool) -> Tensor:
@@ -347,7 +419,13 @@ def bad(mask: Tensor, row: int, value: bool) -> Tensor:
         (None, {"margin": 0.1}, "needs agreement='margin'"),
         (None, {"fill": "zeros"}, "did you mean 'zero'"),
         (None, {"fill": float("inf")}, "finite"),
-        (None, {"budget": 0}, "budget must be at least 1"),
+        (None, {"fill": float("nan")}, "finite"),
+        (None, {"budget": 0}, "budget must be a whole number"),
+        (None, {"budget": 2.5}, "budget must be a whole number"),
+        (None, {"budget": "9"}, "budget must be a whole number"),
+        (None, {"radii": 3}, "radii must be a sequence"),
+        (None, {"target": torch.tensor([0, 1, 3])}, "target must lie in 0 … 2"),
+        (None, {"target": torch.tensor([0, 1])}, "3 classes, one per sample"),
         (None, {"features": Patches(2)}, "images"),
     ],
 )

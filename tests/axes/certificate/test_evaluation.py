@@ -8,7 +8,7 @@ import torch
 
 import holdfast
 from holdfast import Batch, Certificate, Model, Stability, UserError
-from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
+from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, MASKED_NOT_FINITE, NO_FLIP
 from holdfast.axes.certificate.flips import TRIALS, find_flip
 from holdfast.features import Patches, Pixels, Superpixels, count
 from holdfast.maps.masks import select
@@ -26,7 +26,7 @@ def run(n=5, evaluations=None, **options):
 
 def test_rows_are_rates_with_guaranteed_bounds():
     table = run().table()
-    assert set(table.measure) == {"rate", "certified", "passes"}
+    assert set(table.measure) == {"rate", "certified", "passes", "early", "early_draws", "sufficient"}
     rate = table[table.measure == "rate"].set_index(["explainer", "sample", "level"]).sort_index()
     assert len(rate) == 3 * 5 * 2
     ok = rate[rate.status == "ok"]
@@ -81,7 +81,8 @@ def test_a_constant_map_has_no_certificate():
 
 def test_decisions_are_one_zero_or_open():
     table = run(8, Certificate(radii=(4, 8), features=Patches(8), mode="decide", epsilon=0.3)).table()
-    assert set(table.measure) == {"stable", "certified", "passes"}
+    assert {"stable", "certified", "passes"} < set(table.measure)
+    table = table[table.measure.isin({"stable", "certified", "passes"})]
     wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values=["value", "status", "reason"])
     stable, status = wide["value"]["stable"], wide["status"]["stable"]
     assert set(stable[status == "ok"]) == {0.0, 1.0}
@@ -114,8 +115,9 @@ def test_decisions_agree_with_exact_rates():
 
 def test_hard_certificates_say_what_they_certify():
     table = run(8, Certificate(radii=(2, 8), features=Patches(8), mode="hard", epsilon=0.1)).table()
-    assert set(table.measure) == {"unflipped", "certified", "passes"}
+    assert {"unflipped", "certified", "passes"} < set(table.measure)
     assert set(table.status) == {"ok"}
+    table = table[table.measure.isin({"unflipped", "certified", "passes"})]
     wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values="value")
     assert set(wide.unflipped) == {0.0, 1.0}
     assert (wide.certified[wide.unflipped == 1] >= 0.9).all() and (wide.certified[wide.unflipped == 0] < 1).all()
@@ -126,6 +128,68 @@ def test_hard_certificates_say_what_they_certify():
 def test_margins_simultaneous_bounds_and_fills_reach_the_function(options):
     plain, other = (linear(radii=(2, 3), epsilon=0.3, **more).set_index(KEY).value for more in ({}, options))
     assert not plain.equals(other)
+
+
+def test_the_prediction_on_the_whole_input_can_be_the_anchor():
+    subject, (images, _) = model(), pictures(12)
+    batch = Batch(tuple(f"p{i:02}" for i in range(12)), images)
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    mask = select(holdfast.RandomMap()(subject, batch, target, 0), batch, Patches(8), fraction=0.25, seed=0)
+    truth = holdfast.certify(subject, batch, mask, Patches(8), (1,), target=target)
+    rows = {}
+    for anchor in ("explanation", "full"):
+        axis = Certificate(radii=(1,), features=Patches(8), anchor=anchor)
+        table = holdfast.evaluate(subject, batch, ["random"], axis).table()
+        rows[anchor] = {
+            m: table[table.measure == m].sort_values("sample").value.tolist() for m in ("rate", "sufficient")
+        }
+    same = (truth.target == target).double().tolist()
+    assert rows["full"]["rate"] == truth.rate[:, 0].tolist() != rows["explanation"]["rate"]
+    assert rows["full"]["sufficient"] == rows["explanation"]["sufficient"] == same
+    assert 0 < sum(same) < 12, "otherwise the two anchors are one"
+    with pytest.raises(ValueError, match="anchor 'full' is for agreement 'argmax'"):
+        Certificate(agreement="margin", anchor="full")
+
+
+def test_all_radii_and_several_fractions():
+    sweep = Certificate(radii="all", features=Patches(8), fraction=(0.75, 0.5), epsilon=0.3)
+    with pytest.raises(UserError, match="when the data are known"):
+        sweep.conditions()
+    done = run(3, sweep)
+    table = done.table()
+    rates = table[table.measure == "rate"]
+    assert set(rates.condition) == {"fraction=0.75", "fraction=0.5"} and set(rates.level) == set(range(1, 9))
+    assert set(table.groupby("condition")["share"].first().items()) == {("fraction=0.75", 0.75), ("fraction=0.5", 0.5)}
+    one = run(3, Certificate(radii=(3,), features=Patches(8), fraction=0.5, epsilon=0.3)).table()
+    keys = ["explainer", "sample"]
+    same = rates[(rates.condition == "fraction=0.5") & (rates.level == 3)].set_index(keys).value
+    pd.testing.assert_series_equal(same, one[one.measure == "rate"].set_index(keys).value)
+    assert "fraction = 0.75, radius 8" in done.report().read_text()
+    with pytest.raises(UserError, match="same number of features"):
+        run(3, Certificate(radii="all", features=Superpixels()))
+    with pytest.raises(ValueError, match="different"):
+        Certificate(fraction=(0.5, 0.5))
+
+
+def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
+    class Fragile(torch.nn.Module):
+        def forward(self, x):
+            broken = (x[:, :1] > 50) & (x[:, 1:2] == 0)
+            return torch.where(broken, torch.nan, x[:, :3])
+
+    x = torch.rand(4, 10, generator=torch.Generator().manual_seed(0)) + 0.1
+    x[2, :2] = 99.0
+
+    def last_first(model, batch, target, seed):
+        return torch.arange(10.0).expand(len(batch), 10)
+
+    for mode, measure in (("estimate", "rate"), ("decide", "stable"), ("hard", "unflipped")):
+        axis = Certificate(features=Pixels(), radii=(1, 3), mode=mode)
+        table = holdfast.evaluate(Fragile(), x, [last_first], axis).table()
+        rows = table[table.measure == measure]
+        lost = rows[rows["sample"] == sorted(set(rows["sample"]))[2]]
+        assert set(lost.status) == {"undefined"} and set(lost.reason) == {MASKED_NOT_FINITE}
+        assert set(rows[~rows["sample"].isin(lost["sample"])].status) == {"ok"}
 
 
 def test_exhibits_really_flip():
@@ -157,7 +221,9 @@ def test_exhibits_really_flip():
             both = (added | mask[i]).reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
             after = subject.logits(subject.inputs(batch)[i : i + 1] * both).softmax(1)[0]
             assert int(after.argmax()) != int(seen.argmax())
-            assert flip.note == f"{subject.class_name(int(after.argmax()))} ({100 * float(after.max()):.0f} %)"
+            said = f"{subject.class_name(int(after.argmax()))} ({100 * float(after.max()):.0f} %)"
+            back = int(after.argmax()) == int(target[i])
+            assert flip.note == said + (", as on the whole input" if back else "")
     assert flipped >= 2
 
 

@@ -16,11 +16,13 @@ from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from holdfast.axes.certificate.shares import accuracy, guaranteed_shares
 from holdfast.axes.certificate.smoothing import Smoothing
-from holdfast.axes.contract import Judged, page_of
+from holdfast.axes.certificate.words import certificate_lead
+from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
 from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import wilson
+from holdfast.statistics.bounds import clopper_pearson_low
 from holdfast.types import Shown
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
@@ -43,7 +45,8 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
         for keep in (0.25, 1.0):
             where = f"λ={keep:g}"
             radius = [1.0] * 4 + [0.0] * 6 if keep < 1 else [0.0] * 10
-            entries += [(explainer, "hard_radius", where, 0.0, radius)]
+            entries += [(explainer, "hard_radius", where, 0.0, [1 + r if r else r for r in radius])]
+            entries += [(explainer, "hard_radius_lipschitz", where, 0.0, radius)]
             if bernoulli:
                 entries += [(explainer, "hard_radius_bernoulli", where, 0.0, [2.0] * 3 + [0.0] * 7)]
             right = [1.0] * (6 if keep < 1 else 8) + [0.0] * (3 if keep < 1 else 1) + [np.nan]
@@ -62,6 +65,7 @@ def test_guarantees_are_counted_bound_against_bound():
     assert shares.loc[("grad_cam", 0.25, "SCA", 2.0), "share"] == 0.5
     assert shares.loc[("grad_cam", 0.25, "MuS", 1.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS", 2.0), "share"] == 0.0
+    assert shares.loc[("grad_cam", 0.25, "hard", 2.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
     assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(wilson(7, 10))
@@ -74,13 +78,21 @@ def test_the_chart_of_guarantees_has_two_families_of_curves():
     found = marks(chart.plots).groupby("name")["value"].agg(list)
     assert found["Grad-CAM, SCA, λ = 0.25"] == [0.7, 0.5] and found["Grad-CAM, MuS, λ = 0.25"] == [0.4, 0.0]
     assert {name.split(", ", 1)[1] for name in found.index} == {
-        f"{r}, λ = {k}" for r in ("MuS", "SCA") for k in ("0.25", "1")
+        f"{r}, λ = {k}" for r in ("hard", "MuS", "SCA") for k in ("0.25", "1")
     }
     for words in ("τ = 1, without error", "τ ≥ 0.9 with confidence 0.95", "204 passes"):
         assert words in chart.caption
     decided = smoothed.guarantee_chart(judged(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
     assert "τ ≥ 0.5" in decided.caption
     assert "MuS*" in smoothed.guarantee_chart(judged(sweep_rows(bernoulli=True))).caption
+
+
+def test_rules_are_drawn_beside_each_other_with_a_curve_for_every_method():
+    chart = smoothed.rule_chart(judged(sweep_rows()))
+    is_sound(chart)
+    assert [(p.title, p.note) for p in chart.plots[:3]] == [("MuS", "λ = 0.25"), ("MuS", "λ = 1"), ("SCA", "λ = 0.25")]
+    found = marks(chart.plots[2:3]).groupby("name")["value"].agg(list)
+    assert found["Grad-CAM"] == [0.7, 0.5] and len(found) == 2
 
 
 def test_accuracy_counts_labelled_samples_once():
@@ -165,3 +177,39 @@ def test_a_real_run_is_drawn():
     assert [part.key for part in drawn["smoothing"]] == ["guarantees", "accuracy", "rates"]
     page = done.report().read_text()
     assert "A few features more" in page and "Certified rate" in page
+
+
+def certificate_rows(rates: dict[str, list[float]], draws: int = 20, same: int = 6) -> pd.DataFrame:
+    entries = []
+    for explainer, values in rates.items():
+        entries += [(explainer, "sufficient", "radius", 0.0, [1.0] * same + [0.0] * (SAMPLES - same))]
+        for measure, column in (("rate", values), ("early", values), ("certified", [v - 0.1 for v in values])):
+            entries += [(explainer, measure, "radius", 5.0, column)]
+        entries += [(explainer, "early_draws", "radius", 5.0, [float(draws)] * SAMPLES)]
+    return rows_of(entries, "certificate")
+
+
+def test_the_lead_names_delta_and_the_prediction_that_is_certified():
+    rates = {"grad_cam": [0.9] * 10, "lime": [0.5] * 10}
+    said = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1})))
+    low = clopper_pearson_low(180, 200, 0.1)
+    assert f"a mean rate of at least {float(low):.2f} over these 10 samples; that fails" in said and "δ = 0.1" in said
+    assert "prediction on the explanation alone; " in said and "for 6 of 10 samples" in said
+    together = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True})))
+    assert f"at least {float(clopper_pearson_low(180, 200, 0.05)):.2f} over these 10" in together
+    assert "for all methods and radii at once" in together
+    anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
+    assert "Certified is the prediction on the whole input" in anchored
+    exact = " ".join(certificate_lead(judged(certificate_rows(rates, draws=0))))
+    assert "at least 0.90 over these 10 samples" in exact
+
+
+def test_lead_and_findings_agree_on_who_beats_random():
+    hard = list(np.linspace(0, 0.9, SAMPLES))  # samples differ far more than methods do
+    rates = {"ahead": [v + 0.05 for v in hard], "level": [v + (-1) ** i * 0.05 for i, v in enumerate(hard)]}
+    rows = certificate_rows(rates | {"random": hard})
+    rows["role"] = np.where(rows["explainer"] == "random", "control", "method")
+    result = judged(rows)
+    (found,) = [f for f in findings_of(result) if f.title.startswith("Not shown to keep")]
+    assert found.explainers == ("level",)
+    assert any(said.startswith("level is not shown to keep more") for said in certificate_lead(result))

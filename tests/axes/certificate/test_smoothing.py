@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Model, UserError
-from holdfast.axes.certificate.smoothing import UNLABELLED, Smoothing
+from holdfast.axes.certificate.smoothing import OTHERWISE, UNLABELLED, Smoothing
 from holdfast.explainers import InputXGradient, RandomMap, Saliency
 from holdfast.features import Patches, Pixels, Superpixels, Tokens
 from holdfast.maps.masks import select
 from holdfast.models.smoothed import Smoothed, accuracy_curve
+from holdfast.runs.plan import make_plan
 from holdfast.runs.table import KEY
 from support.small import model as shapes
 from support.small import pictures
@@ -106,9 +107,51 @@ def test_the_bernoulli_rule_is_there_where_it_is_valid():
     table = run(axis, batch, ["saliency"]).set_index(["measure", "sample"]).value
     model = Smoothed(Model(Wavering(), rows=4096), 0.125, 400, Pixels())
     expected = model.radii(batch, explanation(Saliency(), batch), 0.1)
-    assert table["hard_radius"].tolist() == expected["lipschitz"].tolist()
+    assert table["hard_radius"].tolist() == expected["per_mask"].tolist()
+    assert table["hard_radius_lipschitz"].tolist() == expected["lipschitz"].tolist()
     assert table["hard_radius_bernoulli"].tolist() == expected["bernoulli"].tolist()
     assert max(expected["bernoulli"].tolist()) > 0
+
+
+def test_masks_vote_and_all_radii_are_listed():
+    axis = sweep("bernoulli", keeps=(0.25, 1.0), votes=True, radii="all", epsilon=0.3)
+    table = run(axis, explainers=["saliency"])
+    assert set(table[table.measure == "rate"].level) == {1, 2, 3, 4, 5, 6}
+    model = Smoothed(Model(Wavering(), rows=4096), 0.25, 16, Pixels(), votes=True)
+    batch = rows_of_numbers()
+    expected = model.radii(batch, explanation(Saliency(), batch), 0.1)
+    found = table[(table.level == 0) & (table.condition == "λ=0.25")].set_index(["measure", "sample"]).value
+    for rule, measure in (("per_mask", ""), ("lipschitz", "_lipschitz"), ("bernoulli", "_bernoulli")):
+        assert found["hard_radius" + measure].tolist() == expected[rule].tolist()
+
+
+def test_the_smoothed_prediction_on_the_whole_input_can_be_the_anchor():
+    batch = rows_of_numbers(30)
+    model = Smoothed(Model(Wavering(), rows=4096), 0.25, 16, Pixels(), "quantised")
+    mask = explanation(RandomMap(), batch)
+    whole, alone = (model.logits(x).argmax(1) for x in (batch.x, batch.x * mask))
+    table = run(sweep(keeps=(0.25,), anchor="full", radii=(1,)), batch, ["random"]).set_index(["measure", "sample"])
+    order = torch.tensor(sorted(range(30), key=lambda i: batch.ids[i]))
+    same = (whole == alone)[order].tolist()
+    assert table.loc["sufficient"].sort_index().value.tolist() == [float(s) for s in same] and len(set(same)) == 2
+    radius = table.loc["hard_radius"].sort_index()
+    assert radius.value.notna().tolist() == same and set(radius.reason) == {"", OTHERWISE}
+    assert table.loc["rate"].sort_index().value[[not s for s in same]].max() < 1
+
+
+def test_the_plan_says_what_no_number_of_samples_can_show():
+    classes = [str(i) for i in range(1000)]
+    subject = Model(nn.Linear(FEATURES, 1000), classes=classes)
+    vacuous = Smoothing(keeps=(0.125, 0.5, 1.0), samples=16, masks="bernoulli", features=Pixels())
+    notes = make_plan(subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": vacuous}).notes()
+    assert [note.split(" with")[0] for note in notes] == [
+        "hard_radius_bernoulli is 0 for every sample at λ = 0.125",
+        "hard_radius is 0 for every sample at λ = 0.5",
+        "hard_radius_bernoulli is 0 for every sample at λ = 0.5",
+    ]
+    assert "votes: true may" in notes[0] and "1000 classes" in notes[0]
+    voting = Smoothing(keeps=(0.125,), samples=16, masks="bernoulli", votes=True, features=Pixels())
+    assert make_plan(subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": voting}).notes() == []
 
 
 def test_keeping_everything_is_the_model_itself():
@@ -150,9 +193,9 @@ def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
         axis = sweep(keeps=(0.25, 1.0), radii=(1, 3))
         table = holdfast.evaluate(subject, batch, names, {"smoothing": axis}).table()
         counted = table[table.measure == "passes"].value.sum()
-        labelled, clean, references = 6, 7, 7
+        whole, clean, references = 7, 7, 7
         explained = 7  # saliency of the samples, which are all references too; random maps cost nothing
-        assert subject.passes == counted + labelled * (16 + 1) + clean + references + explained
+        assert subject.passes == counted + whole * (16 + 1) + clean + references + explained
         spent[len(names)] = counted
     assert spent[2] > spent[1]
 
@@ -178,7 +221,7 @@ def test_a_run_resumes_with_the_explainers_that_are_missing(tmp_path):
     subject = Model(Wavering())
     whole = run(axis, explainers=["saliency", "random"], shard_size=3)
     holdfast.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
-    part = next((tmp_path / "r" / "parts").glob("**/00001.parquet"))
+    part = next((tmp_path / "r" / "parts").glob("**/00001.*.parquet"))
     part.unlink()
     both = ["saliency", "random"]
     again = holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)

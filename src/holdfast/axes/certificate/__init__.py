@@ -1,6 +1,6 @@
 """Certificates: how often does the prediction survive when features are added to the explanation?"""
 
-from holdfast.axes.certificate.evaluation import MEASURES, Certificate
+from holdfast.axes.certificate.evaluation import MEASURES, Certificate, spoken
 from holdfast.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
 from holdfast.axes.contract import Axis
 
@@ -14,6 +14,7 @@ CERTIFICATE = Axis(
     page="holdfast.axes.certificate.page",
     findings="holdfast.axes.certificate.findings",
     figures="holdfast.axes.certificate.figures",
+    condition=spoken,
 )
 SMOOTHING = Axis(
     name="smoothing",
@@ -26,5 +27,6 @@ SMOOTHING = Axis(
     page="holdfast.axes.certificate.smoothing_page",
     findings="holdfast.axes.certificate.smoothing_findings",
     figures="holdfast.axes.certificate.smoothing_figures",
+    condition=spoken,
 )
 AXES = (CERTIFICATE, SMOOTHING)

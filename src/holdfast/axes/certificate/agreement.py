@@ -25,7 +25,8 @@ class Problem:
     """The samples with their explanations α, ready to be masked, and what the model says of x ⊙ α.
 
     `mask` and `free` (B, n) are the features kept at the least and those that can be added, `left_out` (B,) counts the
-    latter, `predicted` (B,) is the class on x ⊙ α, `agrees` (B,) whether α itself counts as agreement.
+    latter, `predicted` (B,) is the class on x ⊙ α, `agrees` (B,) whether α itself counts as agreement. `lost` (B,)
+    marks samples of which some masked input had scores that are not finite: nothing can be said of them.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class Problem:
                 self.inputs = model.inputs(self.batch)
                 self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
         self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
+        self.lost = torch.zeros(len(batch), dtype=torch.bool, device=model.device)
         everyone = torch.arange(len(batch), device=model.device)
         reference = torch.cat(list(self._outputs(everyone, lambda some: self.mask[some])))
         self.task, self.reference = model.task, reference
         self.predicted = self.task.target(reference)
-        self.target = self.predicted if target is None else target.to(model.device)
+        self.target = self.predicted if target is None else _checked_target(target, *reference.shape).to(model.device)
         if agreement == "margin":
             self.probability = _probabilities(self.task, reference)
             first, second = self.probability.topk(2, dim=1).values.unbind(1)
@@ -90,11 +92,16 @@ class Problem:
                     self.features, self.inputs[samples], self.fill[samples], aux, build(rows), self.segments[samples]
                 )
                 logits = self.model.logits(inputs, aux).double()
-            bad = (~torch.isfinite(logits)).any(1)
-            if bool(bad.any()):
-                sample = self.batch.ids[int(samples[bad][0])]
-                raise UserError(f"{self.model.name} gives scores that are not finite for masked sample {sample!r}")
-            yield logits
+            self.lost[samples[~torch.isfinite(logits).all(1)]] = True
+            yield logits.nan_to_num()
+
+
+def _checked_target(target: Tensor, samples: int, classes: int) -> Tensor:
+    if not isinstance(target, Tensor) or tuple(target.shape) != (samples,) or target.is_floating_point():
+        raise UserError(f"target must be a tensor of {samples} classes, one per sample, got {target!r}")
+    if bool(((target < 0) | (target >= classes)).any()):
+        raise UserError(f"target must lie in 0 … {classes - 1}, the classes of the model, got {target.tolist()}")
+    return target
 
 
 def _probabilities(task: Task, table: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement, Problem
 from holdfast.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
+from holdfast.axes.certificate.shuffled import add_strata, without_replacement, write
 from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
 from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
@@ -27,15 +29,20 @@ if TYPE_CHECKING:
 
 Mode = Literal["estimate", "decide", "hard"]
 _NUMBERS_AT_ONCE = 1 << 24
+_SMALL = 10
+"""Supersets that are at most so many times the draws are drawn without replacement: of more it would gain nothing."""
 
 
 @dataclass(frozen=True)
 class Certificates:
     """What is known of τ_r for B samples and R radii; all tensors are (B, R) on the CPU unless said otherwise.
 
-    `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high; where `exact`,
-    all supersets were tried and rate = low = high = τ_r. `decision` is 1 (shown), 0 (refuted) or −1 (open; always for
-    mode "estimate"). `samples` are the draws a certificate rests on. `passes` are the model passes that it cost:
+    `low` and `high` are bounds: τ_r < low has at most the probability delta, and so has τ_r > high, so that one of the
+    two fails with at most twice that; where `exact`, all supersets were tried and rate = low = high = τ_r. All three
+    are NaN for a sample of which the model gave scores that are not finite. `early` is the share that agreed of the
+    first `early_draws`, whose number is fixed beforehand, 0 where `exact`: means over samples are certified by them.
+    `decision` is 1 (shown), 0 (refuted) or −1 (open; always for mode "estimate"). `samples` are the draws a
+    certificate rests on. `passes` are the model passes that it cost:
     radii share their draws, and a pass is charged to the smallest radius that needed it. The one pass of x ⊙ α itself
     is not counted. `stratum_rate`, `stratum_low`, `stratum_high` and `stratum_samples`, (B, K + 1), are about τ_{=k},
     exactly k more features, k = 0 … K; `least` and `least_low` about the smallest τ_{=k} with 1 ≤ k ≤ r. `target` (B,)
@@ -50,6 +57,8 @@ class Certificates:
     passes: Tensor
     samples: Tensor
     decision: Tensor
+    early: Tensor
+    early_draws: Tensor
     stratum_rate: Tensor
     stratum_low: Tensor
     stratum_high: Tensor
@@ -88,7 +97,8 @@ def certify(
     too near the threshold for as many draws as an estimate would take. mode "hard": stop at the first disagreement;
     without any, τ_r ≥ 1 − epsilon is certified, which is less than hard stability unless `exact`.
 
-    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried. With
+    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried; up to
+    ten times as many are drawn without replacement where a rate is estimated by "clopper-pearson". With
     radii="all" there is one column for each r = 1, 2, …; radii beyond m repeat the last. The statements hold for each
     radius, or, if `simultaneous`, for all radii of a sample at once. The strata are bounded at all times at once.
 
@@ -105,7 +115,8 @@ def certify(
     >>> result.exact.tolist(), result.passes.tolist()
     ([[True, True]], [[4, 10]])
     """
-    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget)
+    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget, fill)
+    _check_radii(radii)
     problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
     asked = _radii(radii, problem.left_out)
     order = asked[0].argsort(stable=True) if asked.shape[1] else torch.arange(0)
@@ -120,7 +131,8 @@ def certify(
         size = max(1, _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)))
         for start in range(0, len(rows), size):
             some = torch.tensor(rows[start : start + size])
-            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold))
+            small = (epsilon, level) if mode == "estimate" and method == "clopper-pearson" else None
+            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold, small))
             done += some.tolist()
     back = torch.tensor(done).argsort()
     columns = order.argsort()
@@ -128,7 +140,8 @@ def certify(
     return Certificates(**{n: v[:, columns] if n in _PER_RADIUS else v for n, v in joined.items()})
 
 
-_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "least", "least_low"}
+_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "early", "early_draws"}
+_PER_RADIUS |= {"least", "least_low"}
 
 
 def _certify(
@@ -141,31 +154,36 @@ def _certify(
     level: float,
     mode: Mode,
     threshold: float,
+    small: tuple[float, float] | None,
 ) -> Certificates:
-    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m."""
+    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m.
+
+    `small` are ε and δ where few supersets may be drawn without replacement.
+    """
     device = problem.key.device
     here, radii, m = rows.to(device), capped[rows], problem.left_out[rows]
     strata = int(capped.max())
     trivial = problem.agrees[here].cpu()
     within = torch.tensor([exact_radius(int(left), most) for left in m])
     known = radii <= within[:, None]
-    rate, low, high = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(3))
-    passes, samples = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(2))
+    rate, low, high, early = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(4))
+    passes, samples, early_draws = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(3))
     decision = torch.full(radii.shape, OPEN)
     counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
     for i, j in known.nonzero().tolist():
-        r = int(radii[i, j])
-        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : r + 1].sum())) / supersets(int(m[i]), r)
-        samples[i, j] = supersets(int(m[i]), r)
-        before = int(samples[i, :j].amax()) if j else 1
-        passes[i, j] = max(0, int(samples[i, j]) - max(1, before))
-    low[known], high[known] = rate[known], rate[known]
+        samples[i, j] = size = supersets(int(m[i]), int(radii[i, j]))
+        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : int(radii[i, j]) + 1].sum())) / size
+        passes[i, j] = max(0, size - max(1, int(samples[i, :j].amax()) if j else 1))
+    low[known], high[known], early[known] = rate[known], rate[known], rate[known]
     if mode != "estimate":
         good = rate >= threshold if mode == "decide" else rate == 1
         decision[known] = torch.where(good, YES, NO)[known]
 
     draws, outcomes = torch.zeros(len(rows), strata + 1, dtype=torch.int64), None
-    active = ~known
+    finite = ~known & _are_few(radii, m, rule.looks[-1]) & (small is not None)
+    drawn = without_replacement(problem, here, radii, finite, *(small or (0.0, 0.0)))
+    write(drawn, rate, low, high, samples, passes, early, early_draws)
+    active = ~known & ~finite
     if bool(active.any()):
         planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
         outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
@@ -180,6 +198,8 @@ def _certify(
             draws = so_far[:, -1]
             ahead = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
             agreed = ahead.gather(2, used.mT).sum(1)
+            if look == 0:
+                early[active], early_draws[active] = agreed[active].double() / n, n
             stop = active & rule.stop[look][agreed]
             rate[stop] = agreed[stop].double() / n
             low[stop], high[stop] = rule.low[look][agreed][stop], rule.high[look][agreed][stop]
@@ -189,11 +209,26 @@ def _certify(
             if not bool(active.any()):
                 break
     stratum = _strata(draws, outcomes, counts, hits, m, trivial, level)
+    add_strata(drawn, *stratum)
+    _forget(problem.lost[here].cpu(), decision, rate, low, high, early, *stratum[:3])
     least, least_low = (_running_min(values, radii) for values in stratum[:2])
     return Certificates(
-        asked[rows], rate, low, high, known, passes, samples, decision, *stratum, least, least_low,
+        asked[rows], rate, low, high, known, passes, samples, decision, early, early_draws, *stratum, least, least_low,
         problem.predicted[here].cpu(), m,
     )  # fmt: skip
+
+
+def _forget(lost: Tensor, decision: Tensor, *others: Tensor) -> None:
+    """Say nothing of the samples `lost` (B,)."""
+    decision[lost] = OPEN
+    for values in others:
+        values[lost] = torch.nan
+
+
+def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
+    """Where Δ_r is small enough for draws without replacement, but larger than the draws, (B, R) boolean."""
+    below, within = (torch.tensor([exact_radius(int(m), most) for m in left_out]) for most in (draws, _SMALL * draws))
+    return (radii > below[:, None]) & (radii <= within[:, None])
 
 
 def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> tuple[Tensor, Tensor]:
@@ -281,17 +316,23 @@ def _rule(
 
 def _radii(radii: Sequence[int] | Literal["all"], left_out: Tensor) -> Tensor:
     """The radii asked for, (B, R)."""
+    if radii == "all":
+        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
+    return torch.tensor([int(r) for r in radii]).expand(len(left_out), -1)
+
+
+def _check_radii(radii: Any) -> None:
     if isinstance(radii, str):
         if radii != "all":
             raise unknown("radii", radii, ("all",))
-        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
-    values = [int(r) for r in radii]
-    if not values:
+        return
+    if not isinstance(radii, Sequence):
+        raise UserError(f"radii must be a sequence such as (1, 5, 10), or 'all', got {radii!r}")
+    if not radii:
         raise UserError("radii is empty; give at least one, for instance (1, 5, 10), or 'all'")
-    for r, radius in zip(values, radii, strict=True):
-        if r < 0 or r != radius:
+    for radius in radii:
+        if isinstance(radius, bool) or not isinstance(radius, int | float) or radius < 0 or radius != int(radius):
             raise UserError(f"radii must be whole numbers of features, 0 or more, got {radius!r}")
-    return torch.tensor(values).expand(len(left_out), -1)
 
 
 def _check_numbers(
@@ -304,6 +345,7 @@ def _check_numbers(
     margin: float | None,
     target: Tensor | None,
     budget: int | None,
+    fill: Fill,
 ) -> None:
     for name, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
         check_share(name, value)
@@ -320,5 +362,7 @@ def _check_numbers(
         raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
     if target is not None and agreement != "argmax":
         raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
-    if budget is not None and (isinstance(budget, bool) or budget < 1):
-        raise UserError(f"budget must be at least 1, got {budget!r}")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
+    if isinstance(fill, float) and not math.isfinite(fill):
+        raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, ClassVar
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -44,6 +46,9 @@ MEASURES = (
         SHARE,
     ),
     Measure("certified", "certified rate", "the guaranteed lower bound of the rate", "higher", "component", SHARE),
+    Measure("early", "first draws", "share of the first draws that agree", "neither", "component", SHARE),
+    Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),
+    Measure("sufficient", "sufficient", "predicted like the whole input", "neither", "component", SHARE),
     Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
 )
 """What is known of the measures of the axis; the first of them that the mode gives speaks for it."""
@@ -55,12 +60,32 @@ EXAMPLES = 2
 """How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
+MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
+NO_CLASSES = "only predicted classes are compared with the whole input"
+Anchor = Literal["explanation", "full"]
+"""Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
 
 
-def _different(radii: tuple[int, ...]) -> tuple[int, ...]:
-    if not radii or len(set(radii)) != len(radii):
-        raise ValueError(f"radii must be different and at least one, got {radii}")
-    return radii
+def spoken(condition: str, level: float) -> str:
+    """A condition with its radius in words.
+
+    >>> spoken("radius", 5.0), spoken("λ=0.25", 3.0), spoken("fraction=0.5", 0.0)
+    ('radius 5', 'λ = 0.25, radius 3', 'fraction = 0.5, explanation alone')
+    """
+    said = [] if condition == RADIUS else [condition.replace("=", " = ")]
+    return ", ".join([*said, f"radius {level:g}" if level else "explanation alone"])
+
+
+def _different(values: Any, info: ValidationInfo) -> Any:
+    if isinstance(values, tuple) and (not values or len(set(values)) != len(values)):
+        raise ValueError(f"{info.field_name} must be different and at least one, got {values}")
+    return values
+
+
+def _of_a_class(anchor: Anchor, info: ValidationInfo) -> Anchor:
+    if anchor == "full" and info.data.get("agreement") == "margin":
+        raise ValueError("anchor 'full' is for agreement 'argmax'; a margin compares with the explanation alone")
+    return anchor
 
 
 def _has_a_rule(mode: Mode, info: ValidationInfo) -> Mode:
@@ -76,7 +101,9 @@ def _is_asked(threshold: float, info: ValidationInfo) -> float:
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Radii = Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(_different)]
+Radii = Annotated[tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_different)]
+Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_different)]
+AnchorField = Annotated[Anchor, AfterValidator(_of_a_class)]
 ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
 Threshold = Annotated[Share, AfterValidator(_is_asked)]
 
@@ -91,10 +118,13 @@ class Certificate:
     "decide": `stable`, 1 where τ_r ≥ `threshold` is shown and 0 where it is refuted, undefined where it stays open;
     "hard": `unflipped`, 0 where a superset flipped the prediction, 1 where none did among as many draws as certify
     τ_r ≥ 1 − `epsilon`. That is less than hard stability, τ_r = 1, unless all supersets were tried.
-    See `holdfast.certify` for these and the other parameters. Shown samples come with a flip, where one is found.
+    See `holdfast.certify` for these and the other parameters; radii "all" are 1, 2, … up to all features. Several
+    fractions make a sweep, with a condition each. At level 0 `sufficient` says whether the explanation alone is
+    predicted like the whole input. What must stay is the prediction on the explanation alone, or with `anchor` "full"
+    that on the whole input. Shown samples come with a flip, where one is found.
 
     >>> Certificate(radii=(1, 3)).conditions()
-    [('radius', 1.0), ('radius', 3.0)]
+    [('radius', 0.0), ('radius', 1.0), ('radius', 3.0)]
     """
 
     name: ClassVar[str] = "certificate"
@@ -103,7 +133,7 @@ class Certificate:
 
     radii: Radii = (1, 5, 10)
     features: GroupingField = Patches()
-    fraction: Share = 0.25
+    fraction: Fractions = 0.25
     delta: Share = 0.1
     epsilon: Share = 0.1
     method: Method = "clopper-pearson"
@@ -112,75 +142,101 @@ class Certificate:
     simultaneous: bool = False
     agreement: Agreement = "argmax"
     fill: Fill = "zero"
+    anchor: AnchorField = "explanation"
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """The condition of every fraction, and the fraction."""
+        if isinstance(self.fraction, float):
+            return {RADIUS: self.fraction}
+        return {f"fraction={fraction:g}": fraction for fraction in self.fraction}
 
     def conditions(self) -> list[Condition]:
-        """("radius", r) for every radius."""
-        return [(RADIUS, float(r)) for r in self.radii]
+        """("radius", r) for every radius, 0 included; the fraction in place of "radius" where there are several."""
+        return [(condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))]
 
     def suited(self, model: Model, batch: Batch) -> Certificate:
-        """Itself: nothing is left open for the data to decide; a margin without classes is refused."""
-        if self.agreement == "margin" and not model.task.exclusive:
-            raise UserError(f"agreement: margin compares class probabilities, and {model.task.name} has none")
-        return self
+        """The axis with all radii listed, where they are asked for; what only classes have is refused without them."""
+        if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
+            what = "agreement: margin" if self.agreement == "margin" else "anchor: full"
+            raise UserError(f"{what} compares classes, and {model.task.name} has none that exclude each other")
+        if self.radii != "all":
+            return self
+        n = self.features.total(tuple(batch.x.shape))
+        if n is None:
+            raise UserError("radii 'all' need the same number of features in every sample; list the radii")
+        most = n - min(map(partial(self._selected, n), self.fractions.values()))
+        return replace(self, radii=tuple(range(1, most + 1)))
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""
         self.features.check((1, *shape))
         n = self.features.total((1, *shape))
-        if n is not None and self._selected(n) >= n:
-            raise UserError(
-                f"fraction {self.fraction} selects all {n} features of a sample, so none can be added; lower it"
-            )
+        largest = max(self.fractions.values())
+        if n is not None and self._selected(n, largest) >= n:
+            raise UserError(f"fraction {largest} selects all {n} features of a sample, so none can be added; lower it")
         if self.fill == "blur" and len(shape) not in (2, 3):
             raise UserError(f"fill 'blur' is for images and series; this data has samples of shape {tuple(shape)}")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer."""
         for explainer in subject.explainers:
-            chosen = self.explanations(subject, explainer)
-            yield from self.columns(subject, subject.model, chosen)
-            yield from self._exhibits(subject, chosen)
+            for number, (condition, fraction) in enumerate(self.fractions.items()):
+                chosen = self.explanations(subject, explainer, fraction)
+                for column in self.columns(subject, subject.model, chosen, subject.target, condition):
+                    yield column if condition == RADIUS else replace(column, share=fraction)
+                if not number:
+                    yield from self._exhibits(subject, chosen)
 
-    def explanations(self, subject: Subject, explainer: str) -> Explanations:
+    def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
         maps = subject.clean(explainer)
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
-        why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch), strict=True)
+        why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True)
         reason = tuple(a or b or c for a, b, c in why)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
         batch, mask = subject.batch[rows], torch.zeros(0, 0, dtype=torch.bool)
         if len(rows):
-            mask = select(maps[rows.to(maps.device)], batch, self.features, fraction=self.fraction, seed=subject.seed)
+            mask = select(maps[rows.to(maps.device)], batch, self.features, fraction=fraction, seed=subject.seed)
         return Explanations(explainer, reason, rows, batch, mask)
 
-    def _selected(self, n: int) -> int:
-        return max(1, int(self.fraction * n + 0.5))
+    def _selected(self, n: int, fraction: float) -> int:
+        return max(1, int(fraction * n + 0.5))
 
-    def _too_few(self, batch: Batch) -> list[str]:
+    def _too_few(self, batch: Batch, fraction: float) -> list[str]:
         """Why a sample has no feature that could be added to its explanation, empty where it has one."""
         n = count(self.features.segments(batch)).cpu()
         if (always := fixed(self.features, batch)) is not None:
             n = n - always.sum(1).cpu()
         return [
-            "" if size > self._selected(size) else f"with {size} features none is left to be added"
+            "" if size > self._selected(size, fraction) else f"with {size} features none is left to be added"
             for size in n.tolist()
         ]
 
     def columns(
-        self, subject: Subject, model: Model, chosen: Explanations, condition: str = RADIUS, passes_each: int = 1
+        self,
+        subject: Subject,
+        model: Model,
+        chosen: Explanations,
+        whole: Tensor,
+        condition: str = RADIUS,
+        passes_each: int = 1,
     ) -> Iterator[Scores]:
-        """`certified`, `passes` and the mode's own measure, radius by radius.
+        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius.
 
-        `passes_each` are the passes of the network that one input of the model costs: the masks of a smoothed model.
+        `whole` (B,) is the prediction on the whole inputs of the shard. `passes_each` are the passes of the network
+        that one input of the model costs: the masks of a smoothed model.
         """
+        radii = listed(self.radii)
 
-        def certified(part: Batch, mask: Tensor) -> Tensor:
+        def certified(part: Batch, extra: Tensor) -> Tensor:
+            mask, full = extra[:, :-1].bool(), extra[:, -1]
             result = certify(
                 model,
                 part,
                 mask,
                 self.features,
-                self.radii,
+                radii,
                 self.delta,
                 self.epsilon,
                 self.method,
@@ -189,27 +245,34 @@ class Certificate:
                 simultaneous=self.simultaneous,
                 agreement=self.agreement,
                 fill=self.fill,
+                target=full if self.anchor == "full" else None,
                 seed=subject.seed,
             )
+            same = (result.target == full.cpu())[:, None].expand_as(result.rate)
             tensors = (result.rate, result.low, result.high, result.decision, passes_each * result.passes)
-            return torch.stack([values.double() for values in tensors], 2)
+            more = (result.early, result.early_draws, same)
+            return torch.stack([values.double() for values in (*tensors, *more)], 2)
 
-        results = torch.zeros(0, len(self.radii), 5)
+        results = torch.zeros(0, len(radii), 8)
         if len(chosen.rows):
-            results = subject.compute(certified, chosen.batch, chosen.mask)
-        for radius, result in zip(self.radii, results.unbind(1), strict=True):
-            rate, low, high, decision, passes = result.unbind(1)
+            results = subject.compute(certified, chosen.batch, chosen.with_class(whole))
+        classes = model.task.exclusive
+        same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
+        yield chosen.column("sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES)
+        for radius, result in zip(radii, results.unbind(1), strict=True):
+            rate, low, high, decision, passes, early, draws, _ = result.unbind(1)
             where = (condition, float(radius))
             yield chosen.column("certified", where, low)
             yield chosen.column("passes", where, passes)
+            yield chosen.column("early", where, early)
+            yield chosen.column("early_draws", where, draws)
             if self.mode == "estimate":
                 yield chosen.column("rate", where, rate, bounds=(low, high))
-            elif self.mode == "hard":
-                yield chosen.column("unflipped", where, decision)
-            else:
-                answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
-                still_open = f"open: too near {self.threshold:g} for the draws allowed"
-                yield chosen.column("stable", where, answer, missing=still_open)
+                continue
+            still_open = f"open: too near {self.threshold:g} for the draws allowed"
+            missing = [MASKED_NOT_FINITE if bad else still_open for bad in low.isnan().tolist()]
+            answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
+            yield chosen.column("stable" if self.mode == "decide" else "unflipped", where, answer, missing)
 
     def _exhibits(self, subject: Subject, chosen: Explanations) -> Iterator[Exhibit]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, where they are pictures."""
@@ -240,7 +303,20 @@ class Certificate:
             yield Exhibit(chosen.explainer, INPUT, 0.0, sample, batch.x[i], None, whole)
             yield Exhibit(chosen.explainer, EXPLANATION, 0.0, sample, explained[i], None, _said(model, before, sure))
             note = _said(model, after, likely) if bool(added[i].any()) else NO_FLIP
+            if bool(added[i].any()) and after == float(subject.target[row]):
+                note += ", as on the whole input"
             yield Exhibit(chosen.explainer, FLIP, float(added[i].sum()), sample, flipped[i], regions[i], note)
+
+
+def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
+    """The radii, which "all" becomes a list of when the data are known.
+
+    >>> listed((1, 5))
+    (1, 5)
+    """
+    if radii == "all":
+        raise UserError("radii 'all' are listed when the data are known: take `.suited(model, batch)`")
+    return radii
 
 
 def _said(model: Model, target: float, probability: float) -> str:
@@ -260,12 +336,17 @@ class Explanations:
     batch: Batch
     mask: Tensor
 
+    def with_class(self, classes: Tensor) -> Tensor:
+        """Masks with the class (B,) of their sample in the last column, (S, n + 1) int64."""
+        own = classes.cpu()[self.rows].to(self.mask.device)
+        return torch.cat([self.mask.long(), own.long()[:, None]], 1)
+
     def column(
         self,
         measure: str,
         where: Condition,
         value: Tensor,
-        missing: str = "",
+        missing: str | Sequence[str] = MASKED_NOT_FINITE,
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Scores:
         """Values (S,) of the samples with an explanation as a column for all samples of the shard."""

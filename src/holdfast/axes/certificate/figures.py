@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast import statistics
 from holdfast.axes.certificate.page import rate_chart
-from holdfast.axes.certificate.shares import delta
+from holdfast.axes.certificate.shares import delta, one_fraction
 from holdfast.axes.material import Material, drawings
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
@@ -27,13 +27,14 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
     if not certificates:
         yield Skipped("", NO_CERTIFICATE)
     for judged, subject in zip(certificates, subjects([j.cube for j in certificates]), strict=True):
-        cube = judged.cube
+        cube = one_fraction(judged).cube
         if "rate" not in cube.values:
             yield Skipped(subject, NO_RATES)
             continue
         cells = statistics.summary([cube])
         columns: list[dict[str, Cell]] = []
-        for condition in cube.conditions:
+        radii = [condition for condition in cube.conditions if condition[1] > 0]
+        for condition in radii:
             rate, bound = (
                 cells[(cells["measure"] == measure) & (cells["level"] == condition[1])].set_index("explainer")
                 for measure in ("rate", "certified")
@@ -44,7 +45,7 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
             columns.append({str(e): Cell(float(v)) for e, v in bound["mean"].items()})
         missing = Cell(float("nan"))
         rows: list[list[Entry]] = [[escape(e), *(c.get(e, missing) for c in columns)] for e in cube.explainers]
-        heads = ["Method", *(text for _, x in cube.conditions for text in (f"$r={x:g}$", "guar."))]
+        heads = ["Method", *(text for _, x in radii for text in (f"$r={x:g}$", "guar."))]
         caption = f"Stability rate within radius r: {about(cube)}. Mean over samples with 95 % intervals; "
         caption += f"guar.: the mean lower bound at confidence {1 - delta(judged):g} for each sample. Bold: the "
         caption += "highest rate and all that Wilcoxon's paired test with Holm's correction does not separate from it "
@@ -53,6 +54,6 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
 
 
 ITEMS = (
-    Item("certificate-rates", "soft stability, Figure 6", "figure", rate_curves),
+    Item("certificate-rates", "soft stability, Figures 6 and 11", "figure", rate_curves),
     Item("certificate-scores", "soft stability, Figure 6 as a table", "table", rate_table),
 )

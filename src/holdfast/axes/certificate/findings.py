@@ -8,10 +8,9 @@ from dataclasses import replace
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.axes.certificate.shares import delta, gaps_to, one_fraction
 from holdfast.axes.contract import Finding, Judged
 from holdfast.drawing.prose import each, plural, records, with_interval
-from holdfast.statistics.bootstrap import mean_of_finite
-from holdfast.statistics.estimates import interval
 
 FRAGILE = Finding(
     axis="certificate",
@@ -28,9 +27,10 @@ LOOSE = Finding(
     axis="certificate",
     severity="mind",
     title="Less than half is guaranteed",
-    seen="The mean guaranteed rate is {bounds}; {their} measured rate is not shown to be below a half.",
-    means="The bound is what may be relied on, and it promises less than one in two. That is a matter of the budget as "
-    "well as of the explanation: the bound lies below the measured rate by up to ε = {epsilon:g}.",
+    seen="The mean of the lower bounds is {bounds}; {their} measured rate is not shown to be below a half.",
+    means="The bound of a sample is what may be relied on but for a probability of δ = {delta:g}, and it promises less "
+    "than one in two. That is a matter of the budget as well as of the explanation: the bound lies below the measured "
+    "rate by up to ε = {epsilon:g}.",
     do="{narrower}Or certify smaller radii; a bound at one radius says nothing of another.",
 )
 NARROWER = "epsilon: {half:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
@@ -52,6 +52,7 @@ RANDOM = "random"
 
 def findings(judged: Judged) -> Iterator[Finding]:
     """What one evaluation of certificates shows, in no particular order."""
+    judged = one_fraction(judged)
     cells = statistics.summary([judged.cube])
     yield from _below_half(judged, cells[~cells["control"].astype(bool)])
     yield from _random_features(judged)
@@ -64,7 +65,8 @@ def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
     bounds = low[low["measure"] == "certified"].drop_duplicates("explainer")
     loose = bounds[~bounds["explainer"].isin(fragile["explainer"])]
     if len(fragile):
-        fraction = float(judged.settings.get("fraction", 0.25))
+        chosen = judged.settings.get("fraction", 0.25)
+        fraction = float(chosen[0] if isinstance(chosen, list | tuple) else chosen)
         yield replace(
             FRAGILE,
             seen=FRAGILE.seen.format(rates=_at(fragile)),
@@ -78,7 +80,7 @@ def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
         yield replace(
             LOOSE,
             seen=LOOSE.seen.format(bounds=_at(loose), their=plural(names, "its", "their")),
-            means=LOOSE.means.format(epsilon=epsilon),
+            means=LOOSE.means.format(epsilon=epsilon, delta=delta(judged)),
             do=LOOSE.do.format(narrower=narrower),
             explainers=names,
         )
@@ -101,20 +103,12 @@ def _random_features(judged: Judged) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the same number of random features."""
     cube = judged.cube
     control = next((e for e in cube.explainers if e in cube.controls and _registered(judged, e) == RANDOM), None)
-    measure = next(iter(judged.axis.headlines(cube)), None)
-    if measure is None or control is None:
+    if control is None or not judged.axis.headlines(cube):
         return
-    last = max(cube.conditions, key=lambda condition: condition[1])
-    values = cube.values[measure][:, cube.conditions.index(last)]
-    gap = values - values[cube.explainers.index(control)]
-    low, high = interval(gap, span=(-1.0, 1.0), groups=cube.groups)
-    level = {
-        name: with_interval(float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
-        for e, name in enumerate(cube.explainers)
-        if name not in cube.controls and not low[e] > 0
-    }
+    measure, radius, gaps = gaps_to(judged, control)
+    level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
     if level:
-        seen = LIKE_RANDOM.seen.format(radius=last[1], what=WHAT[measure], control=control, gaps=each(level.items()))
+        seen = LIKE_RANDOM.seen.format(radius=radius, what=WHAT[measure], control=control, gaps=each(level.items()))
         yield replace(LIKE_RANDOM, seen=seen, explainers=tuple(level))
 
 

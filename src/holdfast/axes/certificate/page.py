@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,9 +14,9 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from holdfast import statistics
-from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT
-from holdfast.axes.certificate.shares import answer_shares, delta, least_rate
-from holdfast.axes.certificate.words import certificate_lead
+from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, RADIUS
+from holdfast.axes.certificate.shares import answer_shares, delta, least_rate, one_fraction
+from holdfast.axes.certificate.words import ANCHORED, certificate_lead
 from holdfast.axes.contract import Judged, Page
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import Look
@@ -34,20 +35,25 @@ NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothin
 
 def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
-    drawn: list[Chart | Panel | None] = [rate_chart(judged), answer_chart(judged), example(judged.exhibits)]
+    drawn: list[Chart | Panel | None] = [rate_chart(judged), answer_chart(one_fraction(judged))]
+    drawn.append(example(judged.exhibits, str(judged.settings.get("anchor", "explanation"))))
     return [part for part in drawn if part is not None]
 
 
 def rate_chart(judged: Judged) -> Chart | None:
-    """Mean rate τ_r with intervals over the mean guaranteed lower bound, a plot per method."""
-    cube = judged.cube
-    plots = rate_plots(judged, statistics.summary([cube])) if "rate" in cube.values else []
+    """Mean rate τ_r with intervals over the mean guaranteed lower bound, a plot per fraction and method."""
+    cube, cells = judged.cube, statistics.summary([judged.cube])
+    plots = [
+        replace(plot, note="" if condition == RADIUS else condition.replace("=", " = "))
+        for condition in (dict(cube.conditions) if "rate" in cube.values else ())
+        for plot in rate_plots(judged, cells[cells["condition"] == condition])
+    ]
     if not plots:
         return None
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
     caption += "Solid: how often the prediction stays, mean over samples with 95 % intervals. Dashed: the "
     caption += f"mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
-    radii = len({level for _, level in cube.conditions})
+    radii = len({level for _, level in cube.conditions} - {0.0})
     alt = f"Curves of the certified rate over {radii} radii for {len(cube.explainers)} methods."
     return Chart("certified", "Certified rate", caption, alt, plots)
 
@@ -106,13 +112,13 @@ def answer_chart(judged: Judged) -> Chart | None:
     if not lines:
         return None
     plots = by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "share of samples")
-    levels = {level for _, level in cube.conditions}
+    levels = {level for _, level in cube.conditions} - {0.0}
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
     alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
     return Chart("answers", title, caption, alt, plots)
 
 
-def example(exhibits: Sequence[Shown]) -> Panel | None:
+def example(exhibits: Sequence[Shown], anchor: str = "explanation") -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}
@@ -133,7 +139,8 @@ def example(exhibits: Sequence[Shown]) -> Panel | None:
     caption = "From left to right: the input; only what the method calls important; a few features more, in yellow; "
     caption += "and what the model then predicts. The added features were searched for, the most harmful first, so "
     caption += "this is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
-    caption += "left-out features is what the model is given in their place."
+    caption += "left-out features is what the model is given in their place. "
+    caption += f"{ANCHORED[anchor]}; the words under the first two pictures are the two predictions."
     return Panel("example", "A few features more", caption, body)
 
 

@@ -47,17 +47,25 @@ class Rule:
 
 @dataclass(frozen=True)
 class Endings:
-    """All ways in which a rule can end, (E,) each: draws, agreements, and the log of the number of ways there."""
+    """All ways in which a rule can end, (E,) each: draws, agreements, and the log of the number of ways there.
+
+    Draws are independent, or without replacement from a `population` of so many.
+    """
 
     look: npt.NDArray[np.int64]
     draws: Floats
     agreed: Floats
     log_ways: Floats
+    population: int | None = None
 
     def law(self, tau: npt.ArrayLike) -> Floats:
         """Probability of each ending, (T, E) for rates (T,)."""
         rate = np.asarray(tau, dtype=np.float64).reshape(-1, 1)
         missed = self.draws - self.agreed
+        if self.population is not None:
+            good, all_ = np.rint(rate * self.population), float(self.population)
+            orders = _log_orders(good, self.agreed) + _log_orders(all_ - good, missed) - _log_orders(all_, self.draws)
+            return np.asarray(np.exp(self.log_ways + orders))
         log: Floats = self.log_ways + special.xlogy(self.agreed, rate) + special.xlog1py(missed, -rate)
         return np.exp(log)
 
@@ -83,14 +91,19 @@ def expected_draws(rule: Rule, tau: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def estimate_rule(epsilon: float, delta: float, method: Method = "clopper-pearson") -> Rule:
+def estimate_rule(
+    epsilon: float, delta: float, method: Method = "clopper-pearson", population: int | None = None
+) -> Rule:
     """Draw until s/n is within ± epsilon of τ, guaranteed with probability 1 − delta; `low` ≤ τ with 1 − delta too.
 
     "clopper-pearson" stops as early as the exact probability of an error beyond epsilon, all looks included, stays at
     most delta for every τ; `low` and `high` are then the exact one-sided bounds for the endings ordered by s/n, each
     at delta, which for a single look are those of Clopper and Pearson. "hoeffding" draws
     the paper's number. "betting" stops when its interval, which holds at all times at once, lies within ± epsilon.
+    Draws without replacement from a `population` of so many need fewer; the first method knows how.
 
+    >>> estimate_rule(0.1, 0.1).looks[-1], estimate_rule(0.1, 0.1, population=148).looks[-1]
+    (78, 55)
     >>> rule = estimate_rule(0.1, 0.1, "hoeffding")
     >>> rule.looks, round(float(rule.low[0, 150]), 2)
     ((150,), 0.9)
@@ -103,10 +116,11 @@ def estimate_rule(epsilon: float, delta: float, method: Method = "clopper-pearso
         return _betting_rule(epsilon, delta)
     if method != "clopper-pearson":
         raise unknown("method", method, ("clopper-pearson", "hoeffding", "betting"))
-    most = math.ceil(1.11 * sample_size(epsilon, delta))
+    fixed = sample_size(epsilon, delta) if population is None else _fixed_size(epsilon, delta, population)
+    most = min(math.ceil(1.11 * fixed), population or 10 * fixed)
     for factor in (1.0, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.01, 0.0):  # with 0 it is one look at the end
-        looks, stop = _estimate_stops(epsilon, factor * delta, most)
-        ends = _endings(looks, stop)
+        looks, stop = _estimate_stops(epsilon, factor * delta, most, population)
+        ends = _endings(looks, stop, population)
         if _worst_error(ends, epsilon) <= delta:
             break
     return Rule(looks, torch.as_tensor(stop), *_bound_tables(looks, ends, delta), _all_open(len(looks), looks[-1]))
@@ -197,14 +211,39 @@ def _betting_rule(epsilon: float, delta: float) -> Rule:
     return Rule(looks, stop, low, high, _all_open(len(looks), most))
 
 
-def _estimate_stops(epsilon: float, level: float, most: int) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
+@lru_cache(maxsize=256)
+def _fixed_size(epsilon: float, delta: float, population: int) -> int:
+    """`sample_size` for draws without replacement."""
+    last = sample_size(epsilon, delta)
+    for n in range(1, min(last, population)):
+        s = np.arange(n + 1.0)
+        ways = _log_orders(float(n), s) - special.gammaln(s + 1)
+        if _worst_error(Endings(np.zeros(n + 1, np.int64), np.full(n + 1, float(n)), s, ways, population), epsilon) <= (
+            delta
+        ):
+            return n
+    return min(last, population)
+
+
+def _log_orders(of: Floats | float, k: Floats) -> Floats:
+    """The log of of·(of − 1)···(of − k + 1), −∞ where there are too few."""
+    left = np.asarray(of - k)
+    orders = special.gammaln(np.asarray(of) + 1.0) - special.gammaln(np.maximum(left, 0) + 1)
+    return np.where(left < 0, -np.inf, orders)
+
+
+def _estimate_stops(
+    epsilon: float, level: float, most: int, population: int | None
+) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
     """Looks, and where an error beyond epsilon would have at most the probability `level` if all τ were as likely.
 
-    The prior only shapes the rule; what it guarantees for each τ is computed afterwards.
+    The prior only shapes the rule, and so does the worth of draws without replacement as independent ones; what it
+    guarantees for each τ is computed afterwards.
     """
 
     def settled(n: int, s: Floats) -> npt.NDArray[np.bool_]:
-        a, b, rate = s + 1, n - s + 1, s / n
+        worth = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
+        a, b, rate = worth * s + 1, worth * (n - s) + 1, s / n
         below = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
         within: npt.NDArray[np.bool_] = below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
         return within
@@ -215,7 +254,7 @@ def _estimate_stops(epsilon: float, level: float, most: int) -> tuple[tuple[int,
     return looks, np.stack([settled(n, np.minimum(s, n)) | (n == most) for n in looks])
 
 
-def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_]) -> Endings:
+def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None) -> Endings:
     """Count the ways look by look: those not stopped go on, in C(gap, j) ways for j more agreements."""
     most = looks[-1]
     ways = np.full(most + 1, -np.inf)
@@ -235,7 +274,7 @@ def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_]) -> Endings:
         ways[stop[look]] = -np.inf
         at = n
     parts = [np.concatenate(columns) for columns in zip(*stopped, strict=True)]
-    return Endings(parts[0].astype(np.int64), *parts[1:])
+    return Endings(parts[0].astype(np.int64), parts[1], parts[2], parts[3], population)
 
 
 def _worst_error(ends: Endings, epsilon: float) -> float:
@@ -243,9 +282,12 @@ def _worst_error(ends: Endings, epsilon: float) -> float:
 
     On each small interval of τ every ending that errs somewhere in it counts with its largest probability there.
     """
+    rate = ends.agreed / ends.draws
+    if ends.population is not None:
+        tau = np.arange(ends.population + 1) / ends.population
+        return float((ends.law(tau) * (np.abs(rate - tau[:, None]) > epsilon + 1e-12)).sum(1).max())
     grid = np.linspace(0, 1, _GRID + 1)
     a, b = grid[:-1, None], grid[1:, None]
-    rate = ends.agreed / ends.draws
     wrong = (rate > a + epsilon - 1e-12) | (rate < b - epsilon + 1e-12)
     peak = np.clip(rate, a, b)
     log = ends.log_ways + special.xlogy(ends.agreed, peak) + special.xlog1py(ends.draws - ends.agreed, -peak)
@@ -267,7 +309,7 @@ def _bound_tables(
     if decision is not None:
         decided = decision.numpy()[cells]
         score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
-    swapped = Endings(ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways)
+    swapped = Endings(ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways, ends.population)
     tables = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
     tables[0][cells] = torch.as_tensor(_lowest(ends, score, delta))
     tables[1][cells] = torch.as_tensor(1 - _lowest(swapped, -score, delta))
@@ -280,9 +322,13 @@ def _lowest(ends: Endings, score: Floats, delta: float) -> Floats:
     values = np.unique(-score)
     last = np.searchsorted(-score[order], values, side="right") - 1  # ties count together
     value = np.searchsorted(values, -score)
-    grid = np.linspace(0, 1, _GRID + 1)
+    steps = ends.population or _GRID
+    grid = np.linspace(0, 1, steps + 1)
     above = ends.law(grid)[:, order].cumsum(1)[:, last] > delta  # (grid, values)
-    first = np.where(above.any(0), above.argmax(0), _GRID)
+    first = np.where(above.any(0), above.argmax(0), steps)
+    if ends.population is not None:  # the grid has every τ there is
+        exact: Floats = grid[first][value]
+        return exact
     low, high = grid[np.maximum(first - 1, 0)], grid[first]
     if len(values) <= _REFINED_UP_TO:
         upper = score >= -values[:, None] - 1e-12

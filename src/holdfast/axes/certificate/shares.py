@@ -2,20 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
+import torch
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.bounds import mean_rate_low
 from holdfast.statistics.cubes import Cube
+from holdfast.statistics.estimates import interval
+from holdfast.types import Condition
 
-RULES = {"MuS": "hard_radius", "MuS*": "hard_radius_bernoulli"}
+RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_radius_bernoulli"}
 """The rules that promise τ = 1, and the measures that hold their radii."""
+
+
+def one_fraction(judged: Judged) -> Judged:
+    """The results of the first fraction, where there are several."""
+    first = judged.cube.conditions[0][0] if judged.cube.conditions else ""
+    own = [condition for condition in judged.cube.conditions if condition[0] == first]
+    return replace(judged, cube=judged.cube.select(conditions=own))
 
 
 def delta(judged: Judged) -> float:
     """The probability with which a bound may fail."""
     return float(judged.settings.get("delta", 0.1))
+
+
+def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tuple[float, int]:
+    """The guaranteed lower bound of the mean rate over the samples, NaN without any, and how many they are.
+
+    It fails with probability δ; for all methods and conditions at once where the study asks for `simultaneous`.
+    """
+    cube = judged.cube
+    if not {"early", "early_draws"} <= set(cube.values):
+        return float("nan"), 0
+    at = cube.explainers.index(explainer), cube.conditions.index(condition)
+    shares, draws = (torch.as_tensor(cube.values[measure][at]) for measure in ("early", "early_draws"))
+    known = torch.isfinite(shares)
+    if not bool(known.any()):
+        return float("nan"), 0
+    radii = [c for c in cube.conditions if c[1] > 0]
+    statements = len(cube.explainers) * len(radii) if judged.settings.get("simultaneous") else 1
+    return mean_rate_low(shares[known], draws[known], delta(judged) / statements), int(known.sum())
+
+
+def gaps_to(judged: Judged, control: str) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
+    """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
+
+    Mean difference and interval; a method is shown to be ahead where the interval lies above 0.
+    """
+    cube = judged.cube
+    measure = next(iter(judged.axis.headlines(cube)))
+    last = max(cube.conditions, key=lambda condition: condition[1])
+    values = cube.values[measure][:, cube.conditions.index(last)]
+    gap = values - values[cube.explainers.index(control)]
+    low, high = interval(gap, span=(-1.0, 1.0), groups=cube.groups)
+    found = {
+        name: (float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
+        for e, name in enumerate(cube.explainers)
+        if name not in cube.controls
+    }
+    return measure, last[1], found
 
 
 def least_rate(judged: Judged) -> float:
@@ -28,7 +79,8 @@ def least_rate(judged: Judged) -> float:
 def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
     """How many samples have a guarantee, per explainer, λ, rule and radius, with Wilson's interval.
 
-    SCA counts samples whose guaranteed lower bound is at least `least`, MuS those whose hard radius is at least r.
+    SCA counts samples whose guaranteed lower bound is at least `least`, the other rules those whose radius is at least
+    r: "hard" by the best rule without error, "MuS" by the paper's, "MuS*" for the mean over all Bernoulli masks.
     Columns: explainer, keep, rule, level, n, yes, share, low, high; no rows where one of the two was not measured.
     """
     rows = []

@@ -13,15 +13,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.certificate.evaluation import (
+    MASKED_NOT_FINITE,
     MEASURES,
     SHARE,
     USUAL_THRESHOLD,
+    Anchor,
     Certificate,
     Explanations,
     ModeField,
     Radii,
     Share,
     Threshold,
+    listed,
 )
 from holdfast.axes.certificate.sequential import Method
 from holdfast.axes.contract import Measure
@@ -30,25 +33,25 @@ from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised
-from holdfast.statistics.bounds import RadiusRule
+from holdfast.statistics.radii import RadiusRule, largest_radius
 from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject, label_of
 
 SMOOTHED_MEASURES = (
     *MEASURES,
     Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
-    Measure(
-        "hard_radius_bernoulli",
-        "hard radius, Bernoulli",
-        "the same by the tighter rule for Bernoulli masks",
-        "higher",
-        "component",
-    ),
+    Measure("hard_radius_lipschitz", "hard radius, MuS", "the same by the paper's rule", "higher", "component"),
+    Measure("hard_radius_bernoulli", "hard radius, Bernoulli", "over all Bernoulli masks", "higher", "component"),
     Measure("correct", "correct", "whether the smoothed model predicts the label", "neither", "model", SHARE),
 )
 """Those of a certificate, and what only smoothing has."""
 
 UNLABELLED = "the sample has no label"
-RADIUS_MEASURES: dict[RadiusRule, str] = {"lipschitz": "hard_radius", "bernoulli": "hard_radius_bernoulli"}
+OTHERWISE = "the explanation alone is predicted otherwise than the whole input"
+RADIUS_MEASURES: dict[RadiusRule, str] = {
+    "per_mask": "hard_radius",
+    "lipschitz": "hard_radius_lipschitz",
+    "bernoulli": "hard_radius_bernoulli",
+}
 
 
 def condition(keep: float) -> str:
@@ -78,13 +81,14 @@ class Smoothing:
     """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
 
     For every λ in `keeps` and every radius r the rows of a `certificate` on `holdfast.Smoothed(model, λ, samples)`. At
-    level 0, beside them: `hard_radius`, how many features can surely be added without changing the prediction (MuS, by
-    the strict Lipschitz rule, exact for this model); for Bernoulli masks `hard_radius_bernoulli`, by the tighter rule
-    for the mean over all masks, with confidence 1 − `delta`; `correct`, whether the smoothed model predicts the label;
-    and `passes` for x ⊙ α. λ = 1 is the model itself, for which MuS certifies nothing.
+    level 0, beside them: `hard_radius`, how many features can surely be added without changing the prediction, from
+    what every mask says, and `hard_radius_lipschitz`, by the rule of MuS, both exact for this model; for Bernoulli
+    masks `hard_radius_bernoulli`, for the mean over all masks, with confidence 1 − `delta`; `correct`, whether the
+    smoothed model predicts the label; and `passes` for x ⊙ α. λ = 1 is the model itself, of which nothing is certified.
+    With `votes` the masks vote for classes in place of averaging probabilities.
 
-    Passes are those of the network: each input costs `samples`, and each λ another `samples` for `correct`, which all
-    explainers share and no row counts.
+    Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input, which
+    all explainers share and no row counts.
 
     >>> Smoothing(keeps=(0.5, 1.0), radii=(3,)).conditions()
     [('λ=0.5', 0.0), ('λ=0.5', 3.0), ('λ=1', 0.0), ('λ=1', 3.0)]
@@ -110,10 +114,12 @@ class Smoothing:
     method: Method = "clopper-pearson"
     mode: ModeField = "estimate"
     threshold: Threshold = USUAL_THRESHOLD
+    votes: bool = False
+    anchor: Anchor = "explanation"
 
     def conditions(self) -> list[Condition]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
-        return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *self.radii)]
+        return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *listed(self.radii))]
 
     @property
     def certificate(self) -> Certificate:
@@ -127,11 +133,26 @@ class Smoothing:
             method=self.method,
             mode=self.mode,
             threshold=self.threshold,
+            anchor=self.anchor,
         )
 
     def suited(self, model: Model, batch: Batch) -> Smoothing:
-        """Itself: nothing is left open for the data to decide."""
-        return self
+        """The axis with all radii listed, where they are asked for."""
+        return replace(self, radii=self.certificate.suited(model, batch).radii)
+
+    def notes(self, model: Model) -> list[str]:
+        """Which rules cannot certify a single feature with so many masks, however sure the model is."""
+        rules: tuple[RadiusRule, ...] = ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
+        ways, said = len(model.classes or "01"), []
+        for keep in self.keeps:
+            for rule in rules:
+                if keep < 1 and not largest_radius(keep, self.samples, ways, self.delta, rule, self.votes):
+                    more = "; more samples or votes: true may" if rule == "bernoulli" and not self.votes else ""
+                    said.append(
+                        f"{RADIUS_MEASURES[rule]} is 0 for every sample at λ = {keep:g} with {self.samples} masks and "
+                        f"{ways} classes{more}"
+                    )
+        return said
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features do not fit, and features that differ between samples."""
@@ -146,52 +167,59 @@ class Smoothing:
         """Columns for every λ, explainer by explainer; the smoothed models and their accuracy serve all explainers."""
         certificate = self.certificate
         models = [self._smooth(subject, keep) for keep in self.keeps]
-        correct = [self._correct(subject, model) for model in models]
+        whole = [self._whole(subject, model) for model in models]
         for explainer in subject.explainers:
-            chosen = certificate.explanations(subject, explainer)
-            for model, right in zip(models, correct, strict=True):
-                radii = self._hard_radii(subject, model, chosen)
-                rates = certificate.columns(subject, model, chosen, condition(model.keep), model.samples)
+            chosen = certificate.explanations(subject, explainer, self.fraction)
+            for model, predicted in zip(models, whole, strict=True):
+                right = self._correct(subject, model, predicted)
+                radii = self._hard_radii(subject, model, chosen, predicted)
+                rates = certificate.columns(
+                    subject, model, chosen, predicted, condition(model.keep), passes_each=model.samples
+                )
                 for column in chain([replace(right, explainer=explainer)], radii, rates):
                     yield replace(column, share=model.keep)
 
     def _smooth(self, subject: Subject, keep: float) -> Smoothed:
         samples = self.samples if keep < 1 else 1
-        return Smoothed(subject.model, keep, samples, self.features, self.masks, seed=subject.seed)
+        return Smoothed(
+            subject.model, keep, samples, self.features, self.masks, votes=self.votes and keep < 1, seed=subject.seed
+        )
 
-    def _correct(self, subject: Subject, model: Smoothed) -> Scores:
-        """Whether the smoothed prediction of each sample is its label, for any explainer."""
-        batch = subject.batch
-        label = torch.full((len(batch),), -1) if batch.label is None else batch.label.cpu()
-        known = (label >= 0).nonzero().flatten()
-        right = torch.zeros(0)
+    def _whole(self, subject: Subject, model: Smoothed) -> Tensor:
+        """The smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
 
         def predict(part: Batch, _: Tensor) -> Tensor:
             with torch.no_grad():
                 return _in_parts(model, part.to(model.device)).double().cpu()
 
-        if len(known):
-            logits = subject.compute(predict, batch[known], torch.zeros(len(known)))
-            hit = (logits.argmax(1) == label[known]).double()
-            right = torch.where(torch.isfinite(logits).all(1), hit, torch.nan)
+        logits = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
+        return torch.where(torch.isfinite(logits).all(1), logits.argmax(1), -1)
+
+    def _correct(self, subject: Subject, model: Smoothed, predicted: Tensor) -> Scores:
+        """Whether the smoothed prediction of each sample is its label, for any explainer."""
+        given = subject.batch.label
+        label = torch.full_like(predicted, -1) if given is None else given.cpu()
+        right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
         reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
-        where = (condition(model.keep), 0.0)
-        return Scores.column("", "correct", where, right, reason, rows=known, missing=NOT_FINITE)
+        return Scores.column("", "correct", (condition(model.keep), 0.0), right, reason, missing=NOT_FINITE)
 
-    def _hard_radii(self, subject: Subject, model: Smoothed, chosen: Explanations) -> Iterator[Scores]:
+    def _hard_radii(
+        self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
+    ) -> Iterator[Scores]:
         """The hard radii, and the passes spent on x ⊙ α, once for them and once for the certificates."""
-        rules = [rule for rule in RADIUS_MEASURES if rule == "lipschitz" or self.masks == "bernoulli"]
+        rules = [rule for rule in RADIUS_MEASURES if rule != "bernoulli" or self.masks == "bernoulli"]
+        full = self.anchor == "full"
 
-        def by_rules(part: Batch, mask: Tensor) -> Tensor:
-            radius = model.radii(part, mask, self.delta)
-            return torch.stack([radius[rule].double() for rule in rules], 1)
+        def by_rules(part: Batch, extra: Tensor) -> Tensor:
+            radius = model.radii(part, extra[:, :-1].bool(), self.delta, extra[:, -1] if full else None)
+            return torch.stack([radius[rule] for rule in rules], 1)
 
         radii = torch.zeros(0, len(rules))
         if len(chosen.rows):
-            radii = subject.compute(by_rules, chosen.batch, chosen.mask)
+            radii = subject.compute(by_rules, chosen.batch, chosen.with_class(predicted))
         where = (condition(model.keep), 0.0)
         for rule, radius in zip(rules, radii.unbind(1), strict=True):
-            yield chosen.column(RADIUS_MEASURES[rule], where, radius)
+            yield chosen.column(RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE)
         yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))
 
 

@@ -25,10 +25,10 @@ FURTHER = Finding(
     severity="note",
     title="Soft guarantees reach further than hard ones",
     seen="For {explainer} with λ = {keep:g} at r = {radius:g}, τ ≥ {least:g} is guaranteed (SCA) for {yes} of {n} "
-    "samples, τ = 1 (MuS) for {hard}.",
-    means="MuS promises that no superset turns the prediction, without error, and so reaches only small radii. SCA "
-    "promises less, that most supersets do not, with a confidence.",
-    do="Use MuS where one exception is too many, within its radius; beyond it use SCA and give its τ and confidence.",
+    "samples, τ = 1 (a hard radius) for {hard}.",
+    means="A hard radius promises that no superset turns the prediction, without error, and so is small. SCA promises "
+    "less, that most supersets do not, but for a probability of δ.",
+    do="Use hard radii where one exception is too many; beyond them use SCA and give its τ and δ.",
 )
 
 
@@ -58,7 +58,7 @@ def _further(judged: Judged) -> Iterator[Finding]:
     least = least_rate(judged)
     shares = guaranteed_shares(judged.cube, least)
     shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(judged.cube.controls)]
-    soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "MuS"]
+    soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "hard"]
     both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
     further = both[both["low"] > both["high_hard"]]
     if len(further):

@@ -49,16 +49,39 @@ def guarantee_chart(judged: Judged) -> Chart | None:
             ]
             lines.append(Curve(str(rule), marks, look.colour, dash))
         plots.append(curves(look.name, lines, (0.0, 1.04), ADDED_AT_MOST, "share guaranteed", at, f"λ = {keep:g}"))
-    caption = "Bound against bound: for how many samples something is guaranteed within radius r. MuS (dashed) "
-    caption += "guarantees that no superset with up to r more features changes the prediction, τ = 1, without error. "
+    caption = (
+        "Bound against bound: for how many samples something is guaranteed within radius r. A hard radius guarantees "
+    )
+    caption += (
+        "that no superset with up to r more features changes the prediction, τ = 1, without error; MuS does so by "
+    )
+    caption += "the rule of the paper. "
     caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
-    caption += "is less. Both are about the same smoothed model; λ = 1 is the model itself. "
+    caption += "is less. All are about the same smoothed model; λ = 1 is the model itself. "
     if "hard_radius_bernoulli" in cube.values:
-        caption += "MuS* (dotted), the tighter rule for Bernoulli masks, guarantees τ = 1 with confidence "
+        caption += "MuS* guarantees τ = 1 with confidence "
         caption += f"{confidence:g} for the mean over all masks. "
     caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
     alt = f"Curves of guaranteed shares for {len(keeps)} values of λ."
     return Chart("guarantees", "MuS against SCA", caption, alt, plots)
+
+
+def rule_chart(judged: Judged) -> Chart | None:
+    """The share of samples with a guarantee against the radius, a plot per rule and λ and a curve per method."""
+    shares, plots = guaranteed_shares(judged.cube, least_rate(judged)), []
+    at = sorted(set(shares["level"]))
+    for (rule, keep), rows in shares.groupby(["rule", "keep"]):
+        lines = []
+        for explainer, own in rows.groupby("explainer", sort=False):
+            look = judged.looks[str(explainer)]
+            marks = [Mark(look.name, r.share, r.low, r.high, look.colour, x=r.level) for r in records(own)]
+            lines.append(Curve(look.name, marks, look.colour))
+        plots.append(curves(str(rule), lines, (0.0, 1.04), ADDED_AT_MOST, "share guaranteed", at, f"λ = {keep:g}"))
+    caption = (
+        f"How each rule tells methods apart. SCA shows a rate of at least {least_rate(judged):g} but for a probability "
+    )
+    caption += f"of {delta(judged):g}, the others a rate of 1. Bars are 95 % Wilson intervals over samples."
+    return Chart("rules", "Guarantees by rule", caption, "Curves of guaranteed shares.", plots) if plots else None
 
 
 def _cost(cube: Cube) -> str:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from holdfast import statistics
-from holdfast.axes.certificate.shares import accuracy
+from holdfast.axes.certificate.shares import accuracy, certified_mean, delta, gaps_to, one_fraction
 from holdfast.axes.contract import Judged
 from holdfast.drawing.prose import listing, number, records, with_interval
+from holdfast.types import Condition
 
 NOTHING = "Nothing can be concluded: no sample has a certificate."
 KEPT = {
-    "rate": "the prediction stays on {} of the supersets",
+    "rate": "the certified prediction stays on {} of the supersets",
     "stable": "the decision is positive for a share of {} of the samples",
     "unflipped": "no draw changes the prediction for a share of {} of the samples",
 }
 
 
+ANCHORED = {
+    "explanation": "Certified is the prediction on the explanation alone",
+    "full": "Certified is the prediction on the whole input",
+}
+
+
 def certificate_lead(judged: Judged) -> list[str]:
-    """How often predictions survive at the largest radius, what of that is guaranteed, and how random masks fare."""
+    """How often predictions survive at the largest radius, what is guaranteed of that, and how random masks fare."""
+    judged = one_fraction(judged)
     summary = statistics.summary([judged.cube])
     cells = summary[summary["measure"].isin(judged.axis.headlines(judged.cube)) & summary["mean"].notna()]
     if cells.empty:
@@ -31,22 +41,44 @@ def certificate_lead(judged: Judged) -> list[str]:
     best = records(methods)[0]
     share = KEPT[best.measure].format(with_interval(best.mean, best.low, best.high))
     added = "one feature is" if radius == 1 else f"up to {radius:g} features are"
-    most = f", the most of {len(methods)} methods" if len(methods) > 1 else ""
+    most = f", the highest mean of {len(methods)} methods" if len(methods) > 1 else ""
     said = [f"When {added} added to the explanations of {best.explainer}, {share}{most}."]
-    bounds = summary[(summary["measure"] == "certified") & (summary["level"] == radius)]
-    bound = bounds.loc[bounds["explainer"] == best.explainer, "mean"].dropna()
-    if len(bound):
-        said.append(f"{number(float(bound.iloc[0]))} of that is guaranteed, in the mean over samples.")
+    if best.measure == "rate":
+        said += _guaranteed(judged, best.explainer, (best.condition, radius))
+    said += _anchored(judged, best.explainer)
     controls = here[here["control"]]
     if len(controls) and not methods.equals(here):
         control = records(controls)[0]
-        level = [m.explainer for m in records(methods) if m.low <= control.mean]
         kept = with_interval(control.mean, control.low, control.high)
         said.append(f"Features chosen by {control.explainer} keep {kept}.")
+        level = [name for name, (_, low, _) in gaps_to(judged, control.explainer)[2].items() if low <= 0]
         if level:
-            verb = "does" if len(level) == 1 else "do"
-            said.append(f"{listing(level)} {verb} not keep clearly more than that.")
+            verb = "is" if len(level) == 1 else "are"
+            said.append(f"{listing(level)} {verb} not shown to keep more than that on the same samples.")
     return said
+
+
+def _guaranteed(judged: Judged, explainer: str, condition: Condition) -> list[str]:
+    """What is guaranteed of the mean over the samples, and with which probability that may fail."""
+    low, n = certified_mean(judged, explainer, condition)
+    if not n:
+        return []
+    scope = " for all methods and radii at once" if judged.settings.get("simultaneous") else ""
+    return [
+        f"Guaranteed is a mean rate of at least {number(low)} over these {n} samples{scope}; "
+        f"that fails with probability at most δ = {delta(judged):g}."
+    ]
+
+
+def _anchored(judged: Judged, explainer: str) -> list[str]:
+    """Which prediction is certified, and how often it is that on the whole input."""
+    same = judged.cube.values.get("sufficient")
+    said = ANCHORED[str(judged.settings.get("anchor", "explanation"))]
+    if same is None:
+        return [f"{said}."]
+    own = same[judged.cube.explainers.index(explainer)].ravel()
+    n, yes = int(np.isfinite(own).sum()), int(np.nansum(own))
+    return [f"{said}; the explanation alone is predicted like the whole input for {yes} of {n} samples."]
 
 
 def smoothing_lead(judged: Judged) -> list[str]:

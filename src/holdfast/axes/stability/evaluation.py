@@ -16,9 +16,9 @@ from torch import Tensor
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
-from holdfast.axes.stability.perturbations.kinds import USUAL_K, checked_kind, kind_of_samples, measures
+from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
-from holdfast.maps.chance import over_references
+from holdfast.maps.chance import USUAL_K, K, over_references
 from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
@@ -50,7 +50,6 @@ MEASURES = (
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 
-K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 Items = TypeVar("Items", Tensor, Profile)
 
 

@@ -36,7 +36,8 @@ def ranking_rows(frames: Frames) -> list[Row]:
         first = f"{100 * r.p_best:.0f} %" if r.p_best == r.p_best else "–"
         score = with_interval(r.score, r.low, r.high)
         raw = with_interval(r.raw, r.raw_low, r.raw_high)
-        name = f"{r.explainer} (control)" if r.control else str(r.explainer)
+        notes = filter(None, ("control" if r.control else "", frames.judged.marks.get(r.explainer, "")))
+        name = str(r.explainer) + (f" ({told})" if (told := ", ".join(notes)) else "")
         rows.append(Row([name, rank, spread, first, score, raw, str(r.samples)], bool(r.control)))
     return rows
 

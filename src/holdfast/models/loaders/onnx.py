@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -86,13 +87,30 @@ def load_onnx(rest: str) -> Parts:
 
 
 def content_digest(path: Path) -> bytes:
-    """sha256 of the file and of those beside it that hold its weights, which are named after it."""
-    digest = hashlib.sha256()
-    for part in sorted(path.parent.glob(f"{path.name}*")):
+    """sha256 of the file and of all others that hold its weights: those it names and those named after it."""
+    content = path.read_bytes()
+    named = {path.parent / name for name in external_data(content)}
+    digest = hashlib.sha256(content)
+    for part in sorted({*named, *path.parent.glob(f"{path.name}*")} - {path}):
         if part.is_file():
             digest.update(part.name.encode() + b"|")
-            digest.update(part.read_bytes())
+            with part.open("rb") as file:
+                while block := file.read(2**20):
+                    digest.update(block)
     return digest.digest()
+
+
+def external_data(content: bytes) -> list[str]:
+    """The files that an ONNX graph keeps weights in: the entries `location` of its tensors.
+
+    >>> external_data(b"...\\x0a\\x08location\\x12\\x0bweights.bin...")
+    ['weights.bin']
+    """
+    names = []
+    for found in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
+        length = sum((byte & 127) << 7 * i for i, byte in enumerate(found[1]))  # as protocol buffers write numbers
+        names.append(content[found.end() : found.end() + length].decode("utf-8", "replace"))
+    return [name for name in dict.fromkeys(names) if "\0" not in name]
 
 
 @lru_cache(maxsize=8)

@@ -95,11 +95,11 @@ def from_sklearn(
     label = type(estimator).__name__
     if not is_estimator(estimator):
         raise UserError(f"from_sklearn(...) needs a fitted scikit-learn estimator, got {label}")
-    if not hasattr(estimator, "n_features_in_") and not hasattr(estimator, "classes_"):
-        raise UserError(f"{label} has neither classes_ nor n_features_in_, so it is not fitted; fit it first")
     if not hasattr(estimator, "classes_"):
-        if not importlib.import_module("sklearn.base").is_regressor(estimator):
-            raise UserError(f"{label} has no classes_ and is no regressor; give a fitted classifier or regressor")
+        fitted = hasattr(estimator, "n_features_in_")
+        if not fitted or not importlib.import_module("sklearn.base").is_regressor(estimator):
+            why = "it is neither a classifier nor a regressor" if fitted else "it is not fitted"
+            raise UserError(f"{label} has no classes_, so {why}; give a fitted classifier or regressor")
         return Model(SklearnNetwork(estimator), classes=classes, name=name or label, task=task or Regression())
     if not (hasattr(estimator, "predict_proba") or hasattr(estimator, "decision_function")):
         raise UserError(f"{label} has neither predict_proba nor decision_function, so it gives no scores to explain")

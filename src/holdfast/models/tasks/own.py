@@ -72,7 +72,7 @@ class Readout:
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """What `keeps` says of the rows."""
-        rows = [table.reshape(-1, after.shape[-1]) for table in torch.broadcast_tensors(before, after)]
+        rows = [table.expand_as(after).reshape(-1, after.shape[-1]) for table in (before, after)]
         kept = self.keeps(*rows)
         if not isinstance(kept, Tensor) or kept.shape != (len(rows[0]),):
             raise UserError(f"`keeps` of the readout must give a boolean tensor ({len(rows[0])},), got {kept!r:.60}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from holdfast.errors import UserError
+from holdfast.errors import UserError, no_exit
 from holdfast.models.batches import keep_freed_memory
 from holdfast.models.precision import Precision
 from holdfast.runs import table
@@ -178,7 +178,7 @@ class Worker:
             ticks[what] += amount
             tick(what, amount)
 
-        with precisely(self.plan):
+        with precisely(self.plan), no_exit():
             self.runner(job, count)
         spent = {name: total - before.get(name, 0.0) for name, total in self.runner.seconds.items()}
         return Done(spent, {job[1]: model.passes - passes}, str(model.device), dict(ticks))

@@ -7,6 +7,7 @@ is there already is never touched. Tables go with `study.json`, which says what 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from holdfast.runs.export.archive import unpacked, write_zip
 from holdfast.runs.export.card import dataset_card
 from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
 from holdfast.runs.merge import missing
-from holdfast.runs.storage import Place, place
+from holdfast.runs.storage import Place, failure, place
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -109,11 +110,17 @@ def _target(run: Place, packed: Path | None, to: str, out: str | Path | None) ->
 @contextmanager
 def _new(target: Path) -> Iterator[Path]:
     """A place to write to that becomes `target` at the end, unless something else has come there meanwhile."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    hidden = f".{target.name[:60]}.{this_host()}-{os.getpid()}."
-    with tempfile.TemporaryDirectory(prefix=hidden, dir=target.parent, ignore_cleanup_errors=True) as folder:
+    folder = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=f".{target.name[:60]}.{this_host()}-{os.getpid()}.", dir=target.parent)
         temporary = Path(folder) / target.name
         yield temporary
         if target.exists():
             raise UserError(f"{target} came into being meanwhile; the export was not written")
         temporary.rename(target)
+    except OSError as error:
+        raise failure(target, error) from error
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -13,50 +13,37 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UserError
-from holdfast.runs.storage import Place, contents, files
+from holdfast.runs.digests import contents, parts
+from holdfast.runs.storage import files, within
+from holdfast.runs.verify import FOLDERS
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
 MANIFEST, REPORT = "manifest.json", "report.html"
-FOLDERS = {
-    "parts": ".parquet",
-    "samples": ".parquet",
-    "gallery": ".parquet",
-    "sessions": ".json",
-    "batch_sizes": ".json",
-}
-"""What a run directory holds, and how the files in it end."""
 LARGEST_GROWTH = 200
 """How many times its size an archive may unpack to; Parquet is stored as it is, JSON and HTML shrink to a tenth."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can write, so that no clock shows
 
 
 def write_zip(run: Run, path: Path) -> list[str]:
-    """Write the run to a new zip; gives the names in it. The report is drawn where the run has none.
+    """Write the run to a new zip; gives the names in it. The report is drawn anew, for nothing says that one is whole.
 
     Names are sorted and carry no times, so equal runs give equal bytes.
     """
-    held = {name: run.path / name for name in (MANIFEST, REPORT) if (run.path / name).is_file()}
+    held = {MANIFEST: run.path / MANIFEST}
     for folder, suffix in FOLDERS.items():
-        held |= {_inside(run.path, file): file for file in files(run.path / folder, suffix)}
-    names = sorted({*held, REPORT})
+        found = parts(run.path / folder) if suffix == ".parquet" else files(run.path / folder, suffix)
+        held |= {within(file, run.path): file for file in found}
+    names = sorted(held)
     with zipfile.ZipFile(path, "x", allowZip64=True) as archive:
-        there = [name for name in names if name in held]
-        for name, content in zip(there, contents([held[name] for name in there]), strict=True):
+        for name, content in zip(names, contents([held[name] for name in names]), strict=True):
             _add(archive, name, content)
-        if REPORT not in held:
-            with tempfile.TemporaryDirectory() as folder:
-                drawn = Path(folder) / REPORT
-                run.report(drawn)
-                _add(archive, REPORT, drawn.read_bytes())
-    return names
-
-
-def _inside(root: Place, path: Place) -> str:
-    if isinstance(path, Path) and isinstance(root, Path):
-        return path.relative_to(root).as_posix()
-    return str(path)[len(str(root)) :].strip("/")
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = Path(folder) / REPORT
+            run.report(drawn)
+            _add(archive, REPORT, drawn.read_bytes())
+    return [*names, REPORT]
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

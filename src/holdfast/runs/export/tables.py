@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.runs import table
+from holdfast.runs.digests import as_json
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -53,7 +54,7 @@ def write_tables(run: Run, folder: Path, kind: str) -> dict[str, int | None]:
 
 def write_study(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     """Write `study_facts` as study.json."""
-    (folder / "study.json").write_bytes(table.as_json(study_facts(run, gaps)))
+    (folder / "study.json").write_bytes(as_json(study_facts(run, gaps)))
     return {"study.json": None}
 
 

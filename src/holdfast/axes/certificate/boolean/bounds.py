@@ -132,17 +132,18 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
 
 
 def instability_bound(values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0) -> Tensor:
-    """Upper bound λQ′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
+    """Upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
 
-    With λ = 1 it bounds 1 − τ_r(h). It may exceed 1, and then says nothing. For a smaller bound on the smoothed
-    function, give its own values, `masking(values, λ)`, and leave `keep` alone: then every set T counts λ^|T|.
+    Q′ is that of M_λh on the supersets of α, `restrict(masking(values, λ), alpha)` at ∅: every set T counts λ^|T|, and
+    what cancels on α is added up first. It is never above the corrected λQ′(h)/γ of the paper, which is
+    `keep * instability_weight(values, alpha, r) / gamma`. It may exceed 1, and then says nothing.
 
     >>> instability_bound(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.75, keep=0.5).item()
-    0.3333333333333333
+    0.16666666666666666
     """
     _check_gamma(gamma)
     check_share("keep", keep)
-    return keep * instability_weight(values, alpha, r) / gamma
+    return instability_weight(restrict(masking(values, keep), alpha), 0, r) / gamma
 
 
 def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from inspect import unwrap
 from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from holdfast.errors import UserError
@@ -26,6 +26,26 @@ INSTEAD: dict[Kind, str] = {
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+
+
+def _not_of_bytes(sigma: float) -> float:
+    if sigma > 1:
+        raise ValueError(
+            f"pixels are in [0, 1], so sigma must be at most 1, got {sigma:g}; {sigma:g} of 255 is {sigma / 255:.2g}"
+        )
+    return sigma
+
+
+def _not_in_percent(factor: float) -> float:
+    if factor > MOST_FACTOR:
+        raise ValueError(f"factor must be at most {MOST_FACTOR:g}, got {factor:g}; {factor:g} % is {factor / 100:g}")
+    return factor
+
+
+MOST_FACTOR = 20.0
+"""Beyond it hardly anything of an image or series is left; a larger one was meant in percent."""
+PixelSigma = Annotated[NonNegative, AfterValidator(_not_of_bytes)]
+Factor = Annotated[Positive, AfterValidator(_not_in_percent)]
 
 
 @runtime_checkable

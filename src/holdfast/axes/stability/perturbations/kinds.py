@@ -12,9 +12,6 @@ from holdfast.errors import UserError
 from holdfast.maps.similarity import COMPONENTS
 from holdfast.types import KIND_BY_DIMENSIONS, Kind
 
-USUAL_K: dict[Kind, int | float] = {"image": 100, "series": 0.1, "table": 0.1}
-"""How many of the largest values Jaccard compares where a study leaves it open: 100, or a tenth."""
-
 _TOKENS = "a changed token is another word, not a small change of the text; symmetry works, and so do faithfulness and "
 _TOKENS += "certificate with features: tokens"
 _ELEMENTS = "no perturbation is made for {}; symmetry with group: {} works, and so does certificate with features: "

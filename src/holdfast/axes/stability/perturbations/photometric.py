@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Positive, images_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, images_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
 from holdfast.types import STRICT, Batch, Kind
@@ -62,7 +62,7 @@ class Brightness:
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "brightness ×{factor:g}"
     stochastic: ClassVar[bool] = False
-    factor: Positive = 1.5
+    factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         return (images_of(self, batch) * self.factor).clamp(0, 1)
@@ -86,7 +86,7 @@ class Contrast:
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "contrast ×{factor:g}"
     stochastic: ClassVar[bool] = False
-    factor: Positive = 1.5
+    factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = images_of(self, batch)
@@ -112,7 +112,7 @@ class GaussianNoise:
     magnitude_field: ClassVar[str] = "sigma"
     text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
     stochastic: ClassVar[bool] = True
-    sigma: NonNegative = 0.15
+    sigma: PixelSigma = 0.15
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = images_of(self, batch)

@@ -9,7 +9,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Positive, check_maps, values_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, check_maps, values_of
 from holdfast.errors import UserError
 from holdfast.maps.warping import shift
 from holdfast.rand import keys, normal
@@ -58,7 +58,7 @@ class Scaling:
     magnitude_field: ClassVar[str] = "factor"
     text: ClassVar[str] = "scaling ×{factor:g}"
     stochastic: ClassVar[bool] = False
-    factor: Positive = 1.1
+    factor: Factor = 1.1
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)

@@ -1,0 +1,138 @@
+"""Faults, flipped bits and kills over every command and every kind of file: what of it is silent, and what is lost.
+
+    python benchmarks/faults.py faults --count 5000
+    python benchmarks/faults.py races --count 500
+    python benchmarks/faults.py flips --count 5000
+    python benchmarks/faults.py kills --count 1000
+
+Trial i is drawn from (seed, i) alone, so the work can be cut into chunks with --start, in several processes, and a
+failure is repeated with its number. The commands run on a small study (six pictures, two explainers) in this process;
+kills are SIGKILL to processes of their own. `tests/support/faults.py` says what is tried and which laws must hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.faults import ERRORS, Stage, call, flip, race, rightly, trial
+
+KINDS = ("directory", "store")
+
+
+def faults(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """One operation of one command fails, once or from then on."""
+    known, counts, broken = {}, Counter[str](), []
+    for number in numbers:
+        draw = random.Random(f"faults {seed} {number}")
+        kind = draw.choice(KINDS)
+        scene = draw.choice(stage.scenes(kind))
+        if (kind, scene.name) not in known:
+            known[kind, scene.name] = rightly(stage, kind, scene)
+        operations, right = known[kind, scene.name]
+        error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
+        found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
+        counts[f"{kind} {scene.name}"] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def races(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """Two processes resume one run, one between two operations of the other."""
+    counts, broken = Counter[str](), []
+    for number in numbers:
+        draw = random.Random(f"races {seed} {number}")
+        kind = draw.choice(KINDS)
+        found = race(stage, kind, draw.randint(1, 400 if kind == "directory" else 80))
+        counts[kind] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def flips(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """One bit of one file is flipped, or the file is cut short."""
+    counts, broken = Counter[str](), []
+    for number in numbers:
+        what, found = flip(stage, random.Random(f"flips {seed} {number}"))
+        counts[what] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """A command is killed at a random moment, and given again."""
+    counts, broken = Counter[str](), []
+    took: dict[str, float] = {}
+    for number in numbers:
+        draw = random.Random(f"kills {seed} {number}")
+        scene = draw.choice([scene for scene in stage.scenes("directory") if scene.table or scene.made])
+        stage.set_up("directory")
+        kept = {name: stage.content("directory", name) for name in scene.kept}
+        command = [sys.executable, "-m", "holdfast", *scene.command]
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            process.wait(draw.uniform(0.4, 1.0) * took[scene.name] if scene.name in took else None)
+            took[scene.name] = time.perf_counter() - begun
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            counts[f"{scene.name}, killed"] += 1
+        else:
+            counts[f"{scene.name}, ended before"] += 1
+        if any(stage.content("directory", name) != content for name, content in kept.items()):
+            broken.append(f"trial {number}: {scene.name} changed what it reads")
+        made = stage.work / scene.made if scene.made else None
+        if made is not None and made.exists():
+            stage.outcome("directory", scene, "")  # whole, or this raises
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+        code, said = call(*scene.command)
+        if code != 0:
+            broken.append(f"trial {number}: {scene.name} again: {said}")
+        elif scene.table and stage.outcome("directory", scene, said) != stage.expected:
+            broken.append(f"trial {number}: {scene.name} came to something else")
+    return counts, broken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["faults", "races", "flips", "kills"])
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after about so long, and say how far it came")
+    given = parser.parse_args()
+    begun, done = time.perf_counter(), given.start
+    counts, broken = Counter[str](), []
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(Path(folder))
+        while done < given.start + given.count and time.perf_counter() - begun < given.seconds:
+            chunk = range(done, min(done + 10, given.start + given.count))
+            more, wrong = {"faults": faults, "races": races, "flips": flips, "kills": kills}[given.what](
+                stage, chunk, given.seed
+            )
+            counts, broken, done = counts + more, broken + wrong, chunk.stop
+            for line in wrong:
+                print(line, flush=True)
+    for name, count in sorted(counts.items()):
+        print(f"{count:>6}  {name}")
+    took = time.perf_counter() - begun
+    print(f"{given.what} {given.start} to {done - 1}, seed {given.seed}: {len(broken)} broke a law, {took:.0f} s")
+    sys.exit(bool(broken))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Dependence: does the map depend on what the model has learned, and on the class that is asked about?"""
+
+from holdfast.axes.contract import Axis
+from holdfast.axes.dependence.evaluation import CASCADES, MEASURES, WEIGHTS, Dependence
+
+TITLES = {WEIGHTS: "random weights", "class": "another class", "clean": "the map itself", "top_down": "from the output"}
+TITLES["bottom_up"] = "from the input"
+
+
+def title(condition: str, level: float) -> str:
+    """A condition in words, with the share of layers that were randomised.
+
+    >>> title("weights", 0.0), title("top_down", 0.25)
+    ('random weights', 'from the output, 25 % of layers')
+    """
+    return TITLES.get(condition, condition) + (f", {100 * level:.3g} % of layers" if level else "")
+
+
+AXIS = Axis(
+    name="dependence",
+    title="Dependence",
+    question="does the map depend on what the model has learned, and on the class asked about?",
+    verb="changes more with the model than",
+    evaluation=Dependence,
+    measures=MEASURES,
+    page="holdfast.axes.dependence.page",
+    findings="holdfast.axes.dependence.findings",
+    figures="holdfast.axes.dependence.page",
+    marks="holdfast.axes.dependence.verdicts",
+    aside=frozenset(CASCADES),
+    condition=title,
+)
+AXES = (AXIS,)

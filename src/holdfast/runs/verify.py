@@ -1,0 +1,140 @@
+"""What of a run is whole, damaged, foreign, doubled or missing; and what is done about it before a run goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from holdfast.errors import Damaged, Foreign, UserError
+from holdfast.runs import digests, table
+from holdfast.runs.plan import Job, Plan
+from holdfast.runs.storage import AT_ONCE, Place, StorePath, files, forget_listings, held, place, tried, within
+
+State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
+PARTS = ("parts", "samples", "gallery")
+FOLDERS = dict.fromkeys(PARTS, ".parquet") | dict.fromkeys(("sessions", "batch_sizes"), ".json")
+"""What a run directory holds beside its manifest, and how the files in it end."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is the matter with one file of a run, or with one that is not there."""
+
+    state: State
+    name: str
+    why: str = ""
+
+
+def verify(where: str | Place) -> list[Verdict]:
+    """Look at every byte of a run, in a directory, a zip or a store; one verdict per file, and per missing part.
+
+    >>> verify("no-such-run")
+    Traceback (most recent call last):
+    holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
+    """
+    from holdfast.runs.merge import missing
+
+    root = place(where)
+    if isinstance(root, Path) and root.is_file() and root.suffix.lower() == ".zip":
+        from holdfast.runs.export import unpacked
+
+        root = unpacked(root)
+    found = list(_verdicts(root))
+    if any(v.state == "damaged" and v.name.endswith(".json") and not v.name.startswith("batch") for v in found):
+        return found  # what the study is cannot be told
+    return [*found, *(Verdict("missing", gap, "it is computed by running the study again") for gap in missing(root))]
+
+
+def _verdicts(root: Place) -> Iterator[Verdict]:
+    listed = {folder: files(root / folder, "") for folder in FOLDERS}
+    manifest: dict[str, Any] = {}  # read after that, for whoever adds to a study says so before there are parts
+    try:
+        manifest = table.read_manifest(root)
+        yield Verdict("whole", "manifest.json")
+    except Damaged as error:  # or that of a session, which comes again below
+        if "manifest.json" in str(error):
+            yield Verdict("damaged", "manifest.json", str(error))
+    keys = table.study_keys(manifest) if manifest else {}
+    for folder, suffix in FOLDERS.items():
+        found = listed[folder]
+        twice = {other: one for one, other in digests.doubled(found)} if suffix == ".parquet" else {}
+        for path, verdict in zip(found, _each(root, found, keys, suffix), strict=True):
+            again = path in twice and verdict.state == "whole"
+            yield Verdict("doubled", verdict.name, f"{twice[path]} is of the same shard") if again else verdict
+
+
+def _each(root: Place, paths: list[Any], keys: Mapping[str, str], suffix: str) -> Iterator[Verdict]:
+    with ThreadPoolExecutor(AT_ONCE if isinstance(root, StorePath) else 1) as pool:
+        yield from pool.map(partial(_verdict, root, keys=keys, suffix=suffix), paths)
+
+
+def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> Verdict:
+    name = within(path, root)
+    if not path.name.endswith(suffix):
+        return Verdict("foreign", name, f"{path} is no file of a run")
+    try:
+        content = digests.read(path)
+        if suffix == ".parquet":
+            with table.open_part(root, path, content, keys) as part:
+                if not (part.metadata.metadata or {}).get(b"study") and keys:
+                    raise Foreign(f"{path} does not say of which study it is")
+    except Foreign as error:
+        return Verdict("foreign", name, str(error))
+    except (Damaged, pa.ArrowException) as error:
+        return Verdict("damaged", name, str(error))
+    return Verdict("whole", name)
+
+
+def refuse_damage(root: Place) -> None:
+    """Raise for the first file of a run that is damaged, foreign or doubled."""
+    for verdict in _verdicts(root):
+        if verdict.state != "whole":
+            raise UserError(verdict.why)
+
+
+def mend(root: Place, wanted: Iterable[Place]) -> None:
+    """Look at what is there of these parts; remove what is damaged or doubled, and say so, so that it is computed anew.
+
+    A part of another study is an error: whoever put it there may have no other copy.
+    """
+    forget_listings()
+    keys, wanted = table.study_keys(table.read_manifest(root)), list(wanted)
+    found = [path for part in wanted for path in held(part)]
+    for path, verdict in zip(found, _each(root, found, keys, ".parquet"), strict=True):
+        if verdict.state == "foreign":
+            raise UserError(verdict.why)
+        if verdict.state != "whole":
+            _remove(path, verdict.why)
+    keep_one(wanted)
+
+
+def keep_one(wanted: Iterable[Place]) -> None:
+    """Of several parts of one shard, as processes leave them that did it at the same time, the first by name stays."""
+    forget_listings()
+    for first, *others in filter(None, map(held, wanted)):
+        for other in others:
+            _remove(other, f"{other} is of the same shard as {first}")
+    forget_listings()
+
+
+def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
+    """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
+    for job in jobs:
+        rows = table.read_rows(root, held(table.samples_path(root, *job)))
+        if failed := [row["sample"] for row in rows if row["transient"]]:
+            logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
+            for path in [path for part in plan.paths(root, job) for path in held(part)]:
+                path.unlink(missing_ok=True)
+    forget_listings()
+
+
+def _remove(path: Place, why: str) -> None:
+    logging.getLogger("holdfast").warning("%s; it is removed, and computed anew if need be", why.partition(";")[0])
+    tried(path, partial(path.unlink, missing_ok=True), "removed")

@@ -1,0 +1,116 @@
+"""Agreement of methods: against scipy and by counting, and the same table whenever an explainer came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+import holdfast
+from holdfast import UserError
+from holdfast.axes import judge
+from holdfast.axes.agreement.frames import matrix
+from support.small import model, pictures
+
+METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]
+AXIS = {"agreement": {"k": 40}}
+
+
+@pytest.fixture(scope="module")
+def run() -> holdfast.Run:
+    return holdfast.evaluate(model(), pictures(6), METHODS, [AXIS])
+
+
+def maps_of(run: holdfast.Run) -> dict[str, np.ndarray]:
+    net, (images, _) = model(), pictures(6)
+    batch = holdfast.Batch(tuple(sorted(run.samples()["sample"])), images)
+    target = net.logits(net.inputs(batch)).argmax(1)
+    explainers = {"input_x_gradient": holdfast.InputXGradient(), "saliency": holdfast.Saliency()}
+    return {name: e(net, batch, target, 0).flatten(1).numpy() for name, e in explainers.items()}
+
+
+def test_each_measure_against_its_definition(run):
+    table, maps = run.table(), maps_of(run)
+    a, b = maps["input_x_gradient"], maps["saliency"]
+    rows = table[(table.explainer == "input_x_gradient") & (table.condition == "saliency")].sort_values("sample")
+    found = {name: group.value.to_numpy() for name, group in rows.groupby("measure", observed=True)}
+
+    def rho(i: int, j: int) -> float:
+        return float(stats.spearmanr(a[i], b[j]).statistic + 1) / 2
+
+    def overlap(i: int, j: int) -> float:
+        top = [set(np.argsort(-maps)[:40]) for maps in (a[i], b[j])]
+        return len(top[0] & top[1]) / len(top[0] | top[1])
+
+    def signs(i: int, j: int) -> float:
+        both = (a[i] != 0) & (b[j] != 0)
+        return float((np.sign(a[i]) == np.sign(b[j]))[both].mean())
+
+    for measure, score in (("spearman", rho), ("jaccard", overlap), ("sign_agreement", signs)):
+        assert np.allclose(found[measure], [score(i, i) for i in range(6)], atol=1e-6), measure
+        others = [np.mean([score(i, j) for j in range(6) if j != i]) for i in range(6)]
+        assert np.allclose(found[f"{measure}_chance"], others, atol=1e-6), measure
+
+
+def test_a_method_agrees_with_itself_and_noise_with_nobody():
+    copies = {"one": holdfast.Saliency(), "two": holdfast.Saliency(), "noise": holdfast.RandomMap()}
+    run = holdfast.evaluate(model(), pictures(6), copies, [AXIS])
+    (judged,) = judge(run.in_study_order(), run.samples(), (), run.manifest)
+    found = matrix(judged)
+    one, two, noise = (found.explainers.index(name) for name in copies)
+    assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05
+    assert found.clusters[one] == found.clusters[two] != found.clusters[noise]
+    assert "In one cluster: one and two." in " ".join(run.text().split())
+
+
+def test_no_extra_pass_beside_another_axis():
+    def passes(*axes: dict[str, object]) -> int:
+        net = model()
+        holdfast.evaluate(net, pictures(5), METHODS, list(axes))
+        return net.passes
+
+    stability = {"stability": {"perturbations": "jpeg", "k": 40}}
+    assert passes(stability, AXIS) == passes(stability)
+
+
+def test_an_explainer_added_later_gives_the_same_table(run, tmp_path: Path):
+    for number, first in enumerate((METHODS[:2], METHODS[2:], [METHODS[3], METHODS[1]])):
+        out = tmp_path / str(number)
+        holdfast.evaluate(model(), pictures(6), first, [AXIS], out, shard_size=4)
+        grown = holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], out)
+        pd.testing.assert_frame_equal(grown.table(), run.table(), rtol=1e-6)
+
+
+def test_a_run_cut_off_while_one_is_added_is_finished_all_the_same(run, tmp_path: Path):
+    holdfast.evaluate(model(), pictures(6), METHODS[:2], [AXIS], tmp_path)
+    old = {path: path.read_bytes() for path in tmp_path.glob("parts/**/*.parquet")}
+    holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
+    last = [path for path in tmp_path.glob("parts/**/*.parquet") if path not in old]
+    assert len(last) == 2
+    last[0].unlink()  # as if killed before the last part of the new explainers was written
+    for path, content in list(old.items())[:1]:
+        path.write_bytes(content)  # and before the first of the old ones was written anew
+    grown = holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
+    pd.testing.assert_frame_equal(grown.table(), run.table(), rtol=1e-6)
+
+
+def test_one_explainer_is_refused_before_any_pass():
+    net = model()
+    with pytest.raises(UserError, match="compares explainers with each other, and there is one"):
+        holdfast.evaluate(net, pictures(2), "saliency", [AXIS])
+    assert net.passes == 0
+
+
+def test_rows_of_tables_and_a_constant_map():
+    net = torch.nn.Linear(12, 3)
+
+    def flat(network, batch, target, seed):
+        return torch.ones_like(batch.x)
+
+    run = holdfast.evaluate(net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"])
+    rows = run.table()[lambda t: t.condition == "flat"]
+    assert set(rows.status) == {"undefined"} and set(rows.reason) == {"flat: the map is constant"}

@@ -1,0 +1,65 @@
+"""Faults of storage, one operation at a time: no change in silence, no loss, an error that names a file, and it mends.
+
+A sample of `benchmarks/faults.py`, which tries every command with every error at thousands of places.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support import faults
+from support.faults import Stage, flip, race, rightly, trial
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    return Stage(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(faults.errors, "PAUSES", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("name", ["resume", "merge", "csv", "verify"])
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_a_fault_is_an_error_that_names_a_file_and_the_command_mends_it(stage, kind, name):
+    scene = next(scene for scene in stage.scenes(kind) if scene.name == name)
+    operations, right = rightly(stage, kind, scene)
+    draw = random.Random(f"{kind} {name}")
+    for error in ("EIO", "EACCES", "ENOSPC" if kind == "directory" else "connection"):
+        found = trial(stage, kind, scene, right, draw.randint(1, operations), error, lasting=error != "EACCES")
+        assert found is None
+
+
+def test_a_fault_while_pictures_are_read_is_told_and_read_again(stage):
+    scene = next(scene for scene in stage.scenes("directory") if scene.name == "run")
+    stage.set_up("directory")
+    watch = faults.Faults(stage.root("directory"))
+    with watch.standing_between():
+        assert faults.call(*scene.command)[0] == 0
+    reads = [i for i, done in enumerate(watch.done, start=1) if done.startswith("read") and done.endswith("png")]
+    stage.set_up("directory")
+    unlucky = faults.Faults(stage.root("directory"), reads[-1], "EACCES")  # not one that passes
+    with unlucky.standing_between():
+        code, said = faults.call(*scene.command)
+    assert code == 0 and "1 of 6 samples could not be read" in said and "--retry-errors" in said
+    assert stage.outcome("directory", scene, said) != stage.expected
+    assert faults.call(*scene.command)[0] == 0
+    assert stage.outcome("directory", scene, said) != stage.expected, "what failed is not tried again unasked"
+    assert faults.call(*scene.command, "--retry-errors")[0] == 0
+    assert stage.outcome("directory", scene, said) == stage.expected
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_two_processes_that_resume_one_run_come_to_one_table(stage, kind):
+    for number in (40, 60) if kind == "store" else (150, 300):
+        assert race(stage, kind, number) is None
+
+
+def test_flipped_bits_and_cut_files_are_named(stage):
+    for number in range(12):
+        what, found = flip(stage, random.Random(f"test {number}"))
+        assert found is None, what

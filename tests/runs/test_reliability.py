@@ -1,0 +1,434 @@
+"""What is read is what was written: damage, strangers' parts, changed data, passing faults and hostile files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import tarfile
+import threading
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import holdfast
+from holdfast import Saliency, Stability, UserError, errors
+from holdfast.data import open_data
+from holdfast.models.loaders.onnx import content_digest, external_data
+from holdfast.runs import atomic, digests, shard, storage, table
+from holdfast.runs.export import export
+from holdfast.runs.merge import merge
+from holdfast.runs.plan import make_plan
+from holdfast.runs.verify import verify
+from support.small import model, pictures
+
+JPEG = Stability(perturbations="jpeg", k=20)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(errors, "PAUSES", (0.0, 0.0, 0.0))
+
+
+def run(out, data=None, explainers=("saliency", "random"), **how):
+    named = explainers if isinstance(explainers, dict) else list(explainers)
+    data = pictures(6)[0] if data is None else data
+    return holdfast.evaluate(model(), data, named, JPEG, out, **{"shard_size": 3, **how})
+
+
+def states(where) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for verdict in verify(where):
+        found.setdefault(verdict.state, []).append(verdict.name)
+    return found
+
+
+def parts(root: Path, folder: str = "parts") -> list[Path]:
+    return sorted((root / folder).glob("**/*.parquet"))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
+    done = run(tmp_path / "run")
+    assert set(states(done.path)) == {"whole"} and main("verify", done.path)[0] == 0
+    run(tmp_path / "other", seed=1)
+    damaged, doubled, missing, stranger, *_ = parts(done.path)
+    flip(damaged)
+    shutil.copy(doubled, twin := doubled.with_name(f"{storage.part_of(doubled.name)}.{'f' * 16}.parquet"))
+    twin.rename(digests.named(twin, twin.read_bytes() + b""))  # the same bytes have the same name
+    rows = pq.ParquetFile(doubled).read()
+    table.write_part(doubled, rows.slice(1), table.key_of(table.study_keys(done.manifest), done.path, doubled))
+    missing.unlink()
+    shutil.copy(parts(tmp_path / "other")[3], stranger.parent)
+    stranger.unlink()
+    (done.path / "parts" / "notes.txt").write_text("mine")
+    found = states(done.path)
+    assert found["damaged"] == [str(damaged.relative_to(done.path))]
+    assert len(found["doubled"]) == 1 and Path(found["doubled"][0]).parent == doubled.parent.relative_to(done.path)
+    assert len(found["missing"]) == 1 and len(found["foreign"]) == 2 and "parts/notes.txt" in found["foreign"]
+    code, out, _ = main("verify", done.path)
+    assert code == 1 and damaged.name in out and "5 amiss" in out
+
+
+def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_path, main, caplog):
+    done = run(tmp_path / "run")
+    whole = done.table()
+    for folder in ("parts", "samples", "gallery"):
+        path = parts(done.path, folder)[0]
+        flip(path)
+        with pytest.raises(UserError, match=f"{path.name} is damaged"):
+            merge(tmp_path / "joined", [done.path])
+        assert not (tmp_path / "joined").exists()
+        for command in (["report", done.path], ["export", done.path, "--to", "zip", "--out", tmp_path / "r.zip"]):
+            code, _, said = main(*command)
+            assert code == 2 and path.name in said and "damaged" in said
+        caplog.clear()
+        run(tmp_path / "run")
+        assert path.name in caplog.text and "computed anew" in caplog.text
+        pd.testing.assert_frame_equal(holdfast.read(done.path).table(), whole)
+        assert set(states(done.path)) == {"whole"}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "sessions"])
+def test_a_changed_digit_of_what_describes_a_run_is_damage(tmp_path, name):
+    done = run(tmp_path / "run")
+    path = done.path / name
+    path = path if path.is_file() else next(path.iterdir())
+    content = path.read_text()
+    path.write_text(content.replace("2", "3", 1))
+    assert path.read_text() != content
+    with pytest.raises(UserError, match=f"{path.name} is damaged"):
+        holdfast.read(done.path)
+    assert states(done.path)["damaged"] == [str(path.relative_to(done.path))]
+
+
+def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
+    done, other = run(tmp_path / "run"), run(tmp_path / "other", seed=1)
+    stranger = parts(other.path)[0]
+    place = done.path / stranger.relative_to(other.path)
+    for path in place.parent.iterdir():
+        path.unlink()
+    shutil.copy(stranger, place)
+    with pytest.raises(UserError, match=f"{place.name} is of another study"):
+        done.table()
+    with pytest.raises(UserError, match=f"{place.name} is of another study"):
+        run(tmp_path / "run")
+    assert place.is_file()
+
+
+def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, caplog):
+    done = run(tmp_path / "run")
+    whole, part = done.table(), parts(done.path)[0]
+    rows = pq.ParquetFile(part).read()
+    key = table.key_of(table.study_keys(done.manifest), done.path, part)
+    value = pa.array(np.nextafter(rows["value"].to_numpy(), 2))
+    table.write_part(part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key)
+    assert len(list(part.parent.glob(f"{storage.part_of(part.name)}.*"))) == 2
+    with pytest.raises(UserError, match="are of the same shard"):
+        done.table()
+    run(tmp_path / "run")
+    assert "is of the same shard as" in caplog.text and len(holdfast.read(done.path).table()) == len(whole)
+    assert min(p.name for p in part.parent.iterdir()) in {p.name for p in part.parent.iterdir()}
+
+
+def test_a_zip_and_a_store_are_verified_too(tmp_path, main):
+    pytest.importorskip("fsspec")
+    done = run(f"memory://verify/{os.getpid()}")
+    assert set(states(str(done.path))) == {"whole"}
+    part = storage.files(done.path / "parts", ".parquet")[0]
+    part.write_bytes(part.read_bytes()[:-1])
+    assert states(str(done.path))["damaged"] == [storage.within(part, done.path)]
+    local = run(tmp_path / "run")
+    export(local, "zip", tmp_path / "run.zip")
+    assert main("verify", tmp_path / "run.zip")[0] == 0
+    content = bytearray((tmp_path / "run.zip").read_bytes())
+    content[content.index(b"PAR1") + 40] ^= 1
+    (tmp_path / "bad.zip").write_bytes(content)
+    code, _, said = main("verify", tmp_path / "bad.zip")
+    assert code == 2 and "bad.zip" in said and ".parquet" in said
+
+
+def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
+    root = run(tmp_path / "run").path
+    part = parts(root)[0]
+    rows = pq.ParquetFile(part).read()
+    key = table.key_of(table.study_keys(table.read_manifest(root)), root, part)
+    part.unlink()
+    table.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
+    assert len(rows) and parts(root)[0].stat().st_size < 2**20
+    with pytest.raises(UserError, match=r"would take .* to read"):
+        holdfast.read(root).table()
+
+
+# --- references -----------------------------------------------------------------------------------------------------
+
+
+class Flaky(torch.utils.data.Dataset):
+    """Pictures of which some fail as a storage does while `fail` says so."""
+
+    def __init__(self, n: int = 6) -> None:
+        self.x, self.fail = pictures(n)[0], {}
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        if i in self.fail:
+            raise self.fail[i]
+        return self.x[i]
+
+
+def test_a_reference_that_cannot_be_read_is_an_error_and_not_another_sample(tmp_path):
+    data = Flaky(12)
+    opened = open_data(data)
+    first = int(shard.load_references(opened, 0, 4).ids[0])
+    data.fail[first] = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(UserError, match=f"'{first:04d}'.* cannot be read: .*Input/output error"):
+        shard.load_references(opened, 0, 4)
+    data.fail[first] = ValueError("not a picture")  # which it will not be tomorrow either
+    assert f"{first:04d}" not in shard.load_references(opened, 0, 4).ids
+    with pytest.raises(UserError, match=f"'{first:04d}'.* cannot be read"):
+        shard.load_references(opened, 0, 4, [f"{first:04d}"])
+
+
+def test_every_process_takes_the_references_of_the_manifest(tmp_path, monkeypatch):
+    plan = make_plan(model(), pictures(12)[0], "saliency", JPEG, shard_size=3, references=4)
+    named = holdfast.runs.plan.describe(plan)
+    source = next(iter(plan.data))
+    ids = named["datasets"][source]["references"] = [f"{i:04d}" for i in (3, 5, 7, 11)]
+    holdfast.runs.manifest.begin(tmp_path, named, 3, "test")
+    asked = []
+    monkeypatch.setattr(
+        holdfast.runs.engine, "load_references", lambda *given: asked.append(given[3]) or shard.load_references(*given)
+    )
+    holdfast.runs.engine.run_shards(plan, tmp_path, lambda what, amount: None)
+    assert asked == [ids]
+
+
+# --- data that change -----------------------------------------------------------------------------------------------
+
+
+def tar_of(path: Path, images: list[Image.Image]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for i, image in enumerate(images):
+            image.save(sink := BytesIO(), "BMP")
+            info = tarfile.TarInfo(f"{i:04d}.bmp")
+            info.size = len(sink.getvalue())
+            archive.addfile(info, BytesIO(sink.getvalue()))
+
+
+def test_one_pixel_in_the_middle_of_a_tar_or_a_large_file_changes_the_fingerprint(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (3, 300, 300, 3), dtype=np.uint8)
+    (tmp_path / "folder").mkdir()
+    prints = []
+    for change in (0, 1):
+        noise[1, 150, 150, 0] ^= change
+        tar_of(tmp_path / "a.tar", [Image.fromarray(one) for one in noise])
+        Image.fromarray(noise[1]).save(tmp_path / "folder" / "large.bmp")
+        Image.fromarray(noise[0]).save(tmp_path / "folder" / "other.bmp")
+        data = [open_data(tmp_path / name) for name in ("a.tar", "folder")]
+        prints.append([(d.fingerprint, d.load([0, 1]).digests) for d in data])
+    for (before, old), (after, new) in zip(*prints, strict=True):
+        assert before != after and sum(old[name] != new[name] for name in old) == 1
+
+
+def test_a_resume_on_changed_samples_is_refused_with_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(holdfast.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint looks at the first and the last
+    data = Flaky(9)
+    run(tmp_path, data)
+    data.x[4] = data.x[4].flip(-1)
+    with pytest.raises(UserError, match=r"has changed since .* restore 0004$"):
+        run(tmp_path, data, ["saliency", "random", "input_x_gradient"])
+
+
+def test_weights_in_files_of_any_name_are_in_the_fingerprint_of_a_graph(tmp_path):
+    name = "w" * 200 + ".bin"
+    entry = b"\x0a\x08location\x12" + bytes([len(name) & 127 | 128, len(name) >> 7]) + name.encode()
+    (tmp_path / "net.onnx").write_bytes(b"graph" + entry + b"more")
+    (tmp_path / name).write_bytes(b"\0" * 100)
+    assert external_data((tmp_path / "net.onnx").read_bytes()) == [name]
+    before = content_digest(tmp_path / "net.onnx")
+    (tmp_path / name).write_bytes(b"\0" * 99 + b"\1")
+    assert content_digest(tmp_path / "net.onnx") != before
+
+
+@pytest.mark.parametrize("ids", [["a", "b"], ["a", "b", "c", "d"]])
+def test_ids_of_an_archive_must_be_as_many_as_its_samples(tmp_path, ids):
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 3, 8, 8), dtype=np.float32), ids=np.array(ids))
+    with pytest.raises(UserError, match=f"3 samples but {len(ids)} ids"):
+        open_data(tmp_path / "a.npz")
+
+
+# --- faults that pass -----------------------------------------------------------------------------------------------
+
+
+def test_a_passing_fault_is_tried_again():
+    calls = []
+
+    def reader():
+        calls.append(1)
+        if len(calls) < 3:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return "read"
+
+    assert errors.patiently(reader) == "read" and len(calls) == 3
+
+
+def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(holdfast.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint needs the first and the last
+    data = Flaky()
+    right = run(tmp_path / "right", data, references=2).table()
+    lost = next(i for i in (4, 3, 2, 1) if f"{i:04d}" not in shard.load_references(open_data(data), 0, 2).ids)
+    data.fail = {lost: OSError(errno.EACCES, "Permission denied")}
+    samples = run(tmp_path / "run", data, references=2).samples().set_index("sample")
+    assert samples.transient.sum() == 1 and samples.transient[f"{lost:04d}"]
+    data.fail = {}
+    assert len(run(tmp_path / "run", data, references=2).table()) < len(right)
+    again = run(tmp_path / "run", data, references=2, retry_errors=True)
+    pd.testing.assert_frame_equal(again.table(), right)
+    assert not again.samples().transient.any()
+    data.fail = {0: OSError(errno.EIO, "Input/output error")}
+    with pytest.raises(UserError, match=r"item 0 of Flaky cannot be read, so .* Input/output error"):
+        run(tmp_path / "run", data, references=2)
+
+
+def test_an_undecodable_sample_is_not_transient():
+    data = Flaky()
+    data.fail = {2: OSError("image file is truncated"), 3: ConnectionError("reset")}
+    loaded = open_data(data).load(range(6))
+    assert set(loaded.errors) == {"0002", "0003"} and loaded.transient == {"0003"} and len(loaded.digests) == 4
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_processes_with_the_same_host_and_number_do_not_meet(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic.os, "getpid", lambda: 1)
+    monkeypatch.setattr(atomic, "this_host", lambda: "container")
+    failed = []
+
+    def write(i):
+        try:
+            for _ in range(20):
+                atomic.write_atomically(tmp_path / "same.json", f"{i}".encode() * 1000)
+        except UserError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(set((tmp_path / "same.json").read_text())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["same.json"]
+
+
+def test_without_hard_links_a_file_is_still_whole_or_absent(tmp_path, monkeypatch):
+    def no_links(*given, **options):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", no_links)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            atomic.create_atomically(tmp_path / "manifest.json", b"{}")
+    assert not (tmp_path / "manifest.json").exists()
+    assert atomic.create_atomically(tmp_path / "manifest.json", b"{}")
+    assert not atomic.create_atomically(tmp_path / "manifest.json", b"other")
+    assert (tmp_path / "manifest.json").read_bytes() == b"{}"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs to know what a handle is of")
+def test_names_are_synced_after_contents(tmp_path, monkeypatch):
+    done, sync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle)))
+    monkeypatch.setattr(Path, "replace", lambda *given: (done.append("rename"), replace(*given)))
+    atomic.write_atomically(tmp_path / "a" / "b" / "part", b"content")
+    content, renamed, folder = done[-3:]
+    assert Path(content).name.startswith(".part.") and renamed == "rename" and folder == str(tmp_path / "a" / "b")
+    assert done[:-3] == [str(tmp_path), str(tmp_path / "a")], "so are the folders that were made"
+
+
+def test_a_full_disk_is_one_line_with_the_path_and_what_to_do(tmp_path, monkeypatch, main):
+    done = run(tmp_path / "run")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, said = main("report", done.path)
+    assert code == 2 and said.count("\n") == 1
+    assert f"{done.path / 'report.html'} cannot be written: No space left on device; make room" in said
+
+
+# --- hostile files --------------------------------------------------------------------------------------------------
+
+
+def test_names_cannot_command_the_terminal(tmp_path, main):
+    x = pictures(4)[0]
+    nasty = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb"
+    data = holdfast.Batch(tuple(f"{nasty}{i}" for i in range(4)), x)
+    done = run(tmp_path / "run", {nasty: data}, {nasty: Saliency()})
+    for command in (["show", done.path], ["report", done.path, "--text"], ["show", done.path, "--sample", f"{nasty}0"]):
+        code, out, err = main(*command)
+        assert code == 0 and "\\u001b[2J" in out
+        assert not set(out + err) & set("\x1b\x07\x9b\u202e")
+    code, _, err = main("show", done.path, "--sample", "\x1b[31m")
+    assert code == 2 and "\x1b" not in err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_a_pipe_that_is_called_a_picture_is_not_waited_for(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    os.mkfifo(tmp_path / "b.png")
+    (tmp_path / "c.png").symlink_to("/dev/zero")
+    data = open_data(tmp_path, size=8)
+    assert data.fingerprint
+    assert {name: "not a file" in why for name, why in data.load(range(3)).errors.items()} == {
+        "b.png": True,
+        "c.png": True,
+    }
+
+
+def test_labels_that_are_no_classes_of_the_model_are_refused(tmp_path):
+    labels = torch.tensor([0, 1, 2, 99, 0, 1])
+    with pytest.raises(UserError, match=r"'0003' of .* has the label 99, and the model has the classes 0 to"):
+        run(tmp_path, holdfast.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels))
+
+
+class Leaves(torch.nn.Module):
+    """A network that ends the process at its second pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.calls = model().module, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 1:
+            sys.exit(0)
+        return self.net(x)
+
+
+def test_a_model_that_exits_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"called sys\.exit\(0\)"):
+        holdfast.evaluate(Leaves(), pictures(4)[0], "random", JPEG, tmp_path / "run")

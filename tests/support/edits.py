@@ -1,0 +1,44 @@
+"""Changes to a run directory that leave it well formed, as tests of what is done about its content need them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.runs import digests, table
+from holdfast.runs.storage import files
+
+
+def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the manifest or a session in place, and seal it again."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content.pop("sha256", None)
+    change(content)
+    path.write_bytes(digests.sealed(content))
+
+
+def edit_study(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the manifest of a run and make all parts those of the changed study."""
+    edit_json(root / "manifest.json", change)
+    keys = table.study_keys(json.loads((root / "manifest.json").read_text(encoding="utf-8")))
+    for path in [path for folder in ("parts", "samples", "gallery") for path in files(root / folder, ".parquet")]:
+        rows = pq.ParquetFile(path).read()
+        path.unlink()
+        table.write_part(path, rows, table.key_of(keys, root, path))
+
+
+def rewrite_part(path: Path, frame: pd.DataFrame) -> Path:
+    """Put other rows, or the same in other bytes, in the place of a part, under the name that they must have."""
+    study = pq.read_metadata(path).metadata[b"study"]
+    rows = pa.Table.from_pandas(frame, schema=table.SCORES, preserve_index=False)
+    path.unlink()
+    with pq.ParquetWriter(path, rows.schema, compression="none") as file:
+        file.write_table(rows)
+        file.add_key_value_metadata({"study": study})
+    return path.rename(digests.named(path, path.read_bytes()))
