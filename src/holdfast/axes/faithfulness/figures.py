@@ -126,7 +126,7 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         caption = (
             f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
         )
-        caption += "that Wilcoxon's paired test with Holm's correction does not separate from it, column by column; "
+        caption += "that the paired test with Holm's correction does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % intervals over samples."
         yield Table(subject, caption, Tabular(heads, _rows(frames.explainer_order(judged.cube), columns)))
 

@@ -20,7 +20,7 @@ from holdfast.statistics.cubes import Cube
 from holdfast.types import Condition
 
 HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
-BOLD = "Bold: the best method and all that Wilcoxon's paired test with Holm's correction does not separate from it, "
+BOLD = "Bold: the best method and all that the paired test with Holm's correction does not separate from it, "
 BOLD += "column by column; controls are never bold. Brackets: 95 % intervals over samples."
 CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map, aligned where maps can be moved. "
 

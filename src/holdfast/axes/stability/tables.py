@@ -15,8 +15,8 @@ from holdfast.drawing.tables import Row, folded, grid
 from holdfast.maps.similarity import COMPONENTS
 
 MOST_TESTS, OPEN_TESTS = 150, 12
-TESTED = "Two methods on the same samples and perturbations that both retain: mean difference of the score, Wilcoxon’s "
-TESTED += "signed-rank test with Holm’s correction."
+TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, a test "
+TESTED += "of means with Holm’s correction."
 FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
 FLOOR += "raw score under perturbation, where both maps share their draws."
 

@@ -213,7 +213,7 @@ def _study_form(value: Any) -> Any:
 
 
 def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
-    """Wilcoxon's tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
+    """Paired tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
     cube = measured.judged.cube
     conditions = [c for c in cube.conditions if c[0] == measured.condition]
     cube = cube.select(explainers=set(methods["explainer"]), conditions=conditions)
