@@ -262,8 +262,10 @@ def _write_samples(
     batch = loaded.batch
     index = {sample: i for i, sample in enumerate(batch.ids)}
     rows: list[dict[str, Any]] = []
-    for sample in (data.ids[p] for p in positions):
+    for position in positions:
+        sample = data.ids[position]
         row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
+        row["group"] = "" if data.groups is None else data.groups[position]
         row |= {"digest": loaded.digests.get(sample, ""), "transient": sample in loaded.transient}
         i = index.get(sample)
         if i is None or prediction is None:

@@ -110,7 +110,7 @@ def test_curves_are_the_means_of_the_table() -> None:
 
 def test_bars_are_the_intervals_of_the_summary() -> None:
     axis, drawn = whole()
-    cells = holdfast.statistics.summary([axis.cube], resamples=100)
+    cells = holdfast.statistics.summary([axis.cube])
     own = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "noisy_linear morf")]
     own = own[own["measure"] == "probability"].sort_values("level")
     found = curve(drawn["curves-0"].plots, "Grad-CAM, MoRF")[["low", "high"]][1:]

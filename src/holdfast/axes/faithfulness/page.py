@@ -105,9 +105,7 @@ def _with_numbers(cube: Cube, meanings: Mapping[str, str]) -> list[Measure]:
     return [BY_NAME[name] for name in meanings if frames.lines(cube, BY_NAME[name])][:MOST_MEASURES]
 
 
-_READ_DOTS = (
-    "Dots are means, bands their 95 % bootstrap intervals over samples, dotted lines the mean of a random order; "
-)
+_READ_DOTS = "Dots are means, bands their 95 % intervals over samples, dotted lines the mean of a random order; "
 _READ_DOTS += "hollow: the interval reaches that mean."
 
 

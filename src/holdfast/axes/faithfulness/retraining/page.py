@@ -76,7 +76,7 @@ def retraining_chart(judged: Judged, axis: Axis = RETRAINING) -> Chart | None:
         caption += "most (MoRF, solid) or least relevant (LeRF, dashed) pixels are; "
     caption += f"accuracy against {truth}. A faithful map gives low curves with MoRF and high ones with LeRF. "
     caption += f"Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
-    caption += "bars are 95 % bootstrap intervals over test images and leave out the luck of training. "
+    caption += "bars are 95 % intervals over test images and leave out the luck of training. "
     (imputer, plots), *others = drawn.items()
     caption += f"Filled in by {imputer}."
     alt = f"Accuracy of {axis.title} over fractions for {len(cube.explainers)} methods."
