@@ -115,7 +115,8 @@ class Data:
 
     def _with(self, positions: Sequence[int]) -> Data:
         """The ids, labels and groups at these positions."""
-        labels, groups = (None if c is None else tuple(c[i] for i in positions) for c in (self.labels, self.groups))
+        labels = None if self.labels is None else tuple(self.labels[i] for i in positions)
+        groups = None if self.groups is None else tuple(self.groups[i] for i in positions)
         return replace(self, ids=tuple(self.ids[i] for i in positions), labels=labels, groups=groups)
 
     def grouped(self, by: Sequence[str] | Callable[[str], str] | int) -> Data:

@@ -87,8 +87,8 @@ class Estimate:
                 (second > 0)[..., None], np.nan_to_num(parts[..., at]) + self.drawn[..., known], parts[..., at]
             )
         rows = parts.reshape(-1, parts.shape[-1])
-        columns = (each.ravel() for each in (df, self.below, self.above))
-        return Errors(self.value.ravel(), rows, *columns, self.exact.ravel(), self.paired)
+        ends = self.below.ravel(), self.above.ravel()
+        return Errors(self.value.ravel(), rows, df.ravel(), *ends, self.exact.ravel(), self.paired)
 
     def interval(self, level: float = 0.95, widest: float = WIDEST) -> tuple[Array, Array]:
         """Two-sided intervals (low, high) in the shape of the scores; NaN where there is none worth printing."""
@@ -125,7 +125,7 @@ class Estimate:
             df=np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0)),
             below=(weights * np.where(scored, self.below, 0.0)).sum(-1),
             above=(weights * np.where(scored, self.above, 0.0)).sum(-1),
-            exact=(self.exact | ~scored).all(-1) & scored.any(-1),
+            exact=np.asarray((self.exact | ~scored).all(-1) & scored.any(-1)),
         )
 
     def minus(self, other: Estimate) -> Estimate:
@@ -259,7 +259,7 @@ def estimates(
 def _where(here: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estimate:
     """The first under some conditions, the second under the others."""
     first, second = _alike([first, second])
-    chosen = {"places": first.places}
+    chosen: dict[str, Any] = {"places": first.places}
     for name in _ARRAYS:
         one, other = getattr(first, name), getattr(second, name)
         chosen[name] = np.where(here.reshape(-1, *[1] * (one.ndim - first.value.ndim)), one, other)
@@ -270,7 +270,7 @@ def stacked(scores: Sequence[Estimate]) -> Estimate:
     """Scores of one shape (…) behind one another: (K, …)."""
     alike = _alike(scores)
     columns = {name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS}
-    return Estimate(places=alike[0].places, **columns)
+    return replace(alike[0], **columns)
 
 
 def _alike(scores: Sequence[Estimate]) -> list[Estimate]:

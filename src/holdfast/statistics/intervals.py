@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from holdfast.statistics.cubes import Array
@@ -47,12 +48,12 @@ class Errors:
     df: Array
     below: Array
     above: Array
-    exact: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    exact: NDArray[np.bool_]
     paired: bool = False
 
-    def __getitem__(self, rows: object) -> Errors:
-        arrays = (self.value, self.parts, self.df, self.below, self.above, self.exact)
-        return Errors(*(array[rows] for array in arrays), self.paired)  # type: ignore[index]
+    def __getitem__(self, rows: NDArray[np.int64]) -> Errors:
+        ends = self.df[rows], self.below[rows], self.above[rows]
+        return Errors(self.value[rows], self.parts[rows], *ends, self.exact[rows], self.paired)
 
     def mirrored(self) -> Errors:
         """The same numbers with the other sign."""
@@ -96,7 +97,7 @@ def intervals(seen: Errors, level: float, widest: float = WIDEST) -> tuple[Array
 def p_values(seen: Errors) -> Array:
     """Two-sided p-values (K,) that the numbers are 0: 1 − p is the level at which the interval just reaches 0."""
     one_sided = [_p_of_positive(side) for side in (seen, seen.mirrored())]
-    return np.minimum(1.0, 2 * np.minimum(*one_sided))
+    return np.asarray(np.minimum(1.0, 2 * np.minimum(*one_sided)))
 
 
 def _p_of_positive(seen: Errors) -> Array:
@@ -129,14 +130,14 @@ def _moments(parts: Array) -> tuple[Array, Array, Array]:
     return np.sqrt(variance), skew, there.sum(1).astype(np.float64)
 
 
-def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> NDArray[np.bool_]:
     """Where what was not seen below may be more than what was seen suggests."""
     with np.errstate(invalid="ignore"):
         alike = n * error < SPREAD * seen.below
         return np.asarray((seen.exact | alike | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0))
 
 
-def _with_unseen(seen: Errors, n: Array) -> tuple[Array, np.ndarray[tuple[int, int], np.dtype[np.bool_]], Array]:
+def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Array]:
     """Samples as deviations from the value, which of them there are, and the unseen one below."""
     there = np.isfinite(seen.parts)
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
@@ -144,14 +145,14 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, np.ndarray[tuple[int, i
     return values, there, np.minimum(-farthest, values.min(1))
 
 
-def _quantiles(values: Array, there: np.ndarray[tuple[int, int], np.dtype[np.bool_]], unseen: Array, q: float) -> Array:
+def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float) -> Array:
     """The q-quantile of the means of the rows with Dirichlet weights (1, …, 1), the unseen one among them."""
     n = there.sum(1)
     low, high = unseen.copy(), np.maximum(values.max(1), 0.0)
     found = unseen * (1 - q ** (1 / np.maximum(n, 1)))  # exact where all that were seen are alike
     rows = np.flatnonzero(high - values.min(1) > 1e-9 * np.abs(unseen))
     if not len(rows):
-        return found
+        return np.asarray(found)
     low, high = low[rows], high[rows]
     whole = np.concatenate([values[rows], unseen[rows, None]], 1)
     mask = np.pad(there[rows], ((0, 0), (0, 1)), constant_values=True)
@@ -171,7 +172,7 @@ def _quantiles(values: Array, there: np.ndarray[tuple[int, int], np.dtype[np.boo
         share = np.clip((goal - ends[0]) / np.maximum(ends[1] - ends[0], 1e-12), 0.01, 0.99)
         middle = low + share * (high - low)
     found[rows] = middle
-    return found
+    return np.asarray(found)
 
 
 def _below_zero(a: Array) -> Array:

@@ -51,7 +51,7 @@ def paired_tests(
 def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float) -> Array:
     """n, score_a, score_b, difference, low, high and p of pairs of explainers, (P, 7)."""
     names = [name for name, _ in cube.conditions]
-    scored = np.isfinite(np.stack([cube.values[name] for name in _used(cube, measure, form)])).any(0)
+    scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in _used(cube, measure, form)])).any(0))
     kinds: dict[bytes, int] = {}
     kind = [kinds.setdefault(np.packbits(mask).tobytes(), len(kinds)) for mask in scored]
     together: dict[tuple[int, int], list[int]] = {}
@@ -66,10 +66,10 @@ def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, in
         place = {e: i for i, e in enumerate(members)}
         for start in range(0, len(group), step):
             some = group[start : start + step]
-            a, b = (scores[[place[pairs[i][side]] for i in some]] for side in (0, 1))
-            apart = a.minus(b)
+            first, second = (scores[[place[pairs[i][side]] for i in some]] for side in (0, 1))
+            apart = first.minus(second)
             low, high = apart.interval(level, np.inf)
-            rows[some] = np.stack([apart.n, a.value, b.value, apart.value, low, high, apart.p()], 1)
+            rows[some] = np.stack([apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1)
     return rows
 
 

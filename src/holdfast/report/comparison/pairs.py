@@ -169,7 +169,7 @@ def _condition_row(
         return None
     status = np.stack([cube.status[e, c] for cube, e, c in sides])
     for score, chance, form in forms_of(measure, best, lambda column: all(column in cube.values for cube in cubes)):
-        both = np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0)
+        both = np.asarray(np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0))
         if chance is not None and not both.any():
             continue
         scores = [column(cube, score, both, (e, c)) for cube, e, c in sides]
