@@ -17,30 +17,34 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.faults import ERRORS, Stage, call, flip, race, rightly, trial
 
 KINDS = ("directory", "store")
+KNOWN: dict[tuple[str, str], tuple[int, Any]] = {}
+"""How many operations a command has, and what it comes to, without a fault."""
+TOOK: dict[str, float] = {}
+"""Seconds of a command that is not killed."""
 
 
 def faults(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
     """One operation of one command fails, once or from then on."""
-    known, counts, broken = {}, Counter[str](), []
+    counts, broken = Counter[str](), []
     for number in numbers:
         draw = random.Random(f"faults {seed} {number}")
         kind = draw.choice(KINDS)
         scene = draw.choice(stage.scenes(kind))
-        if (kind, scene.name) not in known:
-            known[kind, scene.name] = rightly(stage, kind, scene)
-        operations, right = known[kind, scene.name]
+        if (kind, scene.name) not in KNOWN:
+            KNOWN[kind, scene.name] = rightly(stage, kind, scene)
+        operations, right = KNOWN[kind, scene.name]
         error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
         found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
         counts[f"{kind} {scene.name}"] += 1
@@ -70,29 +74,36 @@ def flips(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
     return counts, broken
 
 
+def kill_after(seconds: float, command: tuple[str, ...]) -> bool:
+    """Whether a command in a process of its own, a copy of this one, was still at work when it was killed."""
+    child = os.fork()
+    if child == 0:
+        call(*command)
+        os._exit(0)
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
 def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
     """A command is killed at a random moment, and given again."""
     counts, broken = Counter[str](), []
-    took: dict[str, float] = {}
     for number in numbers:
         draw = random.Random(f"kills {seed} {number}")
         scene = draw.choice([scene for scene in stage.scenes("directory") if scene.table or scene.made])
         stage.set_up("directory")
         kept = {name: stage.content("directory", name) for name in scene.kept}
-        command = [sys.executable, "-m", "holdfast", *scene.command]
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            process.wait(draw.uniform(0.4, 1.0) * took[scene.name] if scene.name in took else None)
-            took[scene.name] = time.perf_counter() - begun
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            counts[f"{scene.name}, killed"] += 1
-        else:
-            counts[f"{scene.name}, ended before"] += 1
+        if scene.name not in TOOK:
+            begun = time.perf_counter()
+            call(*scene.command)
+            TOOK[scene.name] = time.perf_counter() - begun
+            stage.set_up("directory")
+        killed = kill_after(draw.uniform(0, 1) * TOOK[scene.name], scene.command)
+        counts[f"{scene.name}, {'killed' if killed else 'ended before'}"] += 1
         if any(stage.content("directory", name) != content for name, content in kept.items()):
             broken.append(f"trial {number}: {scene.name} changed what it reads")
         made = stage.work / scene.made if scene.made else None

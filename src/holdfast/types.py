@@ -37,12 +37,22 @@ Condition = tuple[str, float]
 
 
 @dataclass(frozen=True)
+class Moved:
+    """How samples were moved away from those that their ids name: `act(g, batch)` by elements g (B, …) of a group."""
+
+    act: Callable[[Tensor, Batch], Batch]
+    g: Tensor
+
+
+@dataclass(frozen=True)
 class Batch:
     """Samples with stable ids, in the data's own units.
 
     `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
     the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
-    their names; those whose name begins with an underscore are for the task or the bench alone.
+    their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
+    where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
+    move along.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -53,6 +63,7 @@ class Batch:
     x: Tensor
     aux: Mapping[str, Tensor] = field(default_factory=dict)
     label: Tensor | None = None
+    moved: Moved | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(self.ids))
@@ -71,6 +82,7 @@ class Batch:
             x=self.x[positions.to(self.x.device)],
             aux={name: tensor[positions.to(tensor.device)] for name, tensor in self.aux.items()},
             label=None if self.label is None else self.label[positions.to(self.label.device)],
+            moved=self.moved and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
         )
 
     def with_x(self, x: Tensor) -> Batch:
@@ -80,7 +92,24 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same samples on another device."""
         label = None if self.label is None else self.label.to(device)
-        return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label)
+        return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label, self.moved)
+
+    def carried(self, drawn: Tensor) -> Tensor:
+        """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
+
+        Noise z of x becomes that of g·x, so that g·x + carried(z) = g·(x + z); of samples that are as they were it
+        stays. An action with an offset, such as 1 − x, moves differences without it.
+
+        >>> shifted = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1)), torch.tensor([1]))
+        >>> Batch(("a",), torch.zeros(1, 3), moved=shifted).carried(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+        [[3.0, 1.0, 2.0]]
+        """
+        if self.moved is None:
+            return drawn
+        if drawn.ndim > self.x.ndim:
+            return torch.stack([self.carried(part) for part in drawn.unbind(-1)], -1)
+        places, act = replace(self, moved=None), self.moved.act
+        return act(self.moved.g, places.with_x(drawn)).x - act(self.moved.g, places.with_x(torch.zeros_like(drawn))).x
 
 
 @runtime_checkable

@@ -76,7 +76,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         parts.append(synthetic.table(quality, samples=N, flip=0.0, undefined=0.0, seed=seed, model=model))
         parts.append(_axes(model, seed))
     frame = pd.concat(parts, ignore_index=True)[table.SCORES.names]
-    known = pd.concat([synthetic.samples(N, 0, model=model) for model in ("net", "net_2")])[table.SAMPLES.names]
+    known = pd.concat([synthetic.samples(N, 0, model=model) for model in ("net", "net_2")])
+    known = known.reindex(columns=table.SAMPLES.names)
     for folder, rows, schema in (("parts", frame, table.SCORES), ("samples", known, table.SAMPLES)):
         content = pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
         table.write_part(root / folder / "all.parquet", content)

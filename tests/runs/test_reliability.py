@@ -257,6 +257,19 @@ def test_a_resume_on_changed_samples_is_refused_with_their_names(tmp_path, monke
         run(tmp_path, data, ["saliency", "random", "input_x_gradient"])
 
 
+def test_a_resume_on_a_changed_picture_is_refused_with_its_name(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i, picture in enumerate(pictures(6)[0]):
+        Image.fromarray((picture.permute(1, 2, 0) * 255).byte().numpy()).save(folder / f"{i}.png")
+    run(tmp_path / "run", open_data(folder, size=32))
+    with Image.open(folder / "3.png") as image:
+        turned = image.rotate(180)
+    turned.save(folder / "3.png")
+    with pytest.raises(UserError, match=r"holds another study(.|\n)*pictures has changed: 3\.png$"):
+        run(tmp_path / "run", open_data(folder, size=32))
+
+
 def test_weights_in_files_of_any_name_are_in_the_fingerprint_of_a_graph(tmp_path):
     name = "w" * 200 + ".bin"
     entry = b"\x0a\x08location\x12" + bytes([len(name) & 127 | 128, len(name) >> 7]) + name.encode()

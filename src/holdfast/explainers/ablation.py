@@ -13,10 +13,11 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.baselines import Pick, pool_draws
 from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.explainers.masking import Readout, beside_channels, readouts, spread_out
 from holdfast.features import Grouping, GroupingField, Hiding, Pixels, count, spatial, spread
-from holdfast.features.fill import Fill, changeable, ground, labels
+from holdfast.features.fill import Fill, changeable, ground, labels, origins
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -137,7 +138,10 @@ class FeaturePermutation:
         if self.pool is None:
             available, elsewhere = _shifts(self.features, batch, inputs, segments, key)
         else:
-            available, elsewhere = _pool_draws(self.pool, model, batch, key)
+            pooled = self.pool.batch.to(model.device)
+            values = model.inputs(pooled) if batch.x.is_floating_point() else pooled.x
+            available = torch.full_like(key, len(pooled))
+            elsewhere = pool_draws(self.name, self.pool, batch, values, seed)
 
         def exchanged(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
             inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
@@ -147,18 +151,19 @@ class FeaturePermutation:
         return _differences(self, model, batch, target, inputs, segments, each, exchanged)
 
 
-def _shifts(
-    features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
-) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+def _shifts(features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor) -> tuple[Tensor, Pick]:
     """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
     rows = batch.x.ndim == 3 and segments.ndim == 3  # features are rows of (B, N, F): elements of sets, nodes of graphs
     size = tuple(batch.x.shape[1:2]) if rows else spatial(batch.x.shape)
     total = math.prod(size)
-    real = changeable(features, batch, total)
+    place = torch.arange(total, device=key.device)
+    at = place[:, None].expand(batch.x.shape[1:]) if rows else place.reshape(size)
+    before = origins(batch, at.expand(len(batch), *at.shape), total)  # offsets count along the places as they were
+    after = before.argsort(1)
+    real = changeable(features, batch, total).gather(1, after)
     numbers = real.sum(1)
     first = real.long().argsort(dim=1, descending=True, stable=True)  # the places of the real ones, in order
     rank = real.long().cumsum(1) - 1
-    place = torch.arange(total, device=key.device)
     absent = (place == 0) | (place >= numbers[:, None])
     last = torch.iinfo(torch.int64).max
     offsets = rand.bits(key, total).masked_fill(absent, last).argsort(dim=1, stable=True)
@@ -175,7 +180,8 @@ def _shifts(
         return found
 
     def elsewhere(owner: Tensor, draw: Tensor) -> Tensor:
-        where = source(owner, offsets[owner, draw][:, None])
+        where = source(owner, offsets[owner, draw][:, None]).gather(1, before[owner])
+        where = after[owner].gather(1, where)
         own = inputs[owner]
         if rows:
             return own.gather(1, where[..., None].expand_as(own))
@@ -183,22 +189,6 @@ def _shifts(
         return flat.gather(2, where[:, None].expand_as(flat)).reshape(own.shape)
 
     return (numbers - 1).clamp(min=0), elsewhere
-
-
-def _pool_draws(
-    pool: Examples, model: Model, batch: Batch, key: Tensor
-) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
-    """How many pool samples there are (B,), and pool sample number `draw` in each sample's own order."""
-    padded = sorted({"mask", "attention_mask"} & set(batch.aux))
-    if padded:
-        raise UserError(
-            f"feature_permutation cannot take values from a pool for samples of different sizes (aux has "
-            f"{padded[0]!r}), for their places do not correspond; leave the pool out"
-        )
-    pooled = pool.batch.to(model.device)
-    values = model.inputs(pooled) if batch.x.is_floating_point() else pooled.x
-    order = rand.permutation(key, len(pooled))
-    return torch.full_like(key, len(pooled)), lambda owner, draw: values[order[owner, draw]]
 
 
 def _differences(

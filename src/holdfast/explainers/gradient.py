@@ -14,6 +14,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.baselines import Baseline, starting_points
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, defined_everywhere
 
@@ -53,8 +54,10 @@ def input_gradient(
     return joined(gradients), joined(logits)
 
 
-def rise_above(model: Model, batch: Batch, target: Tensor, baseline: float) -> Tensor:
+def rise_above(model: Model, batch: Batch, target: Tensor, baseline: object) -> Tensor:
     """f_t(x) − f_t(b) (B,) for the target's logit f_t and inputs b that have the value `baseline` everywhere.
+
+    NaN for a baseline that is drawn, with which nothing is promised of a single map.
 
     >>> batch = Batch(("a",), torch.tensor([[3.0, 5.0]]))
     >>> rise_above(Model(torch.nn.Identity()), batch, torch.tensor([1]), 1.0).tolist()
@@ -62,6 +65,8 @@ def rise_above(model: Model, batch: Batch, target: Tensor, baseline: float) -> T
     """
     batch = batch.to(model.device)
     inputs = normalised(model, batch)
+    if not isinstance(baseline, float):
+        return torch.full((len(batch),), torch.nan, device=model.device)
     with torch.no_grad():
         scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, baseline))]
     return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
@@ -176,8 +181,9 @@ class InputXGradient:
 class IntegratedGradients:
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
-    `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises. The maps sum
-    to f_t(x) − f_t(b) up to the quadrature's error. The rules have Captum's names and weights; those of
+    `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
+    numbers, or one of the samples of a pool, drawn for each sample (see `Baseline`). The maps sum to f_t(x) − f_t(b) up
+    to the quadrature's error. The rules have Captum's names and weights; those of
     `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
@@ -189,25 +195,34 @@ class IntegratedGradients:
 
     name: ClassVar[str] = "integrated_gradients"
     kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
     control: ClassVar[bool] = False
     check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
-    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the seed matters: where the baseline is drawn."""
+        return not isinstance(self.baseline, float)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
-        difference = inputs - self.baseline
+        start = starting_points(self.name, self.baseline, model, batch, seed)
+        every = torch.arange(len(inputs), device=inputs.device)
+        base = start if isinstance(start, float) else start(every, torch.zeros_like(every)).to(inputs)
+        difference = inputs - base
         nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
         target = target.to(inputs.device)
         for row, node in draws(len(inputs), self.steps, model.rows, inputs.device):
             points = difference[row].mul_(per_row(nodes[node], inputs))
-            if self.baseline:
-                points += self.baseline
+            if isinstance(base, Tensor):
+                points += base[row]
+            elif base:
+                points += base
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
@@ -222,8 +237,9 @@ class IntegratedGradients:
 class GradientShap:
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
-    `sigma` and `baseline` b are in units of the normalised input. α and the noise depend on the seed and the
-    sample's id only, so two versions of a sample share them.
+    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw, as "random"
+    numbers or from the samples of a pool (see `Baseline`). All draws depend on the seed and the sample's id only, so
+    two versions of a sample share them.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -239,21 +255,24 @@ class GradientShap:
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    baseline: Baseline = 0.0
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
         path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
         noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
+        start = starting_points(self.name, self.baseline, model, batch, seed)
         total = torch.zeros_like(inputs)
         target = target.to(inputs.device)
         for row, index in draws(len(inputs), self.samples, model.rows, inputs.device):
             alpha = rand.uniform(rand.fold(path[row], index), (1,)).to(inputs)
-            difference = inputs[row] - self.baseline
+            base = start if isinstance(start, float) else start(row, index).to(inputs)
+            difference = inputs[row] - base
             if self.sigma:
-                difference += self.sigma * rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
-            points = self.baseline + per_row(alpha, inputs) * difference
+                drawn = rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
+                difference += self.sigma * batch[row].carried(drawn)
+            points = base + per_row(alpha, inputs) * difference
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
             total.index_add_(0, row, difference * gradients)

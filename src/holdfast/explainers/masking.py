@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.features import spatial
-from holdfast.features.fill import is_set
+from holdfast.features.fill import is_set, origins
 from holdfast.types import STRICT, Batch
 
 if TYPE_CHECKING:
@@ -144,9 +144,13 @@ class Rise:
         cells = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
         shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
 
+        place = torch.arange(height * width, device=inputs.device).reshape(size)
+        before = origins(batch, place.expand(len(batch), *size), height * width)
+
         def masks(owner: Tensor, index: Tensor) -> Tensor:
-            drawn, moved = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
-            return smooth_masks(drawn, moved, self.grid, self.keep, height, width, mirrored=index % 2 == 1)
+            drawn, shifted = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
+            made = smooth_masks(drawn, shifted, self.grid, self.keep, height, width, mirrored=index % 2 == 1)
+            return made if batch.moved is None else made.flatten(1).gather(1, before[owner]).reshape(made.shape)
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))

@@ -16,7 +16,7 @@ from holdfast.errors import UserError
 from holdfast.explainers.coalitions import shapley_coalitions
 from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
-from holdfast.features.fill import Fill, changeable, ground, kept_only
+from holdfast.features.fill import Fill, changeable, ground, kept_only, origins
 from holdfast.types import STRICT, Batch, name_of
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def _fit(
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     total = int(count(segments).max())
     free = _exists(count(segments), total) & changeable(features, batch, total)  # only these play; the rest stay
-    player = (free.long().cumsum(1) - 1).clamp(min=0)
+    before = origins(batch, segments, total)  # a moved feature plays the part of the one that it was
+    player = (torch.zeros_like(free).scatter(1, before, free).long().cumsum(1) - 1).gather(1, before).clamp(min=0)
     counts = free.sum(1).clamp(min=1)
     n = int(counts.max())
     size = max(1, _MASKS_AT_ONCE // (explainer.samples * n))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.gradient import Saliency, draws, per_row, rows_of
+from holdfast.explainers.gradient import Saliency, draws, per_row
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Explainer, adopted, name_of
 
@@ -44,9 +44,9 @@ def noisy_moments(
     first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
     for image, draw in draws(len(batch), samples, model.rows):
         row, index = image.to(model.device), draw.to(model.device)
-        noise = rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x)
-        x = batch.x[row] + per_row(scale[row], batch.x) * noise
-        noisy = Batch(tuple(batch.ids[i] for i in image.tolist()), x, rows_of(batch.aux, row, model.device))
+        part = batch[image]
+        noise = part.carried(rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x))
+        noisy = part.with_x(part.x + per_row(scale[row], batch.x) * noise)
         maps = of(model, noisy, target[row], seed)
         if not len(first):
             first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))

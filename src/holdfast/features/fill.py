@@ -149,6 +149,32 @@ def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
     return torch.ones(len(batch), n, dtype=torch.bool, device=batch.x.device)
 
 
+def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
+    """Which of n features each feature of moved samples comes from, (B, n): what was drawn for the one is the other's.
+
+    A feature comes from where its first place does. Features of samples that were not moved, or whose group does not
+    map them one to one, are their own.
+
+    >>> from holdfast.types import Moved
+    >>> shifted = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1)), torch.tensor([1]))
+    >>> origins(Batch(("a",), torch.zeros(1, 3), moved=shifted), torch.tensor([[0, 1, 2]]), 3).tolist()
+    [[2, 0, 1]]
+    """
+    own = torch.arange(n, device=segments.device).expand(len(batch), n)
+    if batch.moved is None:
+        return own
+    x = batch.x
+    segments = segments[..., 0] if segments.ndim > x.ndim else segments
+    label = (segments if segments.ndim == x.ndim else segments[:, None]).expand(x.shape).flatten(1)
+    place = torch.arange(label.shape[1], device=x.device).expand(label.shape)
+    start = batch.carried(place.double().reshape(x.shape)).flatten(1).round().long()
+    first = torch.full_like(own, label.shape[1] - 1).scatter_reduce(1, label, place, "amin")
+    before = label.gather(1, start.clamp(0, label.shape[1] - 1).gather(1, first))
+    before = torch.where(own <= label.amax(1, keepdim=True), before, own)
+    one_to_one = torch.zeros_like(own, dtype=torch.bool).scatter(1, before, True).all(1, keepdim=True)
+    return torch.where(one_to_one, before, own)
+
+
 def is_set(batch: Batch) -> bool:
     """Whether samples are sets or graphs (B, N, F), which their auxiliary tensors tell of, and not series (B, C, T).
 

@@ -21,12 +21,14 @@ from holdfast.statistics import FEW_SAMPLES
 from holdfast.statistics.power import power_sentence
 from holdfast.types import REDRAW
 
-MOST = ENOUGH = 8
+MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
 SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
 WIDTH = 110
 PILOT = 100
 """The samples from which on the intervals of means are usually narrow enough to rank a handful of methods."""
+ENOUGH = 8
+"""The samples from which on it is said that all scores lie in [0, 1]."""
 FAR = 50
 """So many times as many samples are not worth naming."""
 

@@ -29,6 +29,10 @@ from holdfast.types import Batch, Explainer, name_of, parameters, role_of
 SECTIONS = ("models", "datasets", "tasks", "explainers", "evaluations")
 
 
+class AnotherStudy(UserError):
+    """A run directory holds another study than the one that is to be run there."""
+
+
 def describe(
     models: Mapping[str, Model],
     data: Mapping[str, Data],
@@ -137,7 +141,7 @@ def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
         contradictions += differences(session.get("adds", {}), study)
     if contradictions:
         lines = "\n  ".join(dict.fromkeys(contradictions))
-        raise UserError(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
+        raise AnotherStudy(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
     return manifest
 
 

@@ -58,7 +58,7 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
 def read_exhibits(root: Place) -> list[Shown]:
     """The pictures of the gallery."""
     paths = digests.parts(root / "gallery")
-    shown = []
+    shown: list[Shown] = []
     for path, rows in zip(paths, table.read_parts(root, paths, EXHIBITS), strict=True):
         try:
             shown += map(_shown, rows.to_pylist())

@@ -16,7 +16,7 @@ import pandas as pd
 
 from holdfast import axes, statistics
 from holdfast.axes.contract import Better
-from holdfast.errors import no_exit, unknown
+from holdfast.errors import UserError, no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
 from holdfast.runs import manifest, table
 from holdfast.runs.atomic import write_atomically
@@ -25,7 +25,7 @@ from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
 from holdfast.runs.storage import Place, place
-from holdfast.runs.verify import forget_failures, keep_one, mend
+from holdfast.runs.verify import changed_samples, forget_failures, keep_one, mend
 from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -238,7 +238,11 @@ def execute(
     `audit` is why the models compute in the precision that they have.
     """
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else place(out)
-    found = manifest.begin(root, describe(plan), plan.shard_size, command)
+    study = describe(plan)
+    try:
+        found = manifest.begin(root, study, plan.shard_size, command)
+    except manifest.AnotherStudy as error:
+        raise UserError(f"{error}{changed_samples(plan, root)}") from error
     plan = replace(plan, shard_size=found["shard_size"])
     session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})

@@ -15,16 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby, product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.maps.chance import packed
-from holdfast.runs import digests
+from holdfast.runs import columns, digests
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
 from holdfast.runs.storage import Place, files, note, tried, within
@@ -105,7 +103,7 @@ def score_rows(
 
     tables = []
     for s in scores:
-        columns = {
+        content = {
             "dataset": same(dataset),
             "model": same(model),
             "explainer": same(s.explainer),
@@ -126,7 +124,7 @@ def score_rows(
             "reason": list(s.reason),
             "references": [None if s.by_reference is None else packed(s.by_reference), *[None] * (n - 1)][:n],
         }
-        tables.append(pa.Table.from_pydict(columns, schema=PARTS))
+        tables.append(pa.Table.from_pydict(content, schema=PARTS))
     return pa.concat_tables(tables) if tables else PARTS.empty_table()
 
 
@@ -156,9 +154,9 @@ def read_scores(
     has what the references add to chance, for statistics.
     """
     rows = _read(root, digests.parts(root / "parts"), PARTS if compact else SCORES, _filter(measures, samples))
-    order, twice = _sorted_by_key(rows)
+    order, twice = columns.sorted_by_key(rows, KEY)
     rows = rows.take(pa.array(order))
-    frame: pd.DataFrame = (rows if compact else _spelled_out(rows, SCORES)).to_pandas()
+    frame: pd.DataFrame = (rows if compact else columns.spelled_out(rows, SCORES)).to_pandas()
     if twice.any():
         row = frame[twice].iloc[0]
         raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
@@ -170,7 +168,7 @@ def read_scores_by_explainer(
 ) -> Iterator[pd.DataFrame]:
     """The rows of one dataset, model, evaluation and explainer at a time, as they were written, so large runs fit."""
     for _, paths in groupby(digests.parts(root / "parts"), key=lambda path: path.parent):
-        yield _spelled_out(_read(root, list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
+        yield columns.spelled_out(_read(root, list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
 
 
 def read_places(root: Place) -> pd.DataFrame:
@@ -181,7 +179,7 @@ def read_places(root: Place) -> pd.DataFrame:
 
     schema = pa.schema([SCORES.field(name) for name in PLACE])
     rows = _read(root, digests.parts(root / "parts"), schema, once)
-    frame: pd.DataFrame = _spelled_out(once(rows), schema).to_pandas()
+    frame: pd.DataFrame = columns.spelled_out(once(rows), schema).to_pandas()
     return frame.sort_values(PLACE, ignore_index=True)
 
 
@@ -200,7 +198,7 @@ def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -
 
 def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
-    rows = _spelled_out(_read(root, digests.parts(root / "samples"), SAMPLES), SAMPLES)
+    rows = columns.spelled_out(_read(root, digests.parts(root / "samples"), SAMPLES), SAMPLES)
     frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 
@@ -255,7 +253,7 @@ def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
 def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the footers of parts must say, by their folder within `parts`, `gallery` or `samples`."""
     study = manifest["study"]
-    keys = {}
+    keys: dict[str, str] = {}
     for clean in product(study["datasets"], study["models"]):
         judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
         keys |= {_folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged}
@@ -272,14 +270,16 @@ def _read(
 ) -> pa.Table:
     """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
     texts = [field.name for field in schema if field.type == pa.string()]
-    wanted = _coded(schema)
+    wanted = columns.coded(schema)
     parts = read_parts(root, paths, wanted, texts)
     tables = list(parts if change is None else map(change, parts))
     if not tables:
         return wanted.empty_table()
     rows = pa.concat_tables(tables)
-    columns = [_sorted_dictionary(rows[f.name]) if f.name in texts else rows[f.name].combine_chunks() for f in schema]
-    return pa.Table.from_arrays(columns, names=schema.names)
+    merged = [
+        columns.sorted_dictionary(rows[name]) if name in texts else rows[name].combine_chunks() for name in schema.names
+    ]
+    return pa.Table.from_arrays(merged, names=schema.names)
 
 
 def read_parts(
@@ -290,7 +290,7 @@ def read_parts(
     for path, content in zip(paths, digests.contents(paths), strict=True):
         try:
             with open_part(root, path, content, keys, texts) as part:
-                yield _columns(part, wanted)
+                yield columns.of_part(part, wanted)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Damaged(f"{path} is damaged; {digests.ADVICE}: {error}") from error
 
@@ -308,56 +308,3 @@ def open_part(
         raise Foreign(f"{path} is of another study than the manifest of {root}; remove it")
     coded = [name for name in texts if name in known.schema.names]
     return pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
-
-
-def _columns(part: pq.ParquetFile, wanted: pa.Schema) -> pa.Table:
-    rows = part.read(columns=[name for name in wanted.names if name in part.schema_arrow.names], use_threads=False)
-    for i, field in enumerate(wanted):  # a part that somebody else wrote may lack a column
-        if field.name not in rows.column_names:
-            rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))
-    rows = rows.select(wanted.names)
-    return rows if rows.schema.equals(wanted) else rows.cast(wanted)
-
-
-def _coded(schema: pa.Schema) -> pa.Schema:
-    code = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([(f.name, code if f.type == pa.string() else f.type) for f in schema])
-
-
-def _sorted_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """One dictionary for all chunks, with its texts in order, so that sorting by text is sorting by index."""
-    whole = column.unify_dictionaries().combine_chunks()
-    order = pc.sort_indices(whole.dictionary)  # by code points, as Python sorts
-    place_of = np.empty(len(order), dtype=np.int32)
-    place_of[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
-    indices = pc.take(pa.array(place_of), whole.indices)
-    return pa.DictionaryArray.from_arrays(indices, whole.dictionary.take(order))
-
-
-def _spelled_out(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Text instead of indices."""
-    return rows.cast(schema)
-
-
-def _sorted_by_key(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The order of the rows by `KEY`, and which of them, in that order, have the key of the one before."""
-    numbers = [_rank(rows[name]) for name in KEY]
-    key = np.zeros(len(rows), dtype=np.int64)
-    size = 1
-    for number in numbers:
-        span = int(number.max(initial=0)) + 1
-        if size * span >= 2**62:  # too many combinations for one number each: count those that there are
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-            size = int(key.max(initial=0)) + 1
-        key, size = key * span + number, size * span
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    return order, np.concatenate([np.zeros(min(len(key), 1), dtype=bool), key[1:] == key[:-1]])
-
-
-def _rank(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Numbers in the order of the values; what is missing comes last."""
-    if pa.types.is_dictionary(column.type):
-        whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        return np.asarray(pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64)
-    return np.unique(column.to_numpy(), return_inverse=True)[1].astype(np.int64)

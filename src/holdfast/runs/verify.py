@@ -14,8 +14,20 @@ import pyarrow as pa
 
 from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.runs import digests, table
+from holdfast.runs.differences import listed
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import AT_ONCE, Place, StorePath, files, forget_listings, held, place, tried, within
+from holdfast.runs.storage import (
+    AT_ONCE,
+    Place,
+    StorePath,
+    drop_parts,
+    files,
+    forget_listings,
+    held,
+    place,
+    tried,
+    within,
+)
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery")
@@ -124,14 +136,29 @@ def keep_one(wanted: Iterable[Place]) -> None:
     forget_listings()
 
 
+def changed_samples(plan: Plan, root: Place) -> str:
+    """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
+    known = table.read_manifest(root)["study"]["datasets"]
+    rows, lines = table.read_samples(root), []
+    for name, data in plan.data.items():
+        if known.get(name, {}).get("fingerprint", data.fingerprint) == data.fingerprint:
+            continue
+        own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
+        before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
+        for start in range(0, len(data), AT_ONCE):
+            now = data.load(range(start, min(start + AT_ONCE, len(data)))).digests
+            changed += [sample for sample, digest in now.items() if before.get(sample, digest) != digest]
+        lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
+    return "".join(lines)
+
+
 def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
     for job in jobs:
         rows = table.read_rows(root, held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
-            for path in [path for part in plan.paths(root, job) for path in held(part)]:
-                path.unlink(missing_ok=True)
+            drop_parts(plan.paths(root, job))
     forget_listings()
 
 

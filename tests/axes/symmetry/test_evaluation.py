@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ from holdfast.explainers import GradientShap, InputXGradient, Saliency
 from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
+from holdfast.types import Moved
 
 METHODS = {
     "saliency": Saliency(),
@@ -67,12 +69,13 @@ def sampled() -> pd.DataFrame:
 
 def test_the_rows_are_the_paper_s_scores_with_bounds(exact, sampled):
     rows = {(m, c, level) for m, c, level in zip(exact.measure, exact.condition, exact.level, strict=True)}
-    scored = ("model_agreement", "model_invariance", "equivariance", "equivariance_chance")
+    scored = ["model_agreement", "model_invariance", "equivariance", "model_change"]
+    scored += [f"{measure}_chance" for measure in scored[:3]]
     expected = {(measure, "dihedral", 8.0) for measure in scored}
     assert rows == expected | {("equivariance", "redraw", 0.0), ("max_sensitivity", "sensitivity", 0.05)}
     assert (exact.status == "ok").all()
     for frame, condition, same in ((exact, "dihedral", True), (sampled, "torus", False)):
-        bounded = frame[(frame.condition == condition) & ~frame.measure.str.endswith("_chance")]
+        bounded = frame[(frame.condition == condition) & ~frame.measure.str.contains("_chance|_change")]
         assert ((bounded.low <= bounded.value) & (bounded.value <= bounded.high)).all()
         assert (bounded.low == bounded.high).all() == same
     assert set(sampled[sampled.condition == "torus"].level) == {6.0}
@@ -89,7 +92,8 @@ def test_the_rows_equal_a_loop_over_elements(name, group, n, request):
         clean = explainer(model, batch, target, 0)
         scores = []
         for g in elements:
-            moved = explainer(model, group.act(g, batch), target, 0).flatten(1).double()
+            there = replace(group.act(g, batch), moved=Moved(group.act, g))  # draws move along
+            moved = explainer(model, there, target, 0).flatten(1).double()
             wanted = group.move(g, clean).flatten(1).double()
             scores.append((moved * wanted).sum(1) / moved.norm(dim=1) / wanted.norm(dim=1))
         found = column(frame, label, "equivariance", group.name)
@@ -258,7 +262,7 @@ def test_examples_and_concepts_are_judged_by_their_invariance():
 
 def test_repair_reaches_one_with_the_whole_group():
     model, batch = series()
-    methods = {"moving": Nearest(batch[:4], "features"), "noisy": GradientShap(samples=1, sigma=0.5)}
+    methods = {"moving": Nearest(batch[:4], "features"), "noisy": GradientShap(samples=1, baseline=batch)}
     axis = Symmetry(group="cyclic", elements=12, repair=(1, 4, 12))
     frame = run(axis, methods, batch, model).table()
     for name, measure in (("moving", "invariance"), ("noisy", "equivariance")):
@@ -306,7 +310,7 @@ def test_sets_and_texts_are_judged_too():
 def test_each_input_is_explained_once():
     model, batch = series(4)
     run(Symmetry(group=Cyclic(), elements=12), {"saliency": Saliency()}, batch, model)
-    predictions = 4 + 4 + 4 * 11  # references, samples, moved samples
+    predictions = 2 * 4 + 4 + 4 * 11  # references and what they predict, samples, moved samples
     explanations = 4 + 4 * 11  # the references, which are all samples, and moved samples; the identity is known
     assert model.passes == predictions + explanations
 
@@ -321,7 +325,7 @@ def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
         holdfast.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
         return model.passes
 
-    predictions = 4 + 4 + 4  # references, samples, mirrored samples
+    predictions = 2 * 4 + 4 + 4  # references and what they predict, samples, mirrored samples
     explanations = 2 * (4 + 4 + 4)  # the references, which are all samples, their second draw, mirrored samples
     assert passes(symmetry) == predictions + explanations
     assert passes(symmetry, stability) - passes(symmetry) == 4 + 2 * 4  # what is perturbed, and nothing twice

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
+import yaml
 
+import holdfast
 from holdfast import axes
 from holdfast.axes.contract import Finding, Judged, figures_of, findings_of
 from holdfast.axes.symmetry import AXIS
 from holdfast.axes.symmetry.findings import remedies
-from holdfast.axes.symmetry.frames import symmetries
+from holdfast.axes.symmetry.frames import repaired, symmetries
+from holdfast.axes.symmetry.groups import build
+from holdfast.axes.symmetry.page import convergence_chart
+from holdfast.axes.symmetry.words import lead
 from support import synthetic
 
 N = 40
@@ -56,7 +63,8 @@ def test_guidelines_one_to_four_where_the_model_is_invariant():
     tried = (("m", "equivariance", "symmetrised", 4.0, np.full(N, 0.995)),)
     card = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=tried))[TITLE]
     assert card.severity == "act" and "Give it a baseline that the group leaves alone" in card.do
-    assert "4 elements give 0.995" in card.do and "holdfast.symmetrise(explainer, 'dihedral')" in card.do
+    assert "4 elements give 0.995" in card.do and "moved back" in card.do
+    assert 'holdfast.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
     example = by_title(judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"}))[TITLE]
     assert "invariant layer" in example.do and "guidelines 2 and 4" in example.means
     concept = by_title(judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"}))[TITLE]
@@ -99,5 +107,76 @@ def test_figures_are_named_after_the_axis():
         ("symmetry-boxes", "figure"),
         ("symmetry-symmetrised", "figure"),
         ("symmetry-relaxed", "figure"),
+        ("symmetry-convergence", "figure"),
+        ("symmetry-sensitivity", "figure"),
         ("symmetry-scores", "table"),
     ]
+
+
+def test_a_method_at_its_floor_is_not_accused():
+    """Sampling noise is no asymmetry: below 1, but not below what two draws on one input agree to."""
+    score, noisy = near(0.93), near(0.931, 0.01)
+    floor = ("m", "equivariance", "redraw", 0.0, noisy)
+    found = judge(score, explainer={"name": "kernel_shap"}, extra=(floor,))
+    assert TITLE not in by_title(found)
+    text = " ".join(lead(found))
+    assert "no worse than two draws on one input: m 0.93 (0.93)" in text
+    above = ("m", "equivariance", "redraw", 0.0, near(0.99))
+    assert TITLE in by_title(judge(score, explainer={"name": "kernel_shap"}, extra=(above,)))
+    back = ("m", "equivariance", "there_and_back", 8.0, near(0.94, 0.02))
+    assert TITLE not in by_title(judge(near(0.94), extra=(back,)))
+
+
+def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
+    """A cosine of probabilities of 1 says little: saturated or nearly uniform outputs have it whatever they do."""
+    for measure, value in (("model_change", 0.4), ("model_agreement", 0.14)):
+        extra = (("m", measure, "dihedral", 8.0, np.full(N, value)),)
+        found = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=extra))
+        assert TITLE not in found and any("model itself does not keep" in title for title in found), measure
+    fine = (
+        ("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)),
+        ("m", "model_agreement", "dihedral", 8.0, np.ones(N)),
+    )
+    judged = judge(near(0.6), explainer={"name": "lime"}, extra=fine)
+    assert TITLE in by_title(judged)
+    assert "explained output moved by 0.0001 % of what unrelated samples differ by" in " ".join(lead(judged))
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        ({"name": "dihedral", "n": 2}, '{"dihedral": {"n": 2}}'),
+        ({"name": "product", "factors": [{"name": "cyclic", "dim": -2}, {"name": "cyclic", "dim": -1}]}, None),
+        ({"name": "own", "title": "mine"}, "your group"),
+    ],
+)
+def test_advice_repeats_the_group_of_the_study(group, text):
+    card = by_title(judge(near(0.6), settings={"group": group}, explainer={"name": "lime"}))[TITLE]
+    assert text is None or text in card.do
+    if group["name"] != "own":
+        form = card.do.split("symmetrise(explainer, ")[1].split("); in a study")[0]
+        study = (
+            card.do.split("in a study: ")[1].split(" Maps are")[0].removesuffix(".").replace("of: …", "of: saliency")
+        )
+        made = holdfast.symmetrise(holdfast.Saliency(), ast.literal_eval(form))
+        assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
+        assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
+    other = by_title(judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}))[
+        TITLE
+    ]
+    assert "moved back" not in other.do, "importances of concepts are averaged as they are"
+
+
+def test_chance_stands_beside_the_headline():
+    assert "(chance 0.89)" in lead(judge(near(0.996), chance=0.89))[0]
+
+
+def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
+    curve = tuple(("m", "equivariance", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8))
+    measured = symmetries(judge(near(0.6), extra=curve))
+    assert measured is not None
+    rows = repaired(measured, "convergence")
+    assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx([0.8, 0.9, 0.975])
+    chart = convergence_chart(measured)
+    assert chart is not None and "first n of the elements" in chart.caption
+    assert convergence_chart(symmetries(judge(near(0.6)))) is None

@@ -209,12 +209,12 @@ def test_no_pass_is_larger_than_the_model_allows_and_all_are_counted():
 
 def test_elements_begin_with_the_identity_and_grow():
     for group, batch in [(cyclic(), batch_of(1, 30)), (permutation(), batch_of(20, 2)), (torus(), batch_of(1, 9, 9))]:
-        many = chosen_elements(group, batch, 12, seed=4)
+        many = chosen_elements(group, batch, 12, seed=4)[0]
         assert many.shape[:2] == (12, 3)
         assert torch.equal(many[0, 1], group.identity(batch))
-        assert torch.equal(chosen_elements(group, batch, 5, seed=4), many[:5])
-        assert torch.equal(chosen_elements(group, batch[[2]], 12, seed=4), many[:, [2]])
-        assert not torch.equal(chosen_elements(group, batch, 12, seed=5), many)
+        assert torch.equal(chosen_elements(group, batch, 5, seed=4)[0], many[:5])
+        assert torch.equal(chosen_elements(group, batch[[2]], 12, seed=4)[0], many[:, [2]])
+        assert not torch.equal(chosen_elements(group, batch, 12, seed=5)[0], many)
         assert len({tuple(g.reshape(-1).tolist()) for g in many[:, 0]}) == 12
 
 
@@ -321,7 +321,7 @@ def test_the_curve_of_a_large_group_is_what_the_explainers_score(inner):
     ids=["cyclic", "dihedral", "permutation"],
 )
 def test_the_curve_measures_on_elements_that_the_average_does_not_use(group, batch, n, fresh):
-    used, others = chosen_elements(group, batch, n, seed=6), _fresh_elements(group, batch, fresh, seed=6)
+    used, others = chosen_elements(group, batch, n, seed=6)[0], _fresh_elements(group, batch, fresh, seed=6)
     assert others.shape[:2] == (fresh, 3)
     for i in range(3):
         sets = [{tuple(g.reshape(-1).tolist()) for g in part[:, i]} for part in (used, others)]

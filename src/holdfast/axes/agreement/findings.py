@@ -26,7 +26,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
     pairs = [p for p in matrix(judged).pairs if not {p[0], p[1]} & judged.cube.controls]
     apart = [pair for pair in pairs if pair[4] < ALIKE]
     if apart:
-        worst = some([f"{a} and {b} {with_interval(*rest)}" for a, b, *rest in apart[::-1]], 3)
+        worst = some([f"{a} and {b} {with_interval(m, low, high)}" for a, b, m, low, high in apart[::-1]], 3)
         seen = DISAGREE.seen.format(some=len(apart), all=len(pairs), worst=worst)
         yield replace(
             DISAGREE, seen=seen, explainers=tuple(dict.fromkeys(name for a, b, *_ in apart for name in (a, b)))

@@ -33,12 +33,14 @@ class Matrix:
     @property
     def pairs(self) -> list[tuple[str, str, float, float, float]]:
         """(a, b, mean, low, high) of every two that were compared, those that agree most first."""
-        first, second = np.triu_indices(len(self.explainers), 1)
+        first, second = (index.tolist() for index in np.triu_indices(len(self.explainers), 1))
+        low, mean, high = self.low, self.mean, self.high
         every = [
-            (self.explainers[a], self.explainers[b], *(float(m[a, b]) for m in (self.mean, self.low, self.high)))
+            (self.explainers[a], self.explainers[b], float(mean[a, b]), float(low[a, b]), float(high[a, b]))
             for a, b in zip(first, second, strict=True)
+            if np.isfinite(mean[a, b])
         ]
-        return sorted((pair for pair in every if np.isfinite(pair[2])), key=lambda pair: -pair[2])
+        return sorted(every, key=lambda pair: -pair[2])
 
 
 def matrix(judged: Judged, measure: str = "spearman") -> Matrix:

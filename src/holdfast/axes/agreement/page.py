@@ -28,17 +28,13 @@ def parts(judged: Judged) -> list[Chart | Panel]:
 def matrix_chart(judged: Judged) -> Chart | None:
     """Methods by methods, those of a cluster side by side; by the headline, and folded by the other measures."""
     plots: dict[str, list[Plot]] = {}
-    for name in judged.cube.measures:
-        measure, found = judged.axis.measure(name), matrix(judged, name)
-        if measure is not None and found.pairs:
+    for measure in judged.axis.measures:
+        found = matrix(judged, measure.name)
+        if found.pairs:
             names = [judged.looks[e].name for e in found.explainers]
-            values = [
-                [
-                    Mark(names[b], *(float(m[a, b]) for m in (found.mean, found.low, found.high))) if a != b else None
-                    for b in range(len(names))
-                ]
-                for a in range(len(names))
-            ]
+            ends = zip(found.mean.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+            lines = [zip(names, *line, strict=True) for line in ends]
+            values = [[Mark(b, mean, low, high) for b, mean, low, high in line] for line in lines]
             rows = [f"{cluster + 1}  {own}" for cluster, own in zip(found.clusters, names, strict=True)]
             plots[measure.title] = [cells(rows, names, values, measure.title)]
     if not plots:

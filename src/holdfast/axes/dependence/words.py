@@ -27,7 +27,7 @@ def lead(judged: Judged) -> list[str]:
 
 
 def _verdicts(methods: pd.DataFrame) -> list[str]:
-    said = []
+    said: list[str] = []
     for verdict, (one, many) in SAID.items():
         rows = records(methods[methods["verdict"] == verdict])
         if rows:

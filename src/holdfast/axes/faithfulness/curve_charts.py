@@ -14,7 +14,7 @@ from holdfast.axes.faithfulness.frames import RANDOM
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import Look
 from holdfast.drawing.plots import DASHES, Curve, Mark, by_method, of_marks
-from holdfast.drawing.prose import records
+from holdfast.drawing.prose import listing, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube
@@ -48,13 +48,32 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     caption += "methods is faint. "
     if any(cube.made_of(c).order == "random" for c, _ in swept):
         caption += f"The dotted grey line removes {words.parts} in a random order: only the distance to it counts. "
-    caption += f"Accuracy is against {against}; the other readouts are of the predicted class."
+    caption += (
+        f"Accuracy is against {against}; the other readouts are of the predicted class. {_realism(judged, imputer)}"
+    )
     fractions = len({level for _, level in swept if level > 0})
     alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {imputer}."
     every = frames.imputers(cube)
     title = "Removal curves" if len(every) == 1 else f"Removal curves: {imputer}"
     (_, plots), *others = drawn.items()
     return Chart(f"curves-{every.index(imputer)}", title, caption, alt, plots, dict(others))
+
+
+def _realism(judged: Judged, imputer: str) -> str:
+    """How well the model's features tell the filled inputs of an imputer from real ones, in a sentence."""
+    told = frames.detectability(judged.rows)
+    own = told[told["imputer"] == imputer] if len(told) else told
+    if own.empty:
+        return (
+            "Whether filled inputs look real to the model was not measured: that takes a random order and 50 samples."
+        )
+    areas = [
+        f"{with_interval(r.area, r.low, r.high)} at {100 * r.level:g} %" for r in records(own.sort_values("level"))
+    ]
+    said = (
+        "Do filled inputs look real? A classifier on the model’s own features tells them from real ones, after random "
+    )
+    return f"{said}removal, with an area under the ROC curve of {listing(areas)}; 0.5 is a guess."
 
 
 def removal_plots(

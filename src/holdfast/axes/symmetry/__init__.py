@@ -1,7 +1,7 @@
 """Symmetry: does the explanation respect the symmetries of the model?"""
 
 from holdfast.axes.contract import Axis
-from holdfast.axes.symmetry.evaluation import MEASURES, SYMMETRISED, Symmetry
+from holdfast.axes.symmetry.evaluation import BACK, CONVERGENCE, MEASURES, SYMMETRISED, Symmetry
 from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
 from holdfast.axes.symmetry.symmetrised import Symmetrised
 
@@ -18,6 +18,6 @@ AXIS = Axis(
     findings="holdfast.axes.symmetry.findings",
     figures="holdfast.axes.symmetry.figures",
     explainers=(Symmetrised,),
-    aside=frozenset({SYMMETRISED}),
+    aside=frozenset({SYMMETRISED, CONVERGENCE, BACK}),
 )
 AXES = (AXIS,)

@@ -71,38 +71,43 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+FLAWS = ("", "not finite", "zero", "constant")
+
+
 def flaws(name: str, maps: Tensor) -> Tensor:
-    """0 where a map can be compared, 1 where it is not finite, 2 where it is zero or constant; (B,) on the CPU."""
+    """0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
+
+    One number is constant too: its cosine could only be 1 or −1. Categories are compared one by one and may be equal.
+    """
     flat = maps.flatten(1)
-    if name == "agreement":
-        empty = torch.zeros(len(maps), dtype=torch.bool, device=maps.device)
-    else:
-        empty = ~flat.any(1) if name == "cosine" else similarity.undefined(maps)
-    broken = ~torch.isfinite(flat).all(1)
-    return torch.where(broken, 1, empty.long() * 2).cpu()
+    broken, zero = ~torch.isfinite(flat).all(1), ~flat.any(1)
+    empty = (
+        torch.where(zero, 2, 3 * similarity.undefined(maps).long()) if name != "agreement" else torch.zeros_like(zero)
+    )
+    return torch.where(broken, 1, empty.long()).cpu()
 
 
-def flaw_text(name: str, flaw: int, what: str = "the explanation") -> str:
+def flaw_text(flaw: int, what: str = "the explanation") -> str:
     """A flaw as the reason for a missing score, empty for none.
 
-    >>> flaw_text("cosine", 2), flaw_text("cosine", 0)
+    >>> flaw_text(2), flaw_text(0)
     ('the explanation is zero', '')
     """
-    return f"{what} is {'not finite' if flaw == 1 else 'zero' if name == 'cosine' else 'constant'}" if flaw else ""
+    return f"{what} is {FLAWS[flaw]}" if flaw else ""
 
 
-def reasons(name: str, clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
+def reasons(clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
     """Why each sample has no score, empty where it has one.
 
     `clean` (B,) are the flaws of the explanations themselves, `others` (B, n) those of what they are compared with,
     which `what` names; `missing` (B,) says which samples have no score all the same.
 
-    >>> reasons("cosine", torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
+    >>> reasons(torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
     ('the second draw is not finite',)
     """
     texts = []
     for flaw, theirs, lost in zip(clean.tolist(), others.tolist(), missing.tolist(), strict=True):
         first = next((other for other in theirs if other), 0)
-        text = flaw_text(name, flaw) or flaw_text(name, first, what)
+        text = flaw_text(flaw) or flaw_text(first, what)
         texts.append(text or ("nothing to compare" if lost else ""))
     return tuple(texts)

@@ -14,13 +14,13 @@ from torch import Tensor
 from holdfast.axes.contract import Measure
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
+from holdfast.axes.symmetry.groups.contract import check_inputs, probe
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
-    ModelInvariance,
     Orbit,
     explanation_scores,
     layer_errors,
-    model_scores,
     orbit,
     sensitivities,
 )
@@ -50,7 +50,14 @@ MEASURES = (
         chance="column",
     ),
     Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
-    Measure("model_invariance", "model invariance", "cosine of probabilities on moved inputs", "neither", "model"),
+    Measure(
+        "model_invariance",
+        "model invariance",
+        "cosine of probabilities on moved inputs",
+        "neither",
+        "model",
+        chance="column",
+    ),
     Measure(
         "model_agreement",
         "model agreement",
@@ -58,6 +65,14 @@ MEASURES = (
         "neither",
         "model",
         (0.0, 1.0),
+        chance="column",
+    ),
+    Measure(
+        "model_change",
+        "model change",
+        "how far the explained output moves with the input, where unrelated samples differ by 1",
+        "lower",
+        "model",
     ),
     Measure("layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"),
     Measure(
@@ -68,6 +83,9 @@ MEASURES = (
 
 SYMMETRISED = "symmetrised"
 SENSITIVITY = "sensitivity"
+CONVERGENCE = "convergence"
+BACK = "there_and_back"
+NO_OTHER = "no other sample to compare with"
 NOT_MOVABLE = "the group cannot move what this layer puts out"
 
 
@@ -88,11 +106,13 @@ class Symmetry:
     """Move the input by elements g of a group; compare e(g·x) with g·e(x), or with e(x) for examples and concepts.
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
-    `model_invariance` and `model_agreement` of the model itself, all with bounds of the Monte-Carlo error, and the
-    chance level. All elements are tried where the group has at most `elements`, else that many are drawn. For
+    `model_invariance`, `model_agreement` and `model_change` of the model itself, with bounds of the Monte-Carlo error
+    and the chance level. All elements are tried where the group has at most `elements`, else that many are drawn. For
     stochastic explainers the condition `redraw` compares two draws on the same input. `similarity="auto"` is the
     agreement for explainers of categories and the cosine for others. `sensitivity` is the radius of a ball for
-    max-sensitivity, `repair` holds numbers of elements to symmetrise over, and `layers` names layers to test.
+    max-sensitivity, `repair` holds numbers of elements to symmetrise over, `layers` names layers to test, and
+    `convergence` numbers of elements n at which the score of the first n is kept. For groups that interpolate the
+    condition `there_and_back` has what moving a map there and back leaves of it.
 
     >>> Symmetry(group="cyclic", repair=(1, 4)).conditions()
     [('cyclic', 8.0), ('symmetrised', 1.0), ('symmetrised', 4.0)]
@@ -110,8 +130,9 @@ class Symmetry:
     repair: tuple[Annotated[int, Field(ge=1)], ...] = ()
     layers: tuple[str, ...] = ()
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    convergence: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
-    @field_validator("repair", "layers")
+    @field_validator("repair", "layers", "convergence")
     @classmethod
     def _different(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(value)) != len(value):
@@ -124,12 +145,14 @@ class Symmetry:
         if self.sensitivity is not None:
             named.append((SENSITIVITY, self.sensitivity))
         named += [(SYMMETRISED, float(n)) for n in self.repair]
+        named += [(CONVERGENCE, float(n)) for n in self.convergence if n <= self.elements]
         return named + [(layer, float(self.elements)) for layer in self.layers]
 
     def suited(self, model: Model, batch: Batch) -> Symmetry:
-        """Itself: nothing is left open for the data to decide; a model without classes is refused."""
+        """Itself, after the group's action was tried on a few samples; a model without classes is refused."""
         if not model.task.exclusive:
             raise UserError(f"symmetry compares class probabilities on moved inputs, and {model.task.name} has none")
+        check_inputs(self.group, batch)
         return self
 
     def check(self, shape: Sequence[int]) -> None:
@@ -143,21 +166,23 @@ class Symmetry:
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
         around = orbit(self.group, subject.batch, self.elements, subject.seed)
-        model = model_scores(around, subject.predict, self.delta)
+        # The order of a group of permutations depends on the padding: what a condition is called must not.
+        most = float(min(self.elements, self.group.order(probe(subject.batch.x.shape[1:]))))
+        model = model_scores(around, subject.predict, self.delta, subject.target, subject.references)
         layers = {layer: layer_errors(around, _activate(subject, layer)) for layer in self.layers}
         for explainer in subject.explainers:
-            yield from self._judge(subject, explainer, around, model)
+            yield from self._judge(subject, explainer, around, (str(self.group.name), most), model)
             for layer, errors in layers.items():
-                yield from _layer_rows(explainer, (layer, float(len(around))), errors)
+                yield from _layer_rows(explainer, (layer, most), errors, around.reasons([""] * len(subject.batch)))
 
     def _judge(
-        self, subject: Subject, explainer: str, around: Orbit, model: ModelInvariance
+        self, subject: Subject, explainer: str, around: Orbit, where: Condition, model: ModelInvariance
     ) -> Iterator[Scores | Exhibit]:
         item = subject.explainers[explainer]
         criterion = self._criterion(item)
-        where = (str(self.group.name), float(len(around)))
-        yield _estimated(explainer, "model_agreement", where, model.agreement)
-        yield _estimated(explainer, "model_invariance", where, model.cosine)
+        for measure, found in (("model_agreement", model.agreement), ("model_invariance", model.cosine)):
+            yield from _estimated(explainer, measure, where, found)
+        yield from _estimated(explainer, "model_change", where, model.change, NO_OTHER)
         clean = subject.clean(explainer)
         theirs = subject.reference(explainer)
         others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
@@ -165,17 +190,19 @@ class Symmetry:
         pictures = criterion.moves and clean.ndim == 4 and clean.shape[1] in (1, 3)
         shown = [i for i, sample in enumerate(subject.batch.ids) if pictures and sample in subject.showcase]
         score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
-        yield _estimated(explainer, criterion.measure, where, score)
-        if score.chance is not None:
-            measure, missing = f"{criterion.measure}_chance", "no other sample to compare with"
-            yield Scores.column(explainer, measure, where, score.chance, score.reason, missing=missing)
+        yield from _estimated(explainer, criterion.measure, where, score)
+        for n in (float(n) for n in self.convergence if n <= self.elements):
+            first = torch.where(around.used, score.each, torch.nan)[:, : int(n)].nanmean(1)
+            yield Scores.column(explainer, criterion.measure, (CONVERGENCE, n), first, score.reason)
+        if score.back is not None:
+            yield Scores.column(explainer, criterion.measure, (BACK, where[1]), score.back, score.reason)
         if item.stochastic:
             again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
             yield _floor(explainer, criterion, again, clean)
         if self.sensitivity is not None:
             yield self._sensitivity(subject, explainer, clean, self.sensitivity)
         for n in self.repair:
-            yield self._repaired(subject, explainer, around, n)
+            yield from self._repaired(subject, explainer, around, n)
         if shown:
             yield from _gallery(subject, explainer, around, where, clean, score, shown)
 
@@ -193,11 +220,11 @@ class Symmetry:
             return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
         explain = partial(subject.explain, explainer)
         changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
-        why = [flaw_text("cosine", flaw) for flaw in flaws("cosine", clean).tolist()]
+        why = [flaw_text(flaw) for flaw in (flaws("cosine", clean) % 3).tolist()]  # a constant map may change
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 
-    def _repaired(self, subject: Subject, explainer: str, around: Orbit, n: int) -> Scores:
+    def _repaired(self, subject: Subject, explainer: str, around: Orbit, n: int) -> Iterator[Scores]:
         repaired = symmetrise(subject.explainers[explainer], self.group, n)
         criterion = self._criterion(repaired)
         bench = Workbench(subject.model, subject.model.rows)
@@ -217,12 +244,14 @@ def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
     return lambda batch: subject.compute(call, batch, torch.zeros(len(batch)))
 
 
-def _layer_rows(explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None]) -> Iterator[Scores]:
+def _layer_rows(
+    explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None], why: Sequence[str]
+) -> Iterator[Scores]:
     """The largest relative errors over the elements."""
     for name, error in zip(("invariance", "equivariance"), errors, strict=True):
         largest = torch.full((len(errors[0]),), torch.nan) if error is None else error.amax(1)
         missing = NOT_MOVABLE if error is None else "the layer's output is zero or not finite"
-        yield Scores.column(explainer, f"layer_{name}_error", where, largest, [""] * len(largest), missing=missing)
+        yield Scores.column(explainer, f"layer_{name}_error", where, largest, why, missing=missing)
 
 
 def _floor(explainer: str, criterion: Criterion, again: Tensor, clean: Tensor) -> Scores:
@@ -230,7 +259,7 @@ def _floor(explainer: str, criterion: Criterion, again: Tensor, clean: Tensor) -
     name = criterion.similarity
     value = compare(name, again, clean)
     second = "the explanation of the second draw"
-    why = reasons(name, flaws(name, clean), flaws(name, again)[:, None], second, value.isnan())
+    why = reasons(flaws(name, clean), flaws(name, again)[:, None], second, value.isnan())
     return Scores.column(explainer, criterion.measure, (REDRAW, 0.0), value, why)
 
 
@@ -255,5 +284,11 @@ def _gallery(
         yield Exhibit(explainer, *where, sample, moved.x[row], score.worst[i], note)
 
 
-def _estimated(explainer: str, measure: str, where: Condition, score: Estimate) -> Scores:
-    return Scores.column(explainer, measure, where, score.value, score.reason, bounds=(score.low, score.high))
+def _estimated(
+    explainer: str, measure: str, where: Condition, score: Estimate, missing: str = "nothing to compare"
+) -> Iterator[Scores]:
+    """A score with its bounds, and its chance level where that is known."""
+    bounds = (score.low, score.high)
+    yield Scores.column(explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds)
+    if score.chance is not None:
+        yield Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)

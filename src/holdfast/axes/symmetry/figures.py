@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from holdfast.axes.material import Material, drawings
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import Symmetries, paired_tests, symmetries
-from holdfast.axes.symmetry.page import across, box_chart, repair_chart
+from holdfast.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart
+from holdfast.axes.symmetry.relations import sensitivity_chart
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, Table, about, subjects
 from holdfast.drawing.prose import number, records
@@ -59,6 +60,18 @@ def symmetrised_curves(material: Material, width: float) -> Iterator[Piece]:
     yield from drawings(charts, NO_SYMMETRY, why)
 
 
+def convergence(material: Material, width: float) -> Iterator[Piece]:
+    """The score over the first n elements that were tried."""
+    charts = [(measured.judged, convergence_chart(measured)) for measured in _measured(material)]
+    yield from drawings(charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`: [1, 4, 16]")
+
+
+def sensitivity(material: Material, width: float) -> Iterator[Piece]:
+    """The score against max-sensitivity, sample by sample."""
+    charts = [(measured.judged, sensitivity_chart(measured)) for measured in _measured(material)]
+    yield from drawings(charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`: 0.02")
+
+
 def relaxed(material: Material, width: float) -> Iterator[Piece]:
     """Means of several models against their own invariance, a curve per method."""
     every = material.of(Symmetry.name)
@@ -76,5 +89,7 @@ ITEMS = (
     Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", boxes),
     Item("symmetry-symmetrised", "explanation invariance, Figure 4", "figure", symmetrised_curves),
     Item("symmetry-relaxed", "explanation invariance, Figure 5", "figure", relaxed),
+    Item("symmetry-convergence", "explanation invariance, Figure 7", "figure", convergence),
+    Item("symmetry-sensitivity", "explanation invariance, Figure 8", "figure", sensitivity),
     Item("symmetry-scores", "explanation invariance, Tables 14 and 15", "table", score_table),
 )

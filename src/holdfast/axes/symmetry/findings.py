@@ -12,7 +12,7 @@ import pandas as pd
 
 from holdfast.axes.contract import Finding, Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
-from holdfast.axes.symmetry.frames import HIGH, INVARIANT, Symmetries, layer_verdicts, repaired, symmetries
+from holdfast.axes.symmetry.frames import HIGH, Symmetries, layer_verdicts, repaired, symmetries
 from holdfast.axes.symmetry.words import score
 from holdfast.drawing.prose import each, listing, number, plural, records, with_interval
 from holdfast.statistics.estimates import interval
@@ -56,6 +56,7 @@ GUIDELINES = {
 GUIDELINES["example or concept"] = GUIDELINES["example"]
 
 KEEP = "Nothing to do."
+NO_WORSE = ("no worse than moving a map there and back", "no worse than its own draws")
 DRAW_MORE = "Give it more random draws, for two runs on the same input agree only to {floor}."
 WEIGH = "Read it beside the model’s own invariance, and do not symmetrise."
 BY_LOSS = "It is based on the loss and should be invariant: look for padding, dropout or unlike precision."
@@ -73,9 +74,11 @@ BROKEN = Finding(
     seen="Mean {measure} under {group}: {scores}; the model’s own invariance is {model}.",
     means="{should} Here it does not, so the fault is the method’s (guidelines {number} and 4 of the invariance "
     "paper).",
-    do="{remedy} In Python: holdfast.symmetrise(explainer, {name!r}), which averages after moving maps back. It mends "
-    "the symmetry by construction and does not make the explanation more faithful.",
+    do="{remedy} {how} It mends the symmetry by construction and does not make the explanation more faithful.",
 )
+SYMMETRISE = "In Python: holdfast.symmetrise(explainer, {group}); in a study: symmetrised: {{of: …, group: {group}}}."
+SYMMETRISE_OWN = "In Python: holdfast.symmetrise(explainer, your group)."
+MOVED_BACK = " Maps are moved back before they are averaged."
 LOOSE_MODEL = Finding(
     axis=Symmetry.name,
     severity="mind",
@@ -143,6 +146,9 @@ def remedies(measured: Symmetries) -> dict[str, Remedy]:
         if r.mean >= HIGH:
             do = DRAW_MORE.format(floor=number(r.floor)) if r.floor < HIGH else KEEP
             advised[r.explainer] = Remedy("keep", "close to 1", do)
+        elif r.excused:
+            do = DRAW_MORE.format(floor=number(r.floor)) if math.isfinite(r.floor) else KEEP
+            advised[r.explainer] = Remedy("keep", NO_WORSE[math.isfinite(r.floor)], do)
         elif measured.invariant:
             mend = _mend(measured.judged.settings_of(r.explainer), r.kind, layers)
             do = f"{mend} {_symmetrise(curves[curves['explainer'] == r.explainer])}"
@@ -186,9 +192,9 @@ def findings(judged: Judged) -> Iterator[Finding]:
     if measured is None or measured.methods.empty:
         return
     low = measured.methods[measured.methods["mean_high"] < HIGH]
-    if measured.model.low >= INVARIANT:
-        yield from _broken(measured, low)
-    elif measured.model.high < INVARIANT:
+    if measured.surely:
+        yield from _broken(measured, low[~low["excused"].astype(bool)])
+    elif measured.surely is False:
         yield _loose_model(measured, low)
     yield from _at_chance(measured)
     yield from _draws(measured)
@@ -206,7 +212,8 @@ def findings(judged: Judged) -> Iterator[Finding]:
 
 def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     """Guidelines 1 to 4: methods that break a symmetry which the model has; one finding for each remedy."""
-    name = str((measured.judged.settings.get("group") or {}).get("name") or "…")
+    group = measured.group_text
+    how = SYMMETRISE.format(group=group) if group else SYMMETRISE_OWN
     advised = remedies(measured)
     remedy = low["explainer"].map(lambda explainer: advised[explainer].do)
     model = with_interval(measured.model.value, measured.model.low, measured.model.high, 3)
@@ -218,7 +225,7 @@ def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
             title=BROKEN.title.format(breaks=plural(names, "This method breaks", "These methods break")),
             seen=BROKEN.seen.format(measure=measure, group=measured.title, scores=scores, model=model),
             means=BROKEN.means.format(should=guideline.should, number=guideline.number),
-            do=BROKEN.do.format(remedy=do, name=name),
+            do=BROKEN.do.format(remedy=do, how=how + (MOVED_BACK if kind == "feature" else "")),
             explainers=names,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
-from holdfast.axes.symmetry.evaluation import SENSITIVITY, SYMMETRISED
+from holdfast.axes.symmetry.evaluation import BACK, CONVERGENCE, SENSITIVITY, SYMMETRISED
 from holdfast.axes.symmetry.groups import build
 from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
@@ -24,7 +25,9 @@ from holdfast.statistics.estimates import interval
 from holdfast.types import REDRAW
 
 INVARIANT = 0.999
-"""The mean model invariance from which the page calls a model invariant."""
+"""The mean model invariance and agreement from which the page calls a model invariant."""
+CHANGE = 0.01
+"""The largest mean change of the explained output, where unrelated samples differ by 1, of an invariant model."""
 HIGH = 0.99
 """The mean score from which the page says that a method keeps the symmetry."""
 SCORES = ("equivariance", "invariance")
@@ -45,9 +48,10 @@ class Symmetries:
     """The scores of one evaluation, `judged`.
 
     `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
-    model_agreement, max_sensitivity, status, reason. `means` has a row per explainer that was asked for, kinds in
-    order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high, chance,
-    over_chance (the lower end of the interval of the score less chance), floor, error (the median over samples of half
+    model_agreement, model_change, max_sensitivity, back, status, reason. `means` has a row per explainer that was asked
+    for, kinds in order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high,
+    chance, over_chance (the lower end of the interval of the score less chance), floor, back, excused (the score is not
+    below the floor, or below what moving there and back leaves, beyond doubt), error (the median over samples of half
     the Monte-Carlo interval). `condition` is that of the rows, `title` says the group in words, and `whole` that every
     element of it was tried.
     """
@@ -60,13 +64,32 @@ class Symmetries:
     elements: int
     model: Mean
     agreement: Mean
+    change: Mean
     scores: pd.DataFrame
     means: pd.DataFrame
 
     @property
     def invariant(self) -> bool | None:
-        """Whether the model is invariant by its mean; None when that was not measured."""
-        return None if math.isnan(self.model.value) else self.model.value >= INVARIANT
+        """Whether the model is invariant by its means; None when that was not measured."""
+        if math.isnan(self.model.value):
+            return None
+        return not (
+            self.model.value < INVARIANT or self.agreement.value < INVARIANT or self.change.value > CHANGE
+        )  # older runs have no change
+
+    @property
+    def surely(self) -> bool | None:
+        """Whether the model is invariant beyond doubt, or surely not; None where the intervals leave it open."""
+        if self.model.high < INVARIANT or self.agreement.high < INVARIANT or self.change.low > CHANGE:
+            return False
+        sure = self.model.low >= INVARIANT and not self.agreement.low < INVARIANT and not self.change.high > CHANGE
+        return True if sure else None
+
+    @property
+    def group_text(self) -> str:
+        """The group with its parameters as a study file and Python have it; empty for one of the user's own."""
+        stored = _group(self.judged.settings)
+        return "" if not stored or "own" in json.dumps(stored) else json.dumps(_study_form(stored))
 
     @property
     def methods(self) -> pd.DataFrame:
@@ -90,20 +113,23 @@ def symmetries(judged: Judged) -> Symmetries | None:
     scores = _scores(judged, rows, here)
     bounded = scores[scores["value"].notna()]
     whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
-    one = scores.groupby("sample", sort=False)[["model_invariance", "model_agreement"]].first()  # alike for all methods
+    names = ["model_invariance", "model_agreement", "model_change"]
+    one = scores.groupby("sample", sort=False)[names].first()  # alike for all methods
     groups = judged.cube.groups
-    model, agreement = (_mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one)
+    model, agreement, change = (
+        _mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one
+    )
     title, interpolates = group_words(judged.settings)
     elements, title = int(here["level"].max()), title or condition
     means = _means(judged, scores)
-    return Symmetries(judged, condition, title, interpolates, whole, elements, model, agreement, scores, means)
+    return Symmetries(judged, condition, title, interpolates, whole, elements, model, agreement, change, scores, means)
 
 
 def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
     """The condition of the group's rows: where the model is judged, else the first that no other part has taken."""
     of_model = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"]
     scored = rows.loc[rows["measure"].isin(SCORES), "condition"]
-    free = [c for c in scored if c not in (REDRAW, SYMMETRISED, SENSITIVITY)]
+    free = [c for c in scored if c not in (REDRAW, SYMMETRISED, SENSITIVITY, CONVERGENCE, BACK)]
     named = [c for c in free if c == _group(judged.settings).get("name")]
     return next(iter([*of_model, *named, *free]), "")
 
@@ -124,7 +150,9 @@ def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFr
     frame["chance"] = beside(here, "equivariance_chance", "invariance_chance")
     frame["floor"] = beside(rows[rows["condition"] == REDRAW], *SCORES)
     frame["model_invariance"] = beside(here, "model_invariance")
+    frame["back"] = beside(rows[rows["condition"] == BACK], *SCORES)
     frame["model_agreement"] = beside(here, "model_agreement")
+    frame["model_change"] = beside(here, "model_change")
     frame["max_sensitivity"] = beside(rows[rows["condition"] == SENSITIVITY], "max_sensitivity")
     kinds = {e: _kind(judged, e, str(m)) for e, m in zip(frame["explainer"], frame["measure"], strict=True)}
     frame["kind"] = frame["explainer"].map(kinds)
@@ -147,10 +175,10 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
     means = []
     for explainer, rows in scores.groupby("explainer", sort=False):
         by_sample = rows.set_index("sample").reindex(judged.cube.samples)
-        value, chance, floor = (by_sample[name].to_numpy(dtype=np.float64) for name in ("value", "chance", "floor"))
-        first = rows.iloc[0]
-        ends = judged.cube.span(str(first["measure"]))
-        mean = _mean(value, ends, judged.cube.groups)
+        columns = ("value", "chance", "floor", "back")
+        value, chance, floor, back = (by_sample[name].to_numpy(dtype=np.float64) for name in columns)
+        first, groups = rows.iloc[0], judged.cube.groups
+        mean = _mean(value, judged.cube.span(str(first["measure"])), groups)
         means.append(
             {
                 "explainer": explainer,
@@ -164,13 +192,21 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
                 "mean_high": mean.high,
                 "chance": float(mean_of_finite(chance)),
                 "floor": float(mean_of_finite(floor)),
-                "over_chance": _mean(value - chance, None, judged.cube.groups).low,
+                "back": float(mean_of_finite(back)),
+                "excused": any(_reaches(value - level, groups) for level in (floor, back)),
+                "over_chance": _mean(value - chance, None, groups).low,
                 "error": ((rows["high"] - rows["low"]) / 2).median(),
             }
         )
     frame = pd.DataFrame(means)
     keys = frame.assign(kind=frame["kind"].map(KINDS.index), mean=-frame["mean"])
     return frame.loc[keys.sort_values(["kind", "mean"], kind="stable").index].reset_index(drop=True)
+
+
+def _reaches(differences: Array, groups: NDArray[np.int64] | None) -> bool:
+    """Whether differences are not below 0 beyond doubt; False where there are none."""
+    mean = _mean(differences, None, groups)
+    return bool((mean.value if math.isnan(mean.high) else mean.high) >= 0)
 
 
 def _mean(values: Array, span: tuple[float, float] | None, groups: NDArray[np.int64] | None) -> Mean:
@@ -220,12 +256,15 @@ def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
     return statistics.paired_tests([cube], str(methods.iloc[0]["measure"]), form="raw")
 
 
-def repaired(measured: Symmetries) -> pd.DataFrame:
-    """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1."""
+def repaired(measured: Symmetries, condition: str = SYMMETRISED) -> pd.DataFrame:
+    """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1.
+
+    With the condition `convergence`, the same of the mean over the first n elements.
+    """
     cells = measured.judged.summary
-    cells = cells[(cells["condition"] == SYMMETRISED) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
+    cells = cells[(cells["condition"] == condition) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
     rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
-    if rows.empty:
+    if rows.empty or condition == CONVERGENCE:
         return rows
     plain = measured.means[measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()]
     plain = plain[~plain["explainer"].isin(rows.loc[rows["level"] == 1, "explainer"])]

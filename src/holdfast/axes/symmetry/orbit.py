@@ -8,37 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from holdfast import rand
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaws, reasons
-from holdfast.axes.symmetry.groups import Group, plan_elements
+from holdfast.axes.symmetry.groups import Group, build, plan_elements
+from holdfast.axes.symmetry.groups.contract import probe, viewed
 from holdfast.errors import UserError
-from holdfast.maps.similarity import cosine
 from holdfast.statistics.bounds import mean_interval
-from holdfast.types import Batch
+from holdfast.types import Batch, Moved
 
 Explain = Callable[[Batch, Tensor], Tensor]
 """From samples and the classes to explain to explanations (B, …)."""
 
 VALUES_AT_ONCE = 2**25
-"""How many input values are moved at once, which bounds the memory."""
+"""How many values of inputs and of what goes with them are moved at once, which bounds the memory."""
+NOTHING_MOVES = "the group has a single element here, which moves nothing"
+STILL = "no element of the group moves the explanation"
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean over group elements for each of B samples.
 
-    `value`, `low` and `high` are (B,) float64. They agree where all elements were tried (`exact`); else the mean over
-    the group lies between `low` and `high` with probability 1 − delta, for each sample. `each` (B, n) holds the score
-    of every element of `elements` (n, B, …). `reason` says why a value is NaN, and is empty where it is not. `floor`
-    (B,), for stochastic explainers, is the score at the identity with fresh random draws; `chance` (B,), where other
-    samples' explanations are given, that of the moved input's explanation against theirs, moved alike, with 1 at the
-    identity where that takes part: what unrelated explanations score. `worst` holds the explanation at the first
-    element with the lowest score, or without a score, for the samples that it was asked for.
+    `value`, `low` and `high` are (B,) float64. They agree where all elements were tried (`exact` where that is so for
+    every sample); else the mean over the group lies between `low` and `high` with probability 1 − delta, for each
+    sample. `each` (B, n) holds the score of every element of `elements` (n, B, …), NaN beyond the last of a sample.
+    `reason` says why a value is NaN, and is empty where it is not. `floor` (B,), for stochastic explainers, is the
+    score at the identity with fresh random draws; `back` (B,), for groups that interpolate, that of the explanation
+    moved there and back, which no method can be expected to exceed. `chance` (B,), where other samples' explanations
+    are given, is that of the moved input's explanation against theirs, moved alike, with 1 at the identity where that
+    takes part: what unrelated explanations score. `worst` holds the explanation at the first element with the lowest
+    score, or without a score, for the samples that it was asked for.
     """
 
     value: Tensor
@@ -51,13 +55,7 @@ class Estimate:
     floor: Tensor | None = None
     chance: Tensor | None = None
     worst: Mapping[int, Tensor] = field(default_factory=dict)
-
-
-class ModelInvariance(NamedTuple):
-    """How alike a model's outputs are on moved inputs: cosine of the probabilities, and agreement of the top class."""
-
-    cosine: Estimate
-    agreement: Estimate
+    back: Tensor | None = None
 
 
 class Piece(NamedTuple):
@@ -71,65 +69,75 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Orbit:
-    """B samples under n elements of a group, as rows (sample, element) in pieces that fit into memory."""
+    """B samples under elements of a group, `counts` of each sample's, as rows in pieces that fit into memory."""
 
     group: Group
     batch: Batch
     elements: Tensor
-    exact: bool
+    counts: Tensor
+    whole: Tensor
+
+    @property
+    def exact(self) -> bool:
+        """Whether all elements are there, for every sample."""
+        return bool(self.whole.all())
 
     def __len__(self) -> int:
         return len(self.elements)
 
-    def start(self) -> Piece:
-        """The samples as they are, which is what the identity, the first of all elements, makes of them."""
-        everyone = torch.arange(len(self.batch))
-        return Piece(everyone, torch.zeros_like(everyone), self.elements[0], self.batch)
+    @property
+    def used(self) -> Tensor:
+        """Which elements are those of a sample, (B, n)."""
+        return torch.arange(len(self)) < self.counts[:, None]
 
-    def pieces(self, skip: int = 0) -> Iterator[Piece]:
-        """The rows sample by sample, without the first `skip` elements."""
-        left = len(self) - skip
-        if not left:
-            return
-        size = max(1, VALUES_AT_ONCE // max(1, self.batch.x[0].numel()))
-        for rows in torch.split(torch.arange(len(self.batch) * left), size):
-            sample, element = rows // left, rows % left + skip
+    @property
+    def alone(self) -> Tensor:
+        """The samples, (B,), that the group does nothing to, for it has no element but the identity."""
+        return self.whole & (self.counts == 1)
+
+    def start(self) -> Piece:
+        """The samples whose elements are all there, as the identity, the first of them, leaves them."""
+        rows = self.whole.nonzero().flatten()
+        return Piece(rows, torch.zeros_like(rows), self.elements[0, rows.to(self.elements.device)], self.batch[rows])
+
+    def pieces(self, every: bool = False) -> Iterator[Piece]:
+        """The rows sample by sample, without the identity of `start` unless `every` row is asked for."""
+        used = self.used
+        used[:, 0] &= torch.full_like(self.whole, every) | ~self.whole
+        values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
+        for rows in torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values))) if used.any() else ():
+            sample, element = rows.unbind(1)
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
-            yield Piece(sample, element, g, self.group.act(g, self.batch[sample]))
+            moved = self.group.act(g, self.batch[sample])
+            # What interpolates would blur the noise; there a score is read beside its floor.
+            yield Piece(
+                sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved
+            )
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
+    def mean(self, each: Tensor) -> Tensor:
+        """The mean (B,) over each sample's own elements; NaN where one is missing or nothing moves."""
+        total = torch.where(self.used, each, 0.0).sum(1) / self.counts
+        return torch.where(self.alone, torch.nan, total)
 
-def orbit(group: Group, batch: Batch, n: int, seed: int = 0) -> Orbit:
+    def reasons(self, lost: Sequence[str]) -> tuple[str, ...]:
+        """Why samples have no score: the group does nothing to them, or what else is given for each."""
+        return tuple(NOTHING_MOVES if one else other for one, other in zip(self.alone.tolist(), lost, strict=True))
+
+
+def orbit(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
     """The samples under all elements of the group where it has at most n, else under n draws for each sample.
 
     >>> from holdfast.axes.symmetry.groups import cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 6))
-    >>> orbit(cyclic(), batch, 6).exact, len(orbit(cyclic(), batch, 4)), orbit(cyclic(), batch, 4).exact
+    >>> orbit(cyclic(), batch, 6).exact, len(orbit("cyclic", batch, 4)), orbit(cyclic(), batch, 4).exact
     (True, 4, False)
     """
-    elements, exact = plan_elements(group, batch, n, seed)
-    return Orbit(group, batch, elements, exact)
-
-
-def model_scores(around: Orbit, predict: Callable[[Batch], Tensor], delta: float) -> ModelInvariance:
-    """The two scores of a model whose logits `predict` gives; see `model_invariance`."""
-    skip = int(around.exact)
-    clean = predict(around.batch).double().softmax(1)
-    cosines, agreement = around.column(), around.column()
-    if skip:
-        whole = torch.isfinite(clean).all(1)
-        cosines[:, 0] = agreement[:, 0] = torch.where(whole, 1.0, torch.nan)
-    for piece in around.pieces(skip):
-        moved, before = predict(piece.batch).double().softmax(1), clean[piece.sample]
-        same = (moved.argmax(1) == before.argmax(1)).double()
-        alike = cosine(moved, before)
-        cosines[piece.sample, piece.element] = alike
-        agreement[piece.sample, piece.element] = torch.where(torch.isfinite(alike), same, torch.nan)
-    reason = tuple("the prediction is not finite" if lost else "" for lost in cosines.isnan().any(1).tolist())
-    return ModelInvariance(*(_estimate(around, each, reason, 0.0, delta) for each in (cosines, agreement)))
+    group = build(group)
+    return Orbit(group, batch, *plan_elements(group, batch, n, seed))
 
 
 def explanation_scores(
@@ -146,33 +154,51 @@ def explanation_scores(
     `others` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
     numbers of the samples whose worst explanation is kept.
     """
-    name = criterion.similarity
+    name, group = criterion.similarity, around.group
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
+    back = around.column() if criterion.moves and not group.exact else None
+    stirs, could = torch.zeros(2, len(around.batch), dtype=torch.bool)  # whether this map is moved, and any other
+    generic = probe(clean.shape[1:]).x.to(clean)
     worst: dict[int, tuple[float, Tensor]] = {}
     for piece, maps in explained(around, explain, clean, target):
         rows = (piece.sample, piece.element)
 
-        def expected(explanations: Tensor, g: Tensor = piece.g) -> Tensor:
-            return around.group.move(g, explanations) if criterion.moves else explanations
+        def alike(a: Tensor, b: Tensor, piece: Piece = piece) -> Tensor:
+            """How alike the explanations a of moved inputs and b are, which are moved where they should be."""
+            if not criterion.moves:
+                return compare(name, a, b)
+            b = group.move(piece.g, b)
+            return compare(name, viewed(group, piece.g, a), viewed(group, piece.g, b))
 
-        each[rows] = compare(name, maps, expected(clean[piece.sample.to(clean.device)]))
+        before = clean[piece.sample.to(clean.device)]
+        each[rows] = alike(maps, before)
         flaw[rows] = flaws(name, maps)
+        if criterion.moves:
+            there = group.move(piece.g, before)
+            any_map = generic.expand_as(before)
+            for moves, a, b in ((stirs, there, before), (could, group.move(piece.g, any_map), any_map)):
+                moves[piece.sample[(a != b).flatten(1).any(1).cpu()]] = True
+            if back is not None:
+                home = group.inverse(piece.g)
+                returned = group.move(home, there)
+                back[rows] = compare(name, viewed(group, home, returned), viewed(group, home, before))
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
         if others is not None and chance is not None:
-            against = [compare(name, maps, expected(other.expand_as(maps))) for other in others.x.to(maps.device)]
+            against = [alike(maps, other.expand_as(maps)) for other in others.x.to(maps.device)]
             itself = torch.tensor([[sample == other for other in others.ids] for sample in piece.batch.ids])
-            chance[rows] = torch.stack(against, 1).masked_fill(itself, torch.nan).nanmean(1)
+            chance[rows] = torch.stack(against, 1).masked_fill(itself.reshape(-1, len(others)), torch.nan).nanmean(1)
     moved = "the explanation of a moved input"
-    why = reasons(name, flaws(name, clean), flaw, moved, each.isnan().any(1))
-    scored = _estimate(around, each, why, criterion.lowest, criterion.delta)
+    why = reasons(flaws(name, clean), flaw, moved, (each.isnan() & around.used).any(1))
+    why = tuple(text or (STILL if one else "") for text, one in zip(why, (could & ~stirs).tolist(), strict=True))
+    scored = estimated(around, each, around.reasons(why), criterion.lowest, criterion.delta)
     scored = replace(scored, worst={i: explanation for i, (_, explanation) in worst.items()})
+    scored = replace(scored, back=None if back is None else around.mean(back))
     if chance is None:
         return scored
-    if around.exact:
-        chance[:, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
-        chance[chance[:, 1:].isnan().all(1)] = torch.nan
-    return replace(scored, chance=chance.nanmean(1))
+    chance[around.whole, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
+    missing = (chance.isnan() & around.used).any(1)
+    return replace(scored, chance=torch.where(missing, torch.nan, around.mean(chance)))
 
 
 def _keep_worst(
@@ -187,9 +213,9 @@ def _keep_worst(
 
 def explained(around: Orbit, explain: Explain, clean: Tensor, target: Tensor) -> Iterator[tuple[Piece, Tensor]]:
     """The explanations of all rows of an orbit; those of the samples as they are exist already."""
-    if around.exact:
-        yield around.start(), clean
-    for piece in around.pieces(int(around.exact)):
+    if around.whole.any():
+        yield around.start(), clean[around.whole.to(clean.device)]
+    for piece in around.pieces():
         yield piece, explain(piece.batch, target[piece.sample.to(target.device)])
 
 
@@ -198,11 +224,14 @@ def layer_errors(around: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Te
     clean = activate(around.batch)
     same = around.column()
     moved = around.column() if _can_move(around, clean) else None
-    for piece in around.pieces():
+    for piece in around.pieces(every=True):
         after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
         same[piece.sample, piece.element] = _relative_error(after, before)
         if moved is not None:
             moved[piece.sample, piece.element] = _relative_error(after, around.group.move(piece.g, before))
+    for errors in (same, moved) if moved is not None else (same,):
+        errors[~around.used] = 0.0
+        errors[around.alone] = torch.nan
     return same, moved
 
 
@@ -236,9 +265,13 @@ def sensitivities(
     return changes
 
 
-def _estimate(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float) -> Estimate:
-    value = each.mean(1)
-    low, high = (value, value) if around.exact else mean_interval(each, lowest, 1.0, delta)
+def estimated(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float) -> Estimate:
+    """The mean of scores (B, n) of at least `lowest` over each sample's elements, with its bounds."""
+    value = torch.where(torch.tensor([not why for why in reason]), around.mean(each), torch.nan)
+    low, high = value.clone(), value.clone()
+    if not around.exact:
+        sampled = ~around.whole & ~value.isnan()
+        low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
     return Estimate(value, low, high, each, around.elements, around.exact, reason)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.axes.contract import Judged, Page
+from holdfast.axes.symmetry.evaluation import CONVERGENCE
 from holdfast.axes.symmetry.flowchart import flow_chart
 from holdfast.axes.symmetry.frames import SCORES, Symmetries, repaired, symmetries
 from holdfast.axes.symmetry.panels import failures, layer_table
@@ -39,7 +40,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     drawn: list[Chart | Panel | None] = []
     if measured is not None:
         drawn += [box_chart(measured), flow_chart(measured), relaxed_chart(measured)]
-        drawn += [repair_chart(measured), sensitivity_chart(measured)]
+        drawn += [repair_chart(measured), convergence_chart(measured), sensitivity_chart(measured)]
     drawn += [layer_table(judged), failures(judged, measured)]
     return [part for part in drawn if part is not None]
 
@@ -107,7 +108,27 @@ def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
 
 def repair_chart(measured: Symmetries) -> Chart | None:
     """The score of a method averaged over n elements, from the plain one at n = 1."""
-    rows = repaired(measured)
+    caption = "The explanation averaged over n elements, at the cost of n explanations; n = 1 is the method as it is. "
+    nearly = "nearly " if measured.interpolates else ""
+    caption += (
+        f"Over the whole group the score is {nearly}1 by construction, which says nothing about faithfulness and "
+    )
+    caption += "is only worth having where the model is invariant. "
+    if measured.invariant is False:
+        caption += "This model is not: averaging hides what it does differently on moved inputs. "
+    return _by_elements(measured, repaired(measured), "repair", "Symmetrised explanations", "averaged over", caption)
+
+
+def convergence_chart(measured: Symmetries) -> Chart | None:
+    """The score over the first n elements that were tried, which settles as n grows."""
+    caption = "The mean over the first n of the elements that were drawn: where a curve is level, more would not help. "
+    rows = repaired(measured, CONVERGENCE)
+    return _by_elements(measured, rows, "convergence", "Convergence of the scores", "tried", caption)
+
+
+def _by_elements(
+    measured: Symmetries, rows: pd.DataFrame, name: str, title: str, what: str, caption: str
+) -> Chart | None:
     if rows.empty:
         return None
     order = [e for e in measured.means["explainer"] if e in set(rows["explainer"])]
@@ -119,18 +140,10 @@ def repair_chart(measured: Symmetries) -> Chart | None:
         ]
         lines.append((look, [Curve("", marks, look.colour)]))
     ends = of_marks([m for _, own in lines for line in own for m in line.marks], 0.0, 1.0)
-    caption = "The explanation averaged over n elements, at the cost of n explanations; n = 1 is the method as it is. "
-    nearly = "nearly " if measured.interpolates else ""
-    caption += (
-        f"Over the whole group the score is {nearly}1 by construction, which says nothing about faithfulness and "
-    )
-    caption += "is only worth having where the model is invariant. "
-    if measured.invariant is False:
-        caption += "This model is not: averaging hides what it does differently on moved inputs. "
     alt = f"Curves of the score over {rows['level'].nunique()} numbers of elements for {len(order)} methods."
     caption += "Bars are 95 % intervals over samples."
-    plots = by_method(lines, ends, "n, elements averaged over", score_title(rows["measure"]), log=True)
-    return Chart("repair", "Symmetrised explanations", caption, alt, plots)
+    plots = by_method(lines, ends, f"n, elements {what}", score_title(rows["measure"]), log=True)
+    return Chart(name, title, caption, alt, plots)
 
 
 PAGE = Page(lead, parts, across)

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from holdfast.axes.symmetry.criterion import Criterion, compare
 from holdfast.axes.symmetry.groups import Group
+from holdfast.axes.symmetry.groups.contract import check_inputs
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Explain,
-    ModelInvariance,
     Orbit,
     explanation_scores,
     layer_errors,
-    model_scores,
     orbit,
     sensitivities,
 )
@@ -30,7 +30,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import Batch, Explainer, adopted
+from holdfast.types import Batch, Explainer, adopted, name_of
 
 Verdict = Literal["invariant", "equivariant", "neither"]
 NO_BALL = "token ids have no neighbours to perturb to"
@@ -55,7 +55,12 @@ class LayerSymmetry:
 def model_invariance(
     model: Model, batch: Batch, group: Group, n: int = 32, seed: int = 0, delta: float = 0.05
 ) -> ModelInvariance:
-    """(1/|G|) Σ_g s(f(g·x), f(x)) of the class probabilities f (B, classes): their cosine, and whether the top agrees.
+    """How alike a model's outputs f (B, classes) are on moved inputs, the mean over g.
+
+    The cosine of f(g·x) and f(x) as probabilities; whether the top class c agrees; and the change of the output that
+    is explained, |f_c(g·x) − f_c(x)|, in units of what it differs by between the samples of the batch. The first two
+    have their chance level, against the other samples. A model is invariant where the change is 0: the cosine of
+    outputs that are nearly uniform, or saturated, is close to 1 for any model.
 
     >>> from holdfast.axes.symmetry.groups import cyclic
     >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten(), torch.nn.Linear(2, 3))
@@ -63,7 +68,8 @@ def model_invariance(
     >>> alike.agreement.value.tolist(), round(float(alike.cosine.value), 6)
     ([1.0], 1.0)
     """
-    around = orbit(group, batch.to(model.device), n, seed)
+    around = orbit(group, _ready(model, batch), n, seed)
+    check_inputs(around.group, batch)
     return model_scores(around, Workbench(model, model.rows).predict, delta)
 
 
@@ -91,7 +97,7 @@ def equivariance(
     >>> round(float(score.value), 5), score.exact, score.each.shape
     (1.0, True, torch.Size([1, 8]))
     """
-    around = orbit(group, batch.to(model.device), n, seed)
+    around = orbit(group, _ready(model, batch, target), n, seed)
     return _score(model, around, target, explainer, seed, Criterion(similarity, True, delta))
 
 
@@ -118,7 +124,7 @@ def invariance(
     >>> bool(score.value < 1)
     True
     """
-    around = orbit(group, batch.to(model.device), n, seed)
+    around = orbit(group, _ready(model, batch, target), n, seed)
     return _score(model, around, target, explainer, seed, Criterion(similarity, False, delta))
 
 
@@ -126,6 +132,11 @@ def _score(
     model: Model, around: Orbit, target: Tensor, explainer: Explainer, seed: int, criterion: Criterion
 ) -> Estimate:
     """The mean over an orbit, with the floor of an explainer that draws random numbers."""
+    kind = adopted(explainer).kind
+    if (kind == "feature") != criterion.moves:
+        other = "equivariance" if kind == "feature" else "invariance"
+        raise UserError(f"{name_of(explainer)} explains by {kind}s, which is judged by symmetry.{other}")
+    check_inputs(around.group, around.batch)
     explain = _explain(model, explainer, seed)
     clean = explain(around.batch, target)
     score = explanation_scores(around, explain, clean, target, criterion)
@@ -133,6 +144,16 @@ def _score(
         return score
     again = _explain(model, explainer, seed + 1)(around.batch, target)
     return replace(score, floor=compare(criterion.similarity, again, clean))
+
+
+def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
+    """The samples on the model's device, after a look at what was given."""
+    if not isinstance(model, Model):
+        raise UserError(f"a holdfast.Model is needed, got {type(model).__name__}; wrap the network: Model(net)")
+    if target is not None and (not isinstance(target, Tensor) or target.shape != (len(batch),)):
+        got = tuple(target.shape) if isinstance(target, Tensor) else repr(target)
+        raise UserError(f"target holds one class for each of the {len(batch)} samples, ({len(batch)},); got {got}")
+    return batch.to(model.device)
 
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
@@ -156,7 +177,7 @@ def layer_symmetry(
     >>> [layer_symmetry(Model(net), batch, layer, cyclic()).verdict for layer in ("0", "1")]
     ['equivariant', 'invariant']
     """
-    around = orbit(group, batch.to(model.device), n, seed)
+    around = orbit(group, _ready(model, batch), n, seed)
     same, moved = layer_errors(around, lambda part: activations(model, part, layer))
     verdict = layer_verdict(float(same.max()), math.nan if moved is None else float(moved.max()), tolerance)
     largest = None if moved is None else moved.amax(1)
@@ -201,6 +222,6 @@ def max_sensitivity(
     if not batch.x.is_floating_point():
         raise UserError(f"max_sensitivity: {NO_BALL}")
     explain = _explain(model, explainer, seed)
-    batch = batch.to(model.device)
+    batch = _ready(model, batch, target)
     clean = explain(batch, target)
     return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

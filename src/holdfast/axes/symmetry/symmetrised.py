@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -18,9 +19,9 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.axes.symmetry.groups import Group, build
-from holdfast.axes.symmetry.groups.contract import order_text, probe
+from holdfast.axes.symmetry.groups.contract import order_text, orders, probe, side_by_side
 from holdfast.errors import UserError, make
-from holdfast.explainers.gradient import draws
+from holdfast.explainers.gradient import draws, per_row
 from holdfast.maps.similarity import cosine
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
@@ -101,9 +102,10 @@ class Symmetrised:
         """Explanations like the inner explainer's, averaged."""
         self.group.check(batch.x.shape[1:])
         n = _count(self.group, batch, self.n)
-        elements = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
-        average = _Average(self, model, batch, target, seed)
-        average.add(elements)
+        elements, counts = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
+        # Draws that move along belong to one element; over several the average is of different draws.
+        average = _Average(self, model, batch if n == 1 else replace(batch, moved=None), target, seed)
+        average.add(elements, counts)
         return average.value()
 
 
@@ -171,7 +173,7 @@ def symmetrise_curve(
         raise UserError(f"fresh must be at least 1, got {fresh}")
     group.check(batch.x.shape[1:])
     order = group.order(batch)
-    elements = chosen_elements(group, batch, wanted[-1], seed)
+    elements, counts = chosen_elements(group, batch, wanted[-1], seed)
     others = _fresh_elements(group, batch, fresh, seed)
     repeated = torch.arange(len(batch)).repeat(len(others))
     g = others.flatten(0, 1)
@@ -183,9 +185,9 @@ def symmetrise_curve(
     began, passes, done = model.passes, 0, 0
     for n in wanted:
         before = model.passes
-        clean.add(elements[done:n])
+        clean.add(elements[done:n], counts - done)
         passes += model.passes - before
-        turned.add(elements[done:n][:, repeated])
+        turned.add(elements[done:n][:, repeated], counts[repeated] - done)
         done = n
         expected = clean.value()[repeated]
         if symmetrised.kind == "feature":
@@ -199,30 +201,39 @@ def symmetrise_curve(
     return points
 
 
-def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
-    """n elements for each sample, (n, B, *e), identity first; a smaller n gives the first of a larger one's.
+def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """n elements for each sample, (n, B, *e), identity first, and how many of them a sample has, (B,).
 
-    A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled.
+    A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled. A smaller n
+    gives the first of a larger one's.
 
     >>> from holdfast.axes.symmetry.groups import Cyclic
-    >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0).flatten().tolist())
+    >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0)[0].flatten().tolist())
     [0, 1, 2, 3, 4]
     """
-    order = group.order(batch)
+    sizes = orders(group, batch)
+    if len(set(sizes)) == 1 and not hasattr(group, "orders"):
+        chosen = _chosen(group, batch, n, seed, sizes[0])
+        return chosen, torch.full((len(batch),), len(chosen))
+    return side_by_side([_chosen(group, batch[i : i + 1], n, seed, size)[:, 0] for i, size in enumerate(sizes)])
+
+
+def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tensor:
     if order > LISTED:
         identity = group.identity(batch)
         first = identity.expand(1, len(batch), *identity.shape)
         return torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))]) if n > 1 else first
-    return group.elements(batch)[_random_order(order, batch, seed)[: min(n, order)]]
+    return group.elements(batch)[_random_order(int(order), batch, seed)[: min(n, int(order))]]
 
 
 def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
     """Elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
     order = group.order(batch)
-    if order > LISTED:
-        return group.sample(batch, n, _seed(seed, "measure"))
     if order == 1:
         raise UserError(f"{group.name} has a single element here; there is nothing to measure")
+    if order > LISTED or len(set(orders(group, batch))) > 1:
+        return group.sample(batch, n, _seed(seed, "measure"))
+    order = int(order)
     return group.elements(batch)[_random_order(order, batch, seed)[max(1, order - n) :]]
 
 
@@ -244,7 +255,7 @@ def _count(group: Group, batch: Batch, n: int | None) -> int:
             f"{group.name} has {order_text(order)} elements here, too many to average over (at most {WHOLE}); give n, "
             "for instance n=32, or find it by symmetrise_curve"
         )
-    return order if n is None else min(n, order) if order <= LISTED else n
+    return int(order) if n is None else min(n, int(order)) if order <= LISTED else n
 
 
 def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
@@ -261,15 +272,19 @@ class _Average:
         self.plan, self.model, self.seed = plan, model, seed
         self.batch = batch.to(model.device)
         self.target = target.to(model.device)
-        self.count = 0
+        self.count = torch.zeros(len(batch), dtype=torch.int64)
         self.total = torch.empty(0)
         self.votes: list[Tensor] = []
 
-    def add(self, elements: Tensor) -> None:
-        """Explain the batch moved by elements (m, B, *e), in passes of at most `model.rows` rows."""
+    def add(self, elements: Tensor, counts: Tensor) -> None:
+        """Explain the batch moved by elements (m, B, *e), the first counts (B,) of them, `model.rows` at once."""
         group, m = self.plan.group, len(elements)
         votes = torch.empty(0)
-        for image, draw in draws(len(self.batch), m, self.model.rows):
+        for images, numbers in draws(len(self.batch), m, self.model.rows):
+            there = numbers < counts[images]
+            image, draw = images[there], numbers[there]
+            if not len(image):
+                continue
             g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
             rows = image.to(self.model.device)
             maps = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
@@ -280,17 +295,26 @@ class _Average:
                 continue
             maps = maps if maps.is_floating_point() else maps.float()
             if self.plan.kind == "feature":
+                if not self.batch.x.is_floating_point() and maps.shape[1:-1] == self.batch.x.shape[1:]:
+                    maps = maps.sum(-1)  # a token's part is the sum over its vector, and tokens are what moves
                 maps = group.move(group.inverse(g), maps)
             if not len(self.total):
                 self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
             self.total.index_add_(0, image.to(maps.device), maps)
         if len(votes):
             self.votes.append(votes)
-        self.count += m
+        self.count += counts.clamp(0, m)
 
     def value(self) -> Tensor:
         """The average, or the majority, of what was added so far."""
-        return majority(torch.cat(self.votes)) if self.votes else self.total / self.count
+        if not self.votes:
+            return self.total / per_row(self.count.to(self.total.device), self.total)
+        votes = torch.cat(self.votes)
+        found = torch.empty_like(votes[0])
+        for n in set(self.count.tolist()):
+            alike = (self.count == n).to(votes.device)
+            found[alike] = majority(votes[:n, alike])
+        return found
 
 
 def majority(votes: Tensor) -> Tensor:

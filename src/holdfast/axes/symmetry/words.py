@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from holdfast.axes.contract import Judged
-from holdfast.axes.symmetry.frames import HIGH, INVARIANT, Symmetries, paired_tests, symmetries
+from holdfast.axes.symmetry.frames import CHANGE, HIGH, INVARIANT, Symmetries, paired_tests, symmetries
 from holdfast.drawing.prose import LISTED, above, listing, number, records, some, with_interval
 from holdfast.statistics import FEW_SAMPLES
 
@@ -39,10 +39,20 @@ def score(mean: float, low: float, high: float) -> str:
     return with_interval(mean, low, high, 3 if mean > 0.985 else 2)
 
 
+def at_chance(*levels: float) -> str:
+    """What unrelated explanations score, in brackets; nothing where that is not known.
+
+    >>> at_chance(0.891), at_chance(0.2, 0.5), at_chance(math.nan)
+    (' (chance 0.89)', ' (chance 0.20 to 0.50)', '')
+    """
+    known = [number(level) for level in sorted(levels) if math.isfinite(level)]
+    return f" (chance {' to '.join(dict.fromkeys([known[0], known[-1]]))})" if known else ""
+
+
 def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
     """One sentence for the methods of a kind, the best first."""
     kind, measure = methods.iloc[0]["kind"], methods.iloc[0]["measure"]
-    text = {r.explainer: score(r.mean, r.mean_low, r.mean_high) for r in records(methods)}
+    text = {r.explainer: score(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance) for r in records(methods)}
     best, *others = methods["explainer"]
     if not others:
         return f"{best} has an {measure} of {text[best]}; no other {kind} method was run to compare it with."
@@ -52,6 +62,7 @@ def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
         keep, rest = [best, *others][:n], others[n - 1 :]
         many = n > 1
         least = f"at least {number(float(methods['mean'].iloc[n - 1]), 3)}" if many else text[best]
+        least += at_chance(*methods["chance"].iloc[:n]) if many else ""
         last = "the lowest of the others is" if len(rest) > 1 else "the other is"
         last = f"; {last} {rest[-1]} with {text[rest[-1]]}" if rest else ""
         return f"{of}{_names(keep)} {_KEEP[measure][many]}: mean {measure} {least}{last}."
@@ -71,15 +82,18 @@ def _names(names: list[str]) -> str:
 def _model(measured: Symmetries) -> str:
     if measured.invariant is None:
         return "Whether the model itself is invariant is not known, so a low score may be the model’s doing."
-    m, a = measured.model, measured.agreement
+    m, a, c = measured.model, measured.agreement, measured.change
     values = f"model invariance {with_interval(m.value, m.low, m.high, 3)}"
+    if math.isfinite(c.value):
+        values += f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
     if math.isfinite(a.value):
         values += f", top class unchanged for {100 * a.value:.3g} % of moved inputs"
     if measured.invariant:
         return f"The model is invariant to the group, {measured.title} ({values}): a score below 1 is not its doing."
     return (
         f"The model itself is not invariant to the group, {measured.title} ({values}; invariant means at least "
-        f"{INVARIANT:g}). Its explanations need not keep the symmetry, and a low score may be the model’s doing."
+        f"{INVARIANT:g}, the same class as often, and {100 * CHANGE:g} % at most). Its explanations need not keep the "
+        "symmetry, and a low score may be the model’s doing."
     )
 
 
@@ -115,8 +129,18 @@ def _floor(measured: Symmetries) -> list[str]:
     ]
 
 
+def _beside(methods: pd.DataFrame, column: str) -> str:
+    return some(f"{r.explainer} {number(r.mean)} ({number(getattr(r, column))})" for r in records(methods))
+
+
 def _limits(measured: Symmetries) -> list[str]:
     limits = []
+    low = measured.methods[measured.methods["excused"] & (measured.methods["mean"] < HIGH)]
+    by_floor = low["floor"].notna()
+    if by_floor.any():
+        limits.append(f"Below 1, but no worse than two draws on one input: {_beside(low[by_floor], 'floor')}.")
+    if not by_floor.all():
+        limits.append(f"Below 1, but no worse than a map moved there and back: {_beside(low[~by_floor], 'back')}.")
     if measured.interpolates:
         limits.append(f"The group interpolates ({measured.title}): scores are approximate, and no method can reach 1.")
     if not measured.whole:

@@ -253,7 +253,10 @@ def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | in
     for key, value in spec.items():
         here = (*place, key)
         try:
-            if key in ("train", "pool") and isinstance(value, str | Mapping):
+            samples = (isinstance(value, str) and value != "random") or (
+                isinstance(value, Mapping) and "source" in value
+            )
+            if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
                 options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
                 found[key] = open_examples(**options, folder=folder, allow_code=allow_code)
             elif key == "path" and isinstance(value, str):

@@ -5,26 +5,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor
 
+from holdfast.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
 from holdfast.axes.symmetry.groups.contract import Group, monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
 from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
 from holdfast.axes.symmetry.groups.products import Product
 from holdfast.axes.symmetry.groups.reflections import Dihedral
 from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
-from holdfast.errors import make, resolve
+from holdfast.errors import BadParameter, make, resolve
 from holdfast.types import Batch
 
-_KINDS: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Permutation, NodePermutation, Product, Own)
-GROUPS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
+_FINITE: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Permutation, NodePermutation, Product, Own)
+_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
+GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Own", "Permutation", "Product", "Torus"]
 __all__ += ["build", "cyclic", "dihedral", "monte_carlo_error", "node_permutation", "own", "permutation"]
-__all__ += ["plan_elements", "product", "torus"]
+__all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
 
 
 def cyclic(dim: int = -1) -> Cyclic:
@@ -54,13 +56,13 @@ def dihedral(n: int = 4) -> Dihedral:
     return cast(Dihedral, make(Dihedral, "dihedral", {"n": n}))
 
 
-def permutation(dim: int = 1) -> Permutation:
-    """Permutations of set elements or tokens, with their masks; see `Permutation`.
+def permutation(dim: int = 1, special: Sequence[int] = ()) -> Permutation:
+    """Permutations of set elements or tokens, padding and `special` token ids left in place; see `Permutation`.
 
     >>> permutation(1).order(Batch(("a",), torch.rand(1, 5, 2)))
     120
     """
-    return cast(Permutation, make(Permutation, "permutation", {"dim": dim}))
+    return cast(Permutation, make(Permutation, "permutation", {"dim": dim, "special": special}))
 
 
 def node_permutation() -> NodePermutation:
@@ -70,6 +72,33 @@ def node_permutation() -> NodePermutation:
     [2, 0, 1]
     """
     return NodePermutation()
+
+
+def so2() -> Rotations:
+    """Rotations of images by any angle, interpolating; see `Rotations`.
+
+    >>> so2().exact
+    False
+    """
+    return Rotations()
+
+
+def scale(most: float = 1.25) -> Scalings:
+    """Images larger or smaller by a factor of at most `most`, interpolating; see `Scalings`.
+
+    >>> scale(2).inverse(torch.tensor(0.5)).tolist()
+    -0.5
+    """
+    return cast(Scalings, make(Scalings, "scale", {"most": most}))
+
+
+def so3(maps: str = "vector", columns: Sequence[int] = (0, 1, 2)) -> SpaceRotations:
+    """Rotations of points in space, with maps of vectors or of one number for each point; see `SpaceRotations`.
+
+    >>> so3("scalar").title
+    'SO(3): rotations of points in space, scalar maps'
+    """
+    return cast(SpaceRotations, make(SpaceRotations, "so3", {"maps": maps, "columns": columns}))
 
 
 def product(*factors: Any) -> Product:
@@ -111,4 +140,8 @@ def build(spec: Any) -> Group:
     Traceback (most recent call last):
     holdfast.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
+    functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
+    named = isinstance(spec, str | Mapping) and Own.name in ((spec,) if isinstance(spec, str) else spec)
+    if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
+        raise BadParameter("own: a group of your own is made of functions, in Python: groups.own(act, move, …)")
     return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))

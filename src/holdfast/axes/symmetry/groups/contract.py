@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,9 +26,11 @@ ALONG = ("mask", "attention_mask")
 
 @runtime_checkable
 class Group(Protocol):
-    """A finite group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
+    """A group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
 
-    `exact` is False where the action interpolates; `title` says in words what the group does.
+    `exact` is False where the action interpolates; `title` says in words what the group does. A group may also have
+    `orders` (see `BySample`), `view(g, maps)`, what of the maps of inputs moved by g can be compared at all, and
+    `check_inputs(batch)`, which tries its action on samples.
     """
 
     name: ClassVar[str]
@@ -48,8 +50,8 @@ class Group(Protocol):
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` when the group cannot act on samples of this shape (without the batch)."""
 
-    def order(self, batch: Batch) -> int:
-        """|G|, a Python integer of any size."""
+    def order(self, batch: Batch) -> float:
+        """|G|, a Python integer of any size, or infinity; of the largest, where it depends on the sample."""
 
     def identity(self, batch: Batch) -> Tensor:
         """The element that moves nothing, (*e)."""
@@ -71,6 +73,14 @@ class Group(Protocol):
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """ρ′[g] e for feature maps (B, …), with or without channels."""
+
+
+@runtime_checkable
+class BySample(Protocol):
+    """A group whose order depends on the sample."""
+
+    def orders(self, batch: Batch) -> list[float]:
+        """|G| for each sample."""
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -142,20 +152,22 @@ def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source
     return moved
 
 
-def listed(name: str, order: int) -> int:
+def listed(name: str, order: float) -> int:
     """The order of a group that is small enough to be listed."""
     if order > ENUMERABLE:
         many = order_text(order)
         raise UserError(f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()")
-    return order
+    return int(order)
 
 
-def order_text(order: int) -> str:
+def order_text(order: float) -> str:
     """The order of a group, a large one by its power of ten.
 
-    >>> order_text(24), order_text(math.factorial(20))
-    ('24', 'about 10^18')
+    >>> order_text(24), order_text(math.factorial(20)), order_text(math.inf)
+    ('24', 'about 10^18', 'infinitely many')
     """
+    if order == math.inf:
+        return "infinitely many"
     return str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
 
 
@@ -170,26 +182,77 @@ def probe(shape: Sequence[int]) -> Batch:
     return Batch(ids=("probe",), x=rand.uniform(key, tuple(shape)))
 
 
-def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> tuple[Tensor, bool]:
-    """Elements (n, B, *e) for a mean over the group, and whether they are all of it.
+class Plan(NamedTuple):
+    """Elements (n, B, *e) for a mean over a group, of which sample b uses the first counts[b]; (B,) each.
 
-    All |G| elements, identity first and the same for every sample, if there are at most `limit`; else `limit` uniform
-    draws for each sample, keyed by (seed, sample id), whose mean is within `monte_carlo_error(limit)` of the full one.
+    `whole` says that these are all of the group, the identity first.
+    """
+
+    elements: Tensor
+    counts: Tensor
+    whole: Tensor
+
+
+def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
+    """The elements for a mean over the group, sample by sample.
+
+    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id), whose mean is
+    within `monte_carlo_error(limit)` of the full one. Groups of permutations leave padding in place, so that their
+    order depends on the sample: short ones are listed though long ones beside them are sampled.
 
     >>> from holdfast.axes.symmetry.groups import Cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
-    >>> elements, whole = plan_elements(Cyclic(), batch, limit=8, seed=0)
-    >>> elements.T.tolist(), whole
-    ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], True)
-    >>> plan_elements(Cyclic(), batch, limit=3, seed=0)[0].shape
-    torch.Size([3, 2])
+    >>> plan = plan_elements(Cyclic(), batch, limit=8, seed=0)
+    >>> plan.elements.T.tolist(), plan.whole.tolist()
+    ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], [True, True])
+    >>> plan_elements(Cyclic(), batch, limit=3, seed=0).counts.tolist()
+    [3, 3]
     """
-    if limit < 1:
-        raise UserError(f"the number of group elements must be at least 1, got {limit}")
-    if group.order(batch) > limit:
-        return group.sample(batch, limit, seed), False
-    every = group.elements(batch)
-    return every[:, None].expand(len(every), len(batch), *every.shape[1:]), True
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise UserError(f"the number of group elements must be a whole number from 1 on, got {limit!r}")
+    sizes = orders(group, batch)
+    whole = torch.tensor([size <= limit for size in sizes])
+    if len(set(sizes)) == 1 and not hasattr(group, "orders"):
+        every = group.elements(batch)[:, None] if whole.all() else group.sample(batch, limit, seed)
+        elements = every.expand(-1, len(batch), *every.shape[2:])
+        return Plan(elements, torch.full((len(batch),), len(elements)), whole)
+    drawn = group.sample(batch, limit, seed)
+    columns = [group.elements(batch[i : i + 1]) if w else drawn[:, i] for i, w in enumerate(whole.tolist())]
+    return Plan(*side_by_side(columns), whole)
+
+
+def orders(group: Group, batch: Batch) -> list[float]:
+    """|G| for each sample, which is that of all where the group does not say more.
+
+    >>> from holdfast.axes.symmetry.groups import Permutation
+    >>> orders(Permutation(), Batch(("a",), torch.zeros(1, 4, 2), {"mask": torch.tensor([[1, 1, 1, 0]])}))
+    [6]
+    """
+    return group.orders(batch) if isinstance(group, BySample) else [group.order(batch)] * len(batch)
+
+
+def side_by_side(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Elements (n_b, *e) of each sample as one tensor (n, B, *e), filled up with the first, and their numbers (B,).
+
+    >>> side_by_side([torch.tensor([1, 2]), torch.tensor([3])])[0].tolist()
+    [[1, 3], [2, 3]]
+    """
+    counts = torch.tensor([len(column) for column in columns])
+    most = int(counts.max())
+    filled = [torch.cat([c, c[:1].expand(most - len(c), *c.shape[1:])]) for c in columns]
+    return torch.stack(filled, 1), counts
+
+
+def check_inputs(group: Group, batch: Batch) -> None:
+    """Raise `UserError` where a group that says how to try it is found to be none on these samples."""
+    if len(batch) and hasattr(group, "check_inputs"):
+        group.check_inputs(batch)
+
+
+def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
+    """What of the maps of inputs moved by g can be compared; everything, unless the group says otherwise by `view`."""
+    view = getattr(group, "view", None)
+    return maps if view is None else cast(Tensor, view(g, maps))
 
 
 def monte_carlo_error(n: int, delta: float = 0.05, low: float = -1.0, high: float = 1.0) -> float:

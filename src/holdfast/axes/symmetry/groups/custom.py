@@ -16,8 +16,9 @@ from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, probe
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
-_TRIED = 6
-"""How many elements are checked with each other."""
+_TRIED = 256
+"""How many pairs of elements are checked with each other, all of them up to that number."""
+_INVERTED = 16
 _LARGEST = 4096
 _CLOSE = 1e-4
 _PROJECTIONS = 32
@@ -43,9 +44,10 @@ class Own:
     a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. For
     the bench an element is its place in that list, so elements here are numbers 0 … |G| − 1.
 
-    Products and inverses are found by trying what `moving` does to a made-up map. `check`, and the first `act` on
-    inputs of each shape, try a few elements with each other and refuse functions that are no group action.
-    `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
+    Products and inverses are found by trying what `moving` does to a made-up map. `check` tries up to 256 pairs of
+    elements and whether maps are moved one by one and linearly; `check_inputs`, and the first `act` on inputs of each
+    shape, do the same to samples. Functions that are no group action are refused, and so are elements that are there
+    twice. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
 
     >>> flip = Own(
     ...     acting=lambda g, batch: batch.x.flip(-1) if g else batch.x,
@@ -82,8 +84,7 @@ class Own:
         if shape in self._memo:
             return
         table = _Table(self, shape)
-        if self.exact:
-            table.check_a_few()
+        table.check_a_few()
         self._memo[shape] = table
 
     def order(self, batch: Batch) -> int:
@@ -117,7 +118,7 @@ class Own:
         """The samples moved, those with the same element in one call."""
         g = aligned(self.name, g, self.rank, len(batch), torch.device("cpu"))
         members = self._list(batch)
-        self._check_acting(members, batch)
+        self.check_inputs(batch)
         if g.ndim == 0:
             return self._acted(members, int(g), batch)
         x, aux = batch.x.clone(), {key: tensor.clone() for key, tensor in batch.aux.items()}
@@ -157,20 +158,32 @@ class Own:
             raise UserError(f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}")
         return out
 
-    def _check_acting(self, members: Sequence[Any], batch: Batch) -> None:
+    def check_inputs(self, batch: Batch) -> None:
         """The laws of `acting` on the first sample of this shape, with the products that `moving` has."""
-        shape = tuple(batch.x.shape[1:])
+        shape, members = tuple(batch.x.shape[1:]), self._list(batch)
         if shape in self._seen or not len(batch):
             return
         self.check(shape)
         one = batch[:1]
         if not _same(self._acted(members, 0, one), one):
             raise UserError(f"own: the first element, {members[0]!r}, must act as the identity but changes the input")
+        table = self._memo[shape]
+        images = {k: self._acted(members, k, one) for k in table.tried}
+        if len(images) > 1 and all(_same(image, one) for image in images.values()):
+            raise UserError("own: act changes nothing of the input, whatever the element")
+        two = batch[[0, 0]]  # the first, and beside it another that it must not touch
+        two = two.with_x(torch.cat([one.x, one.x.flip(tuple(range(1, one.x.ndim)))]))
+        for k, image in images.items():
+            if not _same(self._acted(members, k, two)[:1], image):
+                raise UserError(f"own: act moves samples differently in company: {members[k]!r} on one and on two")
         if self.exact:
-            table = self._memo[shape]
             for g, h in table.pairs:
-                both = self._acted(members, g, self._acted(members, h, one))
-                if not any(_same(self._acted(members, k, one), both) for k in table.products(g, h)):
+                if g < h and _same(images[g], images[h]) and table.near(table.marks[g], table.marks[h]):
+                    raise UserError(f"own: {members[g]!r} and {members[h]!r} are the same element; list each once")
+                both = self._acted(members, g, images[h])
+                products = table.products(g, h)
+                images |= {k: self._acted(members, k, one) for k in products if k not in images}
+                if not any(_same(images[k], both) for k in products):
                     raise UserError(
                         f"own: act is no group action, or not that of move: {members[g]!r} after {members[h]!r} is "
                         f"not what {' or '.join(repr(members[k]) for k in table.products(g, h))} does to the input"
@@ -217,8 +230,12 @@ class _Table:
         key = rand.keys(0, [str(i) for i in range(_PROJECTIONS)], "own group")
         self.directions = rand.normal(key, (self.start.numel(),)).T.double()
         self.marks = torch.cat([self.mark(self.moved(k, self.start)) for k in range(len(self.members))])
-        few = torch.linspace(0, len(self.members) - 1, min(_TRIED, len(self.members))).round().long().tolist()
-        self.pairs = [(g, h) for g in few for h in few]
+        n = len(self.members)
+        self.pairs = [(g, h) for g in range(n) for h in range(n)]
+        if n * n > _TRIED:
+            drawn = rand.integers(rand.keys(0, ["pairs"], "own group"), (_TRIED, 2), n)[0].tolist()
+            self.pairs = [(min(pair), max(pair)) for pair in drawn]
+        self.tried = sorted({g for pair in self.pairs for g in pair})
         self._inverses: Tensor | None = None
 
     def moved(self, index: int, maps: Tensor) -> Tensor:
@@ -231,9 +248,19 @@ class _Table:
     def check_a_few(self) -> None:
         if not self.near(self.marks[:1], self.mark(self.start)):
             raise UserError(f"own: the first element, {self.members[0]!r}, must be the identity but moves maps")
+        other = self.start.flip(tuple(range(1, self.start.ndim))).square() - 0.3
+        both = torch.cat([self.start, other])
+        for g in self.tried:
+            alone = [self.moved(g, maps) for maps in (self.start, other)]
+            if not _close(self.moved(g, both), torch.cat(alone)):
+                raise UserError(f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two")
+            if not _close(self.moved(g, self.start + other), alone[0] + alone[1]):
+                raise UserError(f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum")
+        if not self.group.exact:
+            return
         for g, h in self.pairs:
             self.products(g, h)
-        for g in sorted({g for g, _ in self.pairs}):
+        for g in self.tried[:_INVERTED]:
             self.inverse_of(torch.tensor([g]))
 
     def near(self, a: Tensor, b: Tensor) -> bool:
@@ -290,8 +317,8 @@ def _member(members: Sequence[Any], index: int) -> Any:
 
 
 def _same(a: Batch, b: Batch) -> bool:
-    pairs = [(a.x, b.x), *((a.aux[key], b.aux[key]) for key in b.aux)]
-    return all(
-        torch.allclose(u, v, atol=1e-5, equal_nan=True) if u.is_floating_point() else torch.equal(u, v)
-        for u, v in pairs
-    )
+    return _close(a.x, b.x) and all(_close(a.aux[key], b.aux[key]) for key in b.aux)
+
+
+def _close(u: Tensor, v: Tensor) -> bool:
+    return torch.allclose(u, v, atol=1e-5, equal_nan=True) if u.is_floating_point() else torch.equal(u, v)

@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -20,31 +21,46 @@ from holdfast.types import STRICT, Batch
 
 
 class _Orders(ABC):
-    """S_n, whose elements are the orders p (n,) of n positions; what it moves is up to the classes made of it."""
+    """S_m, whose elements are the orders p (n,) of n positions, of which m may move and the others stay."""
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 1
+    along: tuple[str, ...]
 
     def order(self, batch: Batch) -> int:
-        """n!."""
-        return math.factorial(self._size(batch))
+        """m!, of the sample with the most free positions."""
+        return max(self.orders(batch), default=1)
+
+    def orders(self, batch: Batch) -> list[int]:
+        """m! for each sample."""
+        return [math.factorial(m) for m in self._free(batch).sum(1).tolist()]
 
     def identity(self, batch: Batch) -> Tensor:
         """0 … n − 1, (n,)."""
         return torch.arange(self._size(batch), device=batch.x.device)
 
     def elements(self, batch: Batch) -> Tensor:
-        """All orders, (n!, n)."""
-        n = self._size(batch)
-        listed(self.name, math.factorial(n))
-        return torch.tensor(list(permutations(range(n))), dtype=torch.int64, device=batch.x.device)
+        """All orders, (m!, n), of samples whose free positions are the same."""
+        free = self._free(batch)
+        if not bool((free == free[:1]).all()):
+            raise UserError(f"{self.name}: the samples have padding at different places; list those of one")
+        listed(self.name, self.order(batch))
+        places = free[0].nonzero().flatten()
+        orders = torch.tensor(list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device)
+        every = self.identity(batch).repeat(len(orders), 1)
+        every[:, places] = places[orders]
+        return every
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform orders, (n, B, positions)."""
         keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
-        size = self._size(batch)
-        return rand.permutation(keys.flatten(), size).reshape(n, len(batch), size)
+        free = self._free(batch)
+        words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
+        last = torch.iinfo(torch.int64).max
+        shuffled = words.masked_fill(~free, last).argsort(dim=2, stable=True)  # free ones, then those that stay
+        places = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
+        return torch.empty_like(shuffled).scatter_(2, places, shuffled)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """(gh)[i] = h[g[i]]."""
@@ -55,6 +71,14 @@ class _Orders(ABC):
         """The order that puts everything back."""
         return g.argsort(-1)
 
+    def _free(self, batch: Batch) -> Tensor:
+        """Which positions may move, (B, n) boolean: all but padding, as the masks among `along` tell it."""
+        free = torch.ones(len(batch), self._size(batch), dtype=torch.bool, device=batch.x.device)
+        for key in set(self.along) & set(ALONG) & set(batch.aux):
+            if batch.aux[key].shape == free.shape:
+                free = free & batch.aux[key].to(free.device).bool()
+        return free
+
     @abstractmethod
     def _size(self, batch: Batch) -> int:
         """n."""
@@ -62,22 +86,23 @@ class _Orders(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class Permutation(_Orders):
-    """S_n by permuting the n positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
+    """Permutations of the positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
 
     Dimension 1 holds the elements of a set (B, N, F) and the tokens of a text (B, L); maps may lack the features or
-    have embeddings besides. Auxiliary tensors named in `along`, (B, n) each, move with the input where they are
-    present. Padding is permuted like everything else, together with its mask, so it may end up anywhere: a network
-    must find the real elements by the mask, not by their number.
+    have embeddings besides, so dimensions are counted from the batch on. Auxiliary tensors named in `along`, (B, n)
+    each, move with the input where they are present. Padding stays in place, and so do the token ids named in
+    `special`, such as those of [CLS] and [SEP]: with m other positions the group is S_m, sample by sample.
 
-    >>> batch = Batch(("a",), torch.tensor([[7, 8, 0]]), {"attention_mask": torch.tensor([[1, 1, 0]])})
-    >>> moved = Permutation().act(torch.tensor([2, 0, 1]), batch)
-    >>> moved.x.tolist(), moved.aux["attention_mask"].tolist()
-    ([[0, 7, 8]], [[0, 1, 1]])
+    >>> batch = Batch(("a",), torch.tensor([[1, 7, 8, 0]]), {"attention_mask": torch.tensor([[1, 1, 1, 0]])})
+    >>> tokens = Permutation(special=(1,))
+    >>> [tokens.act(p, batch).x.tolist() for p in tokens.elements(batch)]
+    [[[1, 7, 8, 0]], [[1, 8, 7, 0]]]
     """
 
     name: ClassVar[str] = "permutation"
-    dim: int = 1
+    dim: Annotated[int, Field(ge=1)] = 1
     along: tuple[str, ...] = ALONG
+    special: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     @property
     def title(self) -> str:
@@ -104,14 +129,20 @@ class Permutation(_Orders):
     def _size(self, batch: Batch) -> int:
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
+    def _free(self, batch: Batch) -> Tensor:
+        free = super()._free(batch)
+        if batch.x.is_floating_point() or not self.special:
+            return free
+        return free & ~torch.isin(batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device))
+
 
 @dataclass(frozen=True, config=STRICT)
 class NodePermutation(_Orders):
-    """S_N on the nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together, and the mask.
+    """S_m on the m real nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together.
 
     (ρ[p]x)[i] = x[p[i]] and (ρ[p]A)[i, j] = A[p[i], p[j]]; an element is the order p, (N,). `edges` names the
     auxiliary tensors (B, N, N, …) to permute, `along` those of shape (B, N, …). Maps (B, N, F) and (B, N) move like x.
-    Padding nodes are permuted like all others, with their mask.
+    Padding nodes, as the mask tells them, stay in place.
 
     >>> graph = Batch(("a",), torch.tensor([[[7], [8]]]), {"adjacency": torch.tensor([[[0, 1], [2, 3]]])})
     >>> moved = NodePermutation().act(torch.tensor([1, 0]), graph)

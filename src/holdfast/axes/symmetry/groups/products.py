@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import Group, aligned, listed, probe
+from holdfast.axes.symmetry.groups.contract import Group, aligned, check_inputs, listed, orders, probe
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
@@ -78,14 +78,29 @@ class Product:
             wrong = ~torch.isclose(one, other, atol=1e-5).flatten(1).all(1)
             if bool(wrong.any()):
                 pair = int(wrong.nonzero()[0])
-                raise UserError(
-                    f"{first.name} and {second.name} do not commute, so their product is not a group action: element "
-                    f"{g[pair].tolist()} of the one after {h[pair].tolist()} of the other differs from the reverse"
-                )
+                raise _not_commuting(first, second, g[pair], h[pair])
 
-    def order(self, batch: Batch) -> int:
-        """|G₁| ⋯ |G_k|."""
-        return math.prod(factor.order(batch) for factor in self.factors)
+    def check_inputs(self, batch: Batch) -> None:
+        """Refuse factors that are no action on these samples, or that do not commute on the first of them."""
+        for factor in self.factors:
+            check_inputs(factor, batch)
+        one = batch[:1]
+        for first, second in combinations(self.factors, 2):
+            for g in _a_few(first, one):
+                for h in _a_few(second, one):
+                    a, b = first.act(g, second.act(h, one)), second.act(h, first.act(g, one))
+                    same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
+                    same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
+                    if not all(same):
+                        raise _not_commuting(first, second, g, h)
+
+    def order(self, batch: Batch) -> float:
+        """|G₁| ⋯ |G_k|, of the sample with the largest."""
+        return max(self.orders(batch), default=1)
+
+    def orders(self, batch: Batch) -> list[float]:
+        """|G₁| ⋯ |G_k| for each sample."""
+        return [math.prod(each) for each in zip(*(orders(factor, batch) for factor in self.factors), strict=True)]
 
     def identity(self, batch: Batch) -> Tensor:
         """The identities of all factors, one vector."""
@@ -135,6 +150,13 @@ class Product:
             raise UserError(f"product: {g.tolist()} is no element of a product of {k} groups; use elements or sample")
         parts = torch.split_with_sizes(g[..., k:], lengths, -1)
         return [part if f.rank else part[..., 0] for f, part in zip(self.factors, parts, strict=True)]
+
+
+def _not_commuting(first: Group, second: Group, g: Tensor, h: Tensor) -> UserError:
+    return UserError(
+        f"{first.name} and {second.name} do not commute, so their product is not a group action: element {g.tolist()} "
+        f"of the one after {h.tolist()} of the other differs from the reverse"
+    )
 
 
 def _join(parts: list[tuple[Tensor, int]]) -> Tensor:

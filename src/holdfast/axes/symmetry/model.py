@@ -1,0 +1,88 @@
+"""Whether the model itself keeps a symmetry: its outputs on moved inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from holdfast.axes.symmetry.orbit import Estimate, Orbit, Piece, estimated
+from holdfast.maps.similarity import cosine
+from holdfast.types import Batch
+
+
+class ModelInvariance(NamedTuple):
+    """How alike a model's outputs are on moved inputs: cosine of the probabilities, agreement of the top class, change.
+
+    `change` is that of the explained output, |f_c(g·x) − f_c(x)|, in units of what it differs by between unrelated
+    samples: 0 is invariant, 1 as different as another sample. NaN where there are no other samples.
+    """
+
+    cosine: Estimate
+    agreement: Estimate
+    change: Estimate
+
+
+def model_scores(
+    around: Orbit,
+    predict: Callable[[Batch], Tensor],
+    delta: float,
+    target: Tensor | None = None,
+    others: Batch | None = None,
+) -> ModelInvariance:
+    """The scores of a model whose logits `predict` gives; see `model_invariance`.
+
+    `target` (B,) are the classes that are explained, by default the predicted ones. `others` are unrelated samples, by
+    default those of the batch: they give the unit of the change, and the chance level of the rest.
+    """
+    clean = predict(around.batch)
+    there = around.batch if others is None else others
+    theirs = clean if others is None else predict(others)
+    chosen = (top(clean) if target is None else target.to(clean.device))[:, None]
+    unrelated = torch.tensor([[a != b for b in there.ids] for a in around.batch.ids])
+    apart = (theirs.T[chosen[:, 0]] - clean.gather(1, chosen)).double().abs().masked_fill(~unrelated, torch.nan)
+    unit = apart.nanmean(1)
+    unit = torch.where(unit > 0, unit, torch.nan)
+    tables = {name: around.column() for name in ("cosine", "agreement", "change", "chance", "luck")}
+
+    def compared(piece: Piece, moved: Tensor) -> None:
+        rows, before, strange = (piece.sample, piece.element), clean[piece.sample], ~unrelated[piece.sample]
+        likeness = normalize(probabilities(moved)) @ normalize(probabilities(theirs)).T
+        same = (top(moved)[:, None] == top(theirs)).double()
+        tables["chance"][rows] = likeness.masked_fill(strange, torch.nan).nanmean(1)
+        tables["luck"][rows] = same.masked_fill(strange, torch.nan).nanmean(1)
+        alike = cosine(probabilities(moved), probabilities(before))
+        tables["cosine"][rows] = alike
+        tables["agreement"][rows] = torch.where(alike.isfinite(), (top(moved) == top(before)).double(), torch.nan)
+        gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
+        tables["change"][rows] = gap / unit[piece.sample]
+
+    compared(around.start(), clean[around.whole])
+    tables["chance"][around.whole, 0] = tables["luck"][around.whole, 0] = 1.0  # as for explanations
+    for piece in around.pieces():
+        compared(piece, predict(piece.batch))
+    lost = (tables["cosine"].isnan() & around.used).any(1).tolist()
+    reason = around.reasons(["the prediction is not finite" if one else "" for one in lost])
+    alike, agreement, change = (
+        estimated(around, tables[name], reason, 0.0, delta) for name in ("cosine", "agreement", "change")
+    )
+    bare = change.value if around.exact else torch.full_like(change.value, torch.nan)  # it has no upper end to bound
+    return ModelInvariance(
+        replace(alike, chance=around.mean(tables["chance"])),
+        replace(agreement, chance=around.mean(tables["luck"])),
+        replace(change, low=bare, high=bare),
+    )
+
+
+def top(logits: Tensor) -> Tensor:
+    """What a model predicts, (B,)."""
+    return logits.argmax(1)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """The outputs whose directions are compared, (B, classes)."""
+    return logits.double().softmax(1)
