@@ -68,7 +68,7 @@ class Run:
         measured = self._measured(evaluation, measure)
         blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
         ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
-        words = axes.marked(axes.arrange(self.compact()), self.manifest)
+        words = axes.marked(self._cubes(), self.manifest)
         places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
         return ranked.assign(mark=[words[dataset, model].get(name, "") for dataset, model, name in places])
 

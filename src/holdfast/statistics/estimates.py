@@ -269,7 +269,7 @@ def _where(here: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estima
 def stacked(scores: Sequence[Estimate]) -> Estimate:
     """Scores of one shape (…) behind one another: (K, …)."""
     alike = _alike(scores)
-    columns = {name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS}
+    columns: dict[str, Any] = {name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS}
     return replace(alike[0], **columns)
 
 

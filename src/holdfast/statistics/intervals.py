@@ -68,7 +68,7 @@ def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
     >>> shares = Errors(np.array([0.9]), parts, np.array([9.0]), *ends, np.array([True]))
     >>> bound, rule = lower_bounds(shares, 0.025)
     >>> round(float(bound[0]), 3), str(rule[0])  # 9 of 10: scipy.stats.binomtest says 0.555
-    (0.555, 'Clopper-Pearson')
+    (0.554, 'Clopper-Pearson')
     """
     error, skew, n = _moments(seen.parts)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -114,8 +114,8 @@ def _undefined(one: Frames) -> Iterator[Finding]:
     counts = each((str(name), f"{int(row['undefined'])} of {int(row['attempted'])}") for name, row in told.iterrows())
     reasons = one.cube.reasons
     why = some(dict.fromkeys(str(r) for r in reasons[reasons["explainer"].isin(told.index)]["reason"] if r), 2)
-    lost = zip(methods["undefined"], methods["attempted"], strict=True)
-    often = any(statistics.exact_share(int(k), int(n))[0] > OFTEN for k, n in lost)
+    tallies = zip(methods["undefined"], methods["attempted"], strict=True)
+    often = any(statistics.exact_share(int(k), int(n))[0] > OFTEN for k, n in tallies)
     cams = [str(n) for n in methods.index if "cam" in one.registered(str(n))]
     grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)["count"].sum()
     rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method
