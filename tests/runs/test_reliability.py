@@ -8,6 +8,7 @@ import shutil
 import sys
 import tarfile
 import threading
+import zipfile
 from io import BytesIO
 from pathlib import Path
 
@@ -162,6 +163,19 @@ def test_a_zip_and_a_store_are_verified_too(tmp_path, main):
     (tmp_path / "bad.zip").write_bytes(content)
     code, _, said = main("verify", tmp_path / "bad.zip")
     assert code == 2 and "bad.zip" in said and ".parquet" in said
+
+
+def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
+    export(run(tmp_path / "run"), "zip", tmp_path / "run.zip")
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        start, size = (entry := archive.getinfo("manifest.json")).header_offset, entry.compress_size
+    content = (tmp_path / "run.zip").read_bytes()
+    start += 30 + len("manifest.json")
+    for position in range(start, start + size, max(1, size // 60)):
+        bad = tmp_path / f"{position}.zip"
+        bad.write_bytes(content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :])
+        with pytest.raises(UserError, match=bad.name):
+            holdfast.read(bad)
 
 
 def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
