@@ -335,6 +335,18 @@ def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeyp
         run(tmp_path / "run", data, references=2)
 
 
+def test_a_storage_that_is_away_is_an_error_with_a_name_at_the_first_sample(tmp_path):
+    data = Flaky()
+    opened, asked = open_data(data), []
+    data.fail = {i: OSError(errno.EIO, "Input/output error") for i in range(6)}
+    load = type(opened).load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(opened), "load", lambda self, positions: asked.append(1) or load(self, positions))
+        with pytest.raises(UserError, match=r"could be read; the first is \('0000', .*Input/output error"):
+            run(tmp_path, opened)
+    assert len(asked) == 1
+
+
 def test_an_undecodable_sample_is_not_transient():
     data = Flaky()
     data.fail = {2: OSError("image file is truncated"), 3: ConnectionError("reset")}
