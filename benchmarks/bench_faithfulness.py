@@ -28,7 +28,7 @@ import holdfast
 from holdfast import rand
 from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.features import Patches
-from holdfast.runs.shard import REFERENCES
+from holdfast.runs.shard import usual_references
 from support.small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64
@@ -64,7 +64,7 @@ def passes_of(methods: dict[str, Any], axis: Faithfulness) -> tuple[float, pd.Da
     net, images = model(), pictures(PICTURES)
     with tempfile.TemporaryDirectory() as folder:
         table = holdfast.evaluate(net, images, methods, axis, folder, batch_size=64).table()
-    engine = PICTURES + min(PICTURES, REFERENCES)
+    engine = PICTURES + usual_references(PICTURES)
     return (net.passes - engine) / PICTURES, table
 
 

@@ -35,7 +35,7 @@ from holdfast import Batch, GradCAM, GradientShap, IntegratedGradients, Lime, Mo
 from holdfast.axes.stability.perturbations import PRESETS, condition
 from holdfast.features import Patches
 from holdfast.maps.similarity import compare, composite, profile
-from holdfast.runs.shard import REFERENCES
+from holdfast.runs.shard import usual_references
 from holdfast.runs.study.registry import explainers as labelled
 from support.small import model, pictures
 
@@ -103,7 +103,7 @@ def main() -> None:
     sizes = f"{len(EXPLAINERS)} explainers × {len(PERTURBATIONS)} perturbations × {PICTURES} pictures"
     print(f"{sizes}, {len(expected)} pairs kept")
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
-    print(f"of holdfast's predictions {REFERENCES} are of reference samples, for the chance level")
+    print(f"of holdfast's predictions {usual_references(PICTURES)} are of reference samples, for the chance level")
     del sides["pair by pair"]
     for what, (_, _, scores) in sides.items():
         if scores.keys() != expected.keys():

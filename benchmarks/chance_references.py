@@ -17,7 +17,7 @@ from torch import Tensor
 from holdfast import Model, load_model, open_data
 from holdfast.explainers import GradCAM, InputXGradient
 from holdfast.maps.similarity import compare_all, composite, profile
-from holdfast.runs.shard import REFERENCES
+from holdfast.runs.shard import FEWEST_REFERENCES
 from holdfast.types import Batch, Explainer
 
 DRAWS = 2000
@@ -55,7 +55,7 @@ def main() -> None:
         for name, values in {**scores, "fass": composite(scores)}.items():
             each = values.nanmean(1)
             order = torch.rand(DRAWS, len(each), generator=torch.Generator().manual_seed(0)).argsort(1)
-            eights = each.cpu()[order[:, :REFERENCES]].mean(1).std()
+            eights = each.cpu()[order[:, :FEWEST_REFERENCES]].mean(1).std()
             error = values.nanmean(0).std() / given.samples**0.5
             label = f"{explainer.name} {name}"
             print(f"{label:<26}{values.nanmean():>8.3f}{eights:>17.4f}{error:>18.4f}", flush=True)

@@ -26,7 +26,8 @@ from holdfast.axes import judge
 from holdfast.axes.agreement.frames import matrix
 from holdfast.axes.dependence.frames import overview
 from holdfast.drawing.prose import with_interval
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.estimates import interval
 
 GRID = {"patches": {"size": 32}}
 QUICK: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 16}}, "deep_lift"]

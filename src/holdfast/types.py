@@ -223,7 +223,8 @@ class Scores:
     `value`, `status` (OK, FLIPPED or UNDEFINED) and, where given, `low` and `high` have shape (B,); `reason` has an
     entry per sample, empty where the status is OK. What a condition is made of has columns of its own, so that nobody
     has to read its name: the `imputer` that filled in, the `order` of removal, the `share` of features kept by
-    smoothing, and which `repeat` of the same work it was.
+    smoothing, and which `repeat` of the same work it was. A column of chance has `by_reference` (R,), how far each
+    reference lies above chance, summed over the samples (`maps.chance.over_references`).
     """
 
     explainer: str
@@ -239,6 +240,7 @@ class Scores:
     order: str = ""
     share: float | None = None
     repeat: int = 0
+    by_reference: Tensor | None = None
 
     @classmethod
     def column(

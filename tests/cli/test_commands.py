@@ -221,3 +221,18 @@ def test_the_demo_can_be_planned():
     assert net.passes == 0 and net.untrained_head() is None
     assert len(plan.explainers) == 7 and {"sobel", "weight_noise"} <= set(plan.explainers)
     assert len(plan.evaluations["stability"].conditions()) == 5
+
+
+def test_plan_says_what_a_study_would_do_and_could_tell_apart(tmp_path):
+    asked = ["plan", str(write(tmp_path, STUDY.replace("[saliency,", "[saliency, input_x_gradient,"))), "--allow-code"]
+    done = CliRunner().invoke(cli.app, asked)
+    assert done.exit_code == 0, done.output
+    assert "stability: 3 conditions, 3 explainers" in done.output
+    assert re.search(r"6 samples, 2 methods: differences below about 0\.\d+ will not be separated", done.output)
+    passes = int(re.search(r"about (\d+) passes", done.output)[1])
+    again = CliRunner().invoke(cli.app, [*asked, "--no-trial"]).output
+    assert "passes" not in again and "chance is taken from 6 of the samples" in again
+    run = CliRunner().invoke(cli.app, ["run", *asked[1:], "--out", str(tmp_path / "run")])
+    assert run.exit_code == 0, run.output
+    taken = holdfast.read(tmp_path / "run").manifest["sessions"][-1]["passes"]
+    assert 0.5 * sum(taken.values()) < passes < 2 * sum(taken.values())

@@ -285,6 +285,7 @@ def test_compact_rows_are_the_same_rows(tmp_path):
     texts = compact.select_dtypes("category")
     assert {field.name for field in table.SCORES if field.type == "string"} == set(texts)
     assert list(compact["sample"].cat.categories) == sorted(plain["sample"].unique())
+    assert compact.pop("references").isna().all()
     pd.testing.assert_frame_equal(compact.astype({name: plain[name].dtype for name in texts}), plain)
 
 

@@ -47,7 +47,7 @@ def test_retention_counts_rows(table: pd.DataFrame) -> None:
         assert row["attempted"] == len(rows) == row["retained"] + row["flipped"] + row["undefined"]
         assert [row["retained"], row["flipped"], row["undefined"]] == [counts.get(s, 0) for s in STATUS]
         assert row["retention"] == row["retained"] / len(rows)
-        assert (row["retention_low"], row["retention_high"]) == st.wilson(row["retained"], len(rows))
+        assert (row["retention_low"], row["retention_high"]) == st.exact_share(row["retained"], len(rows))
 
 
 def test_flags_speak_of_few_pairs_and_of_rare_ones() -> None:
@@ -59,7 +59,7 @@ def test_flags_speak_of_few_pairs_and_of_rare_ones() -> None:
 
 
 def test_summary_means_are_those_of_the_rows(table: pd.DataFrame, shuffled: pd.DataFrame) -> None:
-    found = st.summary(table, resamples=50)
+    found = st.summary(table)
     keys = ["explainer", "condition", "level", "measure"]
     means = table.groupby(keys)["value"].mean()
     for row in found.to_dict("records"):
@@ -80,34 +80,17 @@ def test_summary_means_are_those_of_the_rows(table: pd.DataFrame, shuffled: pd.D
 
 def test_row_order_decides_nothing(table: pd.DataFrame, shuffled: pd.DataFrame) -> None:
     keys = ["explainer", "condition", "level", "measure"]
-    found, again = (st.summary(t, resamples=50).sort_values(keys, ignore_index=True) for t in (table, shuffled))
+    found, again = (st.summary(t).sort_values(keys, ignore_index=True) for t in (table, shuffled))
     pd.testing.assert_frame_equal(found, again)
-    found, again = (st.ranking(t, "fass", resamples=50) for t in (table, shuffled))
+    found, again = (st.ranking(t, "fass") for t in (table, shuffled))
     pd.testing.assert_frame_equal(found, again)
-
-
-def test_bootstrap_is_the_plain_one(table: pd.DataFrame) -> None:
-    rows = table[(table["explainer"] == "lime") & (table["condition"] == "rotation")]
-    wide = rows.pivot(index="sample", columns="measure", values="value")
-    generator = np.random.default_rng(0)
-    raw, calibrated = [], []
-    for _ in range(400):
-        drawn = wide.iloc[generator.integers(0, len(wide), len(wide))]
-        m, c = drawn["fass_aligned"].mean(), drawn["fass_aligned_chance"].mean()
-        raw.append(drawn["fass"].mean())
-        calibrated.append((m - c) / (1 - c))
-    found = st.summary(rows, resamples=400)
-    row = found[found["measure"] == "fass"].iloc[0]
-    assert (row["low"], row["high"]) == pytest.approx(np.quantile(raw, [0.025, 0.975]), abs=1e-6)
-    wanted = np.quantile(calibrated, [0.025, 0.975])
-    assert (row["aligned_calibrated_low"], row["aligned_calibrated_high"]) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_intervals_cover_the_truth() -> None:
     hits = 0
     for seed in range(40):
         one = synthetic.table({"a": 0.4}, (("jpeg", 40.0),), flip=0.3, undefined=0.0, seed=seed)
-        row = st.summary(one, resamples=200).query("measure == 'jaccard'").iloc[0]
+        row = st.summary(one).query("measure == 'jaccard'").iloc[0]
         hits += row["calibrated_low"] <= 0.4 <= row["calibrated_high"]
     assert hits >= 33  # 38 expected; 90 % coverage would fail with probability 0.04
 
@@ -143,9 +126,9 @@ def test_measures_without_chance_still_summarise() -> None:
 def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
     found = st.ranking(table, "fass")
     assert found["explainer"].tolist() == sorted(synthetic.QUALITY, key=lambda e: -synthetic.QUALITY[e])
-    assert found["rank"].tolist() == [1, 2, 3, 4, 5]
+    assert found["rank"].tolist() == pytest.approx([np.nan, 1, 2, 3, np.nan], nan_ok=True), "controls have no rank"
     assert found.set_index("explainer")["control"].to_dict() == {e: e in synthetic.CONTROLS for e in synthetic.QUALITY}
-    assert found["p_best"].tolist()[:2] == [1.0, 0.0]
+    assert found["p_best"].tolist()[1:3] == [1.0, 0.0]
     assert (found["low"] <= found["score"]).all() and (found["score"] <= found["high"]).all()
     by = st.summary(table).query("measure == 'fass' and explainer == 'grad_cam'")
     best = by["aligned_calibrated"].fillna(by["calibrated"])
@@ -176,12 +159,22 @@ def test_equal_methods_share_the_ranks() -> None:
 def test_paired_tests_use_what_both_retain() -> None:
     pair = synthetic.table({"a": 0.5, "b": 0.4}, flip=0.3, undefined=0.3, seed=3)
     wide = pair.pivot(index=["sample", "condition"], columns=["explainer", "measure"], values="value")
-    per_sample = (wide["a"]["fass"] - wide["b"]["fass"]).dropna().groupby("sample").mean()
+    apart = (wide["a"]["fass"] - wide["b"]["fass"]).dropna().unstack("condition")
     row = st.paired_tests(pair, "fass", form="raw").iloc[0]
-    assert row["n"] == len(per_sample)
-    assert row["difference"] == pytest.approx(per_sample.mean())
-    assert row["p"] == pytest.approx(stats.wilcoxon(per_sample).pvalue)
+    assert row["n"] == len(apart)
+    assert row["difference"] == pytest.approx(apart.mean().mean())
+    assert row["score_a"] - row["score_b"] == pytest.approx(row["difference"])
     assert row["low"] < row["difference"] < row["high"]
+
+
+def test_the_test_of_two_methods_is_students_where_nothing_is_skewed_or_missing() -> None:
+    """Differences that are symmetric about their mean have no skewness to correct for."""
+    spread = np.linspace(-0.2, 0.2, 21)
+    rows = synthetic.rows_of([("a", "depth", "x", 0.0, 0.55 + spread), ("b", "depth", "x", 0.0, np.full(21, 0.5))])
+    row = st.paired_tests(rows, "depth").iloc[0]
+    wanted = stats.ttest_1samp(0.05 + spread, 0)
+    assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-6)
+    assert (row["low"], row["high"]) == pytest.approx(tuple(wanted.confidence_interval()), abs=1e-6)
 
 
 def test_identical_methods_are_never_separated(table: pd.DataFrame) -> None:
@@ -213,7 +206,7 @@ def test_family_of_tests_is_one_dataset_and_model(table: pd.DataFrame) -> None:
 def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.Form) -> None:
     tight = synthetic.table({"a": 0.3, "b": 0.3, "c": 0.31, "d": 0.5}, flip=0.1, seed=9)
     found = st.disagreement(tight, COMPONENTS, form).iloc[0]
-    by = st.summary(tight, resamples=2)
+    by = st.summary(tight)
     by["score"] = by["mean"] if form == "raw" else by["aligned_calibrated"].fillna(by["calibrated"])
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
@@ -228,9 +221,9 @@ def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.For
 def test_categorical_columns_and_cubes_give_the_same(table: pd.DataFrame) -> None:
     text = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "status"]
     categorical = table.astype({column: "category" for column in text})
-    plain = st.summary(table, resamples=50)
-    pd.testing.assert_frame_equal(st.summary(categorical, resamples=50), plain)
-    pd.testing.assert_frame_equal(st.summary(st.arrange(table), resamples=50), plain)
+    plain = st.summary(table)
+    pd.testing.assert_frame_equal(st.summary(categorical), plain)
+    pd.testing.assert_frame_equal(st.summary(st.arrange(table)), plain)
 
 
 def test_results_do_not_touch_the_global_generator(table: pd.DataFrame) -> None:

@@ -108,6 +108,7 @@ def samples(n: int = 40, unreadable: int = 1, dataset: str = "photos", model: st
     frame["predicted_name"] = [
         ("tabby cat", "airliner", "teapot")[i % 3] if ok else "" for i, ok in enumerate(readable)
     ]
+    frame["readout"] = np.where(readable, 4.0, np.nan)
     frame["probability"] = np.where(readable, 0.9 - 0.01 * (np.arange(total) % 50), np.nan)
     frame["error"] = ["" if ok else "cannot identify image file" for ok in readable]
     frame["transient"], frame["digest"] = False, ""

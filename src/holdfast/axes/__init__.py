@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import statistics
@@ -35,14 +36,29 @@ __all__ += ["Faithfulness", "Finding", "Judged", "Measure", "Smoothing", "Stabil
 __all__ += ["judge", "marked"]
 
 
-def arrange(table: pd.DataFrame | Sequence[Cube]) -> list[Cube]:
-    """`statistics.arrange` with what the axes know: which measure decides about a pair, and what is set aside.
+def arrange(
+    table: pd.DataFrame | Sequence[Cube],
+    manifest: Mapping[str, Any] | None = None,
+    samples: pd.DataFrame | None = None,
+) -> list[Cube]:
+    """`statistics.arrange` with what the axes know: which measure decides about a pair, spans, and what is set aside.
+
+    The manifest names the samples that serve as references, `samples` the group of each; both belong in the errors.
 
     >>> arrange([])
     []
     """
     headlines = [measure for axis in AXES for measure in axis.of_role("headline")]
-    return statistics.arrange(table, headlines, {IDENTITY, *(name for axis in AXES for name in axis.aside)})
+    every = [measure for axis in AXES for measure in axis.measures]
+    aside = {IDENTITY, *(name for axis in AXES for name in axis.aside)}
+    datasets = ((manifest or {}).get("study") or {}).get("datasets") or {}
+    cubes = []
+    for cube in statistics.arrange(table, headlines, aside):
+        references = tuple((datasets.get(cube.dataset) or {}).get("references") or ())
+        own = axis_of(cube.evaluation, manifest or {}, cube.values).measures
+        spans = {measure.name: measure.span for measure in (*every, *own) if measure.span is not None}
+        cubes.append(replace(cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)))
+    return cubes
 
 
 def axis_of(evaluation: str, manifest: Mapping[str, Any], measured: Iterable[str] = ()) -> Axis:
@@ -79,7 +95,7 @@ def judge(
     order = {axis.name: i for i, axis in enumerate(AXES)}
     evaluations = (manifest.get("study") or {}).get("evaluations") or {}
     by_place: dict[tuple[str, str], list[Judged]] = {}
-    cubes = arrange(table)
+    cubes = arrange(table, manifest, samples)
     words = marked(cubes, manifest)
     for cube in cubes:
         place = (cube.dataset, cube.model)

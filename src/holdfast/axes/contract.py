@@ -165,6 +165,11 @@ class Judged:
         tasks = (self.manifest.get("study") or {}).get("tasks") or {}
         return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
 
+    @property
+    def groups(self) -> int:
+        """How many groups the samples form, which are then what counts as independent; 0 where they form none."""
+        return 0 if self.cube.groups is None else len(set(self.cube.groups.tolist()))
+
     @cached_property
     def summary(self) -> pd.DataFrame:
         """`statistics.summary` of the axis."""

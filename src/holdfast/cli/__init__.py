@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.compare import check, compare, leaderboard
 from holdfast.cli.export import export, figures, push
 from holdfast.cli.read import list_names, report, show, verify
-from holdfast.cli.run import LOCAL_RAY, demo, merge, run
+from holdfast.cli.run import LOCAL_RAY, demo, merge, plan, run
 from holdfast.errors import UserError, printable
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Make a run": {"demo": demo, "run": run, "merge": merge},
+    "Make a run": {"demo": demo, "plan": plan, "run": run, "merge": merge},
     "Read a run": {"report": report, "show": show, "verify": verify, "ls": list_names},
     "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard},
     "Take a run elsewhere": {"figures": figures, "export": export, "push": push},

@@ -36,6 +36,7 @@ def check(
     min_samples: Annotated[int, typer.Option(help="Fewer samples with a score are a failure.")] = 8,
     min_retention: Annotated[float, typer.Option(help="A smaller share of retained pairs is a failure.")] = 0.1,
     max_undefined: Annotated[float, typer.Option(help="A larger share of undefined maps is a failure.")] = 0.1,
+    strict: Annotated[bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")] = False,
 ) -> None:
     """Hold a run's confidence bounds against requirements, for CI.
 
@@ -49,7 +50,7 @@ def check(
     from holdfast.testing.requirement import read_requirements
 
     texts = [*(require or []), *(text for path in file or [] for text in read_requirements(path))]
-    outcomes = check_run(read(directory), texts, Limits(min_samples, min_retention, max_undefined))
+    outcomes = check_run(read(directory), texts, Limits(min_samples, min_retention, max_undefined, strict))
     if junit is not None:
         write_atomically(junit, output.junit(outcomes, str(directory)))
     if format is Form.json:

@@ -92,6 +92,54 @@ def run(
     return _carry_out(plan, target, executor, share, audit, retry_errors)
 
 
+def plan(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")],
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
+    ] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
+    ] = False,
+    no_trial: Annotated[bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")] = False,
+) -> None:
+    """Say what a study would do: its conditions, passes and time, and what it could tell apart.
+
+    Passes and time are those of a trial on the first two samples, times the number of samples.
+    """
+    _check_count("--limit", limit)
+    from holdfast.runs.run import trial
+    from holdfast.runs.shard import usual_references
+    from holdfast.runs.study.file import read_study
+    from holdfast.statistics.power import power_sentence
+
+    made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
+    _announce(made)
+    for name, evaluation in made.evaluations.items():
+        conditions = evaluation.conditions()
+        judged = len(made.explainers) - len(made.left_out(name))
+        typer.echo(f"{name}: {len(conditions)} conditions, {judged} explainers")
+    methods = sum(not explainer.control for explainer in made.explainers.values())
+    for name, data in made.data.items():
+        groups = len(set(data.groups or data.ids))
+        references = made.references or usual_references(len(data.ids))
+        typer.echo(f"{name}: chance is taken from {min(references, len(data.ids))} of the samples")
+        what = "groups of samples" if groups < len(data.ids) else "samples"
+        typer.echo(
+            f"{name}: {power_sentence(groups, methods).replace('samples', what, 1)} This is for scores of usual spread."
+        )
+    if no_trial:
+        return
+    passes, seconds = (each * sum(len(data.ids) for data in made.data.values()) for each in trial(made))
+    took = (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+    typer.echo(f"about {passes:,.0f} passes through the models and {took} in this process, by a trial of two samples")
+
+
 def merge(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs.")

@@ -42,6 +42,7 @@ def open_data(
     shape: Sequence[int] | None = None,
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
+    groups: Sequence[str] | Mapping[str, str] | int | None = None,
     limit: int | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
@@ -58,6 +59,8 @@ def open_data(
     the central square; None keeps them as they are; "auto" is 224 for pictures in files, bytes or Pillow objects and
     None for tensors and arrays, which arrive as their owner made them. `shape` says what each row of an array is, for
     instance (3, 32, 32) for flattened pictures. `labels` go by position or by id and replace any of the source.
+    `groups` name what samples belong to that are not independent (the patient of a beat), by position, by id, or as
+    the level of the folder that is the group, 0 the outermost.
 
     Sets are a list of (n_i, F) tensors, graphs PyG's objects or files, texts a list of strings or a file; samples may
     be (sample, label) pairs. All samples are padded to `length` elements, nodes or tokens, by default those of the
@@ -88,6 +91,9 @@ def open_data(
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
+    if groups is not None:
+        named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
+        data = data.grouped(named)
     if name is not None:
         data = replace(data, name=name)
     return data if limit is None else data.limit(limit)

@@ -193,18 +193,19 @@ def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
 
 
 def open_dataset(dataset: Any, how: How) -> Data:
-    """A map-style Dataset, whose items are read when they are asked for; its `ids` are taken over where it has them."""
+    """A map-style Dataset, whose items are read when they are asked for; it may have `ids` and `groups` of them."""
     name, n = type(dataset).__name__, len(dataset)
-    ids = getattr(dataset, "ids", None)
+    ids, groups = getattr(dataset, "ids", None), getattr(dataset, "groups", None)
     if ids is not None and len(ids) != n:
         raise UserError(f"{name} has {n} items but {len(ids)} ids")
-    return Data(
+    data = Data(
         name=name,
         ids=numbered(n) if ids is None else tuple(map(str, ids)),
         readers=partial(_item_readers, dataset, how),
         content=partial(_item_content, dataset, how),
         kind="image",
     ).knowing_shape()
+    return data if groups is None else data.grouped([str(group) for group in groups])
 
 
 def _item_readers(dataset: Any, how: How, positions: Sequence[int]) -> list[Reader]:

@@ -67,6 +67,7 @@ class Data:
 
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
+    `groups` name what samples belong together and are not independent, such as the patient of a beat.
     `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
 
     >>> from holdfast.data import open_data
@@ -86,6 +87,7 @@ class Data:
     class_names: tuple[str, ...] | None = None
     labels: tuple[int, ...] | None = None
     threads: int = 1
+    groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -109,7 +111,31 @@ class Data:
             raise UserError(f"limit must be a whole number, got {n!r}")
         if n < 1:
             raise UserError(f"limit must be at least 1, got {n}")
-        return replace(self, ids=self.ids[:n], labels=None if self.labels is None else self.labels[:n])
+        return self._with(range(min(n, len(self))))
+
+    def _with(self, positions: Sequence[int]) -> Data:
+        """The ids, labels and groups at these positions."""
+        labels = None if self.labels is None else tuple(self.labels[i] for i in positions)
+        groups = None if self.groups is None else tuple(self.groups[i] for i in positions)
+        return replace(self, ids=tuple(self.ids[i] for i in positions), labels=labels, groups=groups)
+
+    def grouped(self, by: Sequence[str] | Callable[[str], str] | int) -> Data:
+        """The same samples, which belong together by name, by what a function makes of an id, or by a folder's level.
+
+        Level 0 is the first folder of an id, 1 the second; a sample that lies less deep is a group by itself.
+
+        >>> from holdfast.data import open_data
+        >>> open_data(Batch(("ann/1", "ann/2", "bob/1"), torch.rand(3, 1, 8))).grouped(0).groups
+        ('ann', 'ann', 'bob')
+        """
+        if isinstance(by, int):
+            named = [(sample.split("/")[:-1], sample) for sample in self.ids]
+            groups = tuple("/".join(folders[: by + 1]) if len(folders) > by else own for folders, own in named)
+        else:
+            groups = tuple(str(by(sample)) for sample in self.ids) if callable(by) else tuple(map(str, by))
+        if len(groups) != len(self):
+            raise UserError(f"{self.name!r} has {len(self)} samples but {len(groups)} groups were given")
+        return replace(self, groups=groups)
 
     def only(self, positions: Sequence[int]) -> Data:
         """The samples at these positions, in that order.
@@ -120,9 +146,7 @@ class Data:
         """
         chosen = tuple(positions)
         return replace(
-            self,
-            ids=tuple(self.ids[i] for i in chosen),
-            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            self._with(chosen),
             readers=partial(_readers_of, self.readers, chosen),
             content=partial(_content_of, self.content, len(self)),
         )
@@ -155,12 +179,13 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the ids, the labels given, how samples are prepared, and the content.
+        """sha256 of the ids, the labels and groups given, how samples are prepared, and the content.
 
         Content is every byte of tensors, arrays, and files; up to 64 evenly spaced items of a Dataset, whose others
         are known by the digests of `load`. A Dataset whose items are random has no stable fingerprint.
         """
-        digest = hashlib.sha256(repr((self.ids, self.labels)).encode())
+        known = (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
+        digest = hashlib.sha256(repr(known).encode())
         for part in self.content(len(self)):
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()

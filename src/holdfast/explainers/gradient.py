@@ -54,8 +54,10 @@ def input_gradient(
     return joined(gradients), joined(logits)
 
 
-def rise_above(model: Model, batch: Batch, target: Tensor, baseline: float) -> Tensor:
+def rise_above(model: Model, batch: Batch, target: Tensor, baseline: object) -> Tensor:
     """f_t(x) − f_t(b) (B,) for the target's logit f_t and inputs b that have the value `baseline` everywhere.
+
+    NaN for a baseline that is drawn, with which nothing is promised of a single map.
 
     >>> batch = Batch(("a",), torch.tensor([[3.0, 5.0]]))
     >>> rise_above(Model(torch.nn.Identity()), batch, torch.tensor([1]), 1.0).tolist()
@@ -63,6 +65,8 @@ def rise_above(model: Model, batch: Batch, target: Tensor, baseline: float) -> T
     """
     batch = batch.to(model.device)
     inputs = normalised(model, batch)
+    if not isinstance(baseline, float):
+        return torch.full((len(batch),), torch.nan, device=model.device)
     with torch.no_grad():
         scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, baseline))]
     return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]

@@ -226,13 +226,23 @@ class _Known:
 
 
 def _known(maps: Tensor, valid: Tensor | None = None) -> _Known:
-    maps = maps.detach().float()
+    maps = _in_reach(maps.detach())
     n = math.prod(maps.shape[1:])
     safe = torch.nan_to_num(maps, 0.0, 0.0, 0.0)
     if valid is None:
         return _Known(safe, *bounds(maps), None, torch.full((len(maps),), n, device=maps.device))
     counts = valid.flatten(1).sum(1) * (n // math.prod(valid.shape[1:]))
     return _Known(safe.masked_fill_(~valid, 0), *bounds(maps, valid), valid, counts.expand(len(maps)))
+
+
+def _in_reach(maps: Tensor) -> Tensor:
+    """Maps in float32; those of float64 whose values it cannot hold are scaled first, which changes no score."""
+    if maps.dtype != torch.float64 or not len(maps):
+        return maps.float()
+    most = torch.nan_to_num(maps, 0.0, 0.0, 0.0).abs().flatten(1).amax(1)
+    beyond = (most > 0) & ((most < 1e-30) | (most > 1e30))
+    factor = torch.where(beyond, most, 1.0).view(-1, *[1] * (maps.ndim - 1))
+    return (maps / factor).float()
 
 
 def _known_pair(a: Tensor, b: Tensor) -> tuple[_Known, _Known]:

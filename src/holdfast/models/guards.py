@@ -55,7 +55,8 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
     """
     if not reads_logits(task) or table.shape[1] < 2 or len(table) < 2:
         return
-    if bool(((table >= 0).all(1) & ((table.double().sum(1) - 1).abs() < ALMOST)).all()):
+    between = ((table > 0) & (table < 1)).any()  # zeros and ones alone are no trace of a softmax
+    if bool(between & ((table >= 0).all(1) & ((table.double().sum(1) - 1).abs() < ALMOST)).all()):
         raise UserError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
             f"reads logits. Leave the softmax off, {or_say(task)}"

@@ -9,8 +9,7 @@ distribution with the tensor's mean and standard deviation. A tensor of equal va
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import torch
@@ -74,27 +73,8 @@ def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | 
             parameter.data = weights[name]
     norms = [m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if refit_on is not None and len(refit_on) > 1 and norms:  # one sample has no spread
-        with counted_for(model, twin):
-            _refit(twin, norms, refit_on)
+        _refit(twin, norms, refit_on)
     return twin
-
-
-@contextmanager
-def counted_for(model: Model, twin: Model) -> Iterator[None]:
-    """Count the passes of a twin for the model that it stands in for, while the context is open.
-
-    >>> model = Model(torch.nn.Linear(3, 2))
-    >>> twin = with_weights(model, {})
-    >>> with counted_for(model, twin):
-    ...     _ = twin.logits(torch.ones(4, 3))
-    >>> model.passes
-    4
-    """
-    before = twin.passes
-    try:
-        yield
-    finally:
-        model.passes += twin.passes - before
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:

@@ -168,9 +168,9 @@ class NoisyLinear:
     points. In each channel, what the equations leave over is at most `tolerance` times what they leave with the mean of
     the kept pixels at the removed ones, as a root mean square, and is computed in double precision below 5e-6; the
     default keeps values within 1e-3 of the exact ones. The noise is added to removed pixels only and, as in the paper,
-    the result is not clamped: it may leave [0, 1]. σ = 0.01 is the noise with which trained networks'
-    features tell filled photographs from real ones least (`benchmarks/imputer_auc.py`), and that of the paper's code;
-    the paper says σ = 0.1, which `noisy_linear_published` has. An image of which nothing is kept is an error.
+    the result is not clamped: it may leave [0, 1]. With σ = 0.01 the features of trained networks tell filled
+    photographs from real ones least (`benchmarks/imputer_auc.py`), and the paper's code has it; the paper says
+    σ = 0.1, which `noisy_linear_published` has. An image of which nothing is kept is an error.
 
     >>> x, keep = torch.tensor([[[[0.0, 9.0, 1.0]]]]), torch.tensor([[[True, False, True]]])
     >>> NoisyLinear(sigma=0.0)(x, keep).flatten().tolist()

@@ -18,14 +18,17 @@ from holdfast.axes.contract import NO_SCORE, Severity, findings_of
 from holdfast.drawing.prose import above, difference, listing, records, with_interval
 from holdfast.report.frontier import frontier_findings, weighed
 from holdfast.statistics import FEW_SAMPLES
+from holdfast.statistics.power import power_sentence
 from holdfast.types import REDRAW
 
-MOST = ENOUGH = 8
+MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
 SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
 WIDTH = 110
 PILOT = 100
 """The samples from which on the intervals of means are usually narrow enough to rank a handful of methods."""
+ENOUGH = 8
+"""The samples from which on it is said that all scores lie in [0, 1]."""
 FAR = 50
 """So many times as many samples are not worth naming."""
 
@@ -67,7 +70,7 @@ FEW = Finding(
     "mind",
     "Few samples",
     "",
-    "Intervals from so few samples are rough and may be too narrow, and methods that look equal may not be.",
+    "Intervals from so few samples are wide, and methods that look equal may not be.",
     f"Take this run as a trial. Test at least {PILOT} samples before you choose a method: a larger limit, or a "
     "folder with more data; four times as many halve the intervals.",
 )
@@ -78,6 +81,14 @@ TIED = Finding(
     "",
     "With these data the first places could be exchanged.",
     "Choose among them by cost or by another axis, or test more samples.",
+)
+NO_INTERVAL = Finding(
+    "",
+    "mind",
+    "Scores without an interval",
+    "",
+    "An interval that holds would be wider than half of the scale, so the score says next to nothing about other data.",
+    "Do not read these scores without more samples, or a milder condition that keeps more of them.",
 )
 UNREADABLE = Finding(
     "",
@@ -129,7 +140,7 @@ def findings_here(
     for judged in here:
         own = findings_of(judged)
         told = any(finding.title == NO_SCORE for finding in own)
-        listed += _named(judged, own if told else [*own, *_undefined(judged)])
+        listed += _named(judged, [*own, *_no_interval(judged), *([] if told else _undefined(judged))])
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
     listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
@@ -182,9 +193,13 @@ def _run_findings(
         )
     n = max((len(judged.cube.samples) for judged in here), default=0)
     ties = [text for judged in here[:1] if (text := _tie(judged))]
-    if here and n < FEW_SAMPLES:
+    groups = max((judged.groups for judged in here), default=0)
+    if here and (groups or n) < FEW_SAMPLES:
         tested = f"{n} sample{'s were' if n != 1 else ' was'} tested."
-        yield replace(FEW, seen=" ".join([tested, *ties]))
+        of_groups = f" They form {groups} groups, which is what counts." if groups else ""
+        methods = max(len(judged.cube.explainers) - len(judged.cube.controls) for judged in here)
+        power = [power_sentence(groups or n, methods)] if methods > 1 else []
+        yield replace(FEW, seen=" ".join([tested + of_groups, *power, *ties]))
     else:
         for text in ties:
             yield replace(TIED, seen=text)
@@ -208,6 +223,19 @@ def _tie(judged: Judged) -> str:
     if n <= PILOT:
         return f"{said}."
     return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
+
+
+def _no_interval(judged: Judged) -> Iterator[Finding]:
+    """Scores from so few samples, or so scattered ones, that no interval is worth printing."""
+    cells = judged.summary[judged.summary["measure"].isin([m.name for m in judged.headlines])]
+    lost = cells[cells["no_interval"] != ""]
+    if len(lost):
+        said = f"{len(lost)} score{'s have' if len(lost) != 1 else ' has'} none: {lost['no_interval'].iloc[0]}."
+        where = (
+            f"{r.explainer}, {judged.axis.condition(r.condition, r.level)}: {r.no_interval}" for r in records(lost)
+        )
+        names = tuple(dict.fromkeys(map(str, lost["explainer"])))
+        yield replace(NO_INTERVAL, axis=judged.axis.name, seen=said, items=tuple(where), explainers=names)
 
 
 def _undefined(judged: Judged) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def frontier_chart(first: Judged, second: Judged) -> Chart | None:
             break
     if not plots:
         return None
-    caption = f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % bootstrap intervals. The dashed "
+    caption = f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % intervals. The dashed "
     caption += "line is the frontier: no other method is at least as good on both axes and better on one. "
     caption += f"{said} Bars that overlap leave open who is on it. One axis alone may reward ignoring the model: an "
     caption += "edge detector such as Sobel is stable and explains nothing, so controls (grey) take no part in the "

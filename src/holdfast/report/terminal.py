@@ -42,7 +42,8 @@ def styled_summary(
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
         lines += [("", "")] if lines else []
-        lines.append((f"{model} on {dataset}" + (f", {read} samples" if read else ""), "bold"))
+        groups = f" of {here[0].groups} groups" if here[0].groups else ""
+        lines.append((f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold"))
         for judged in here:
             lines += [("", ""), (f"  {judged.title}", "bold cyan")]
             lines += [line for sentence in leads(judged) for line in _wrapped(sentence, width)]

@@ -38,6 +38,7 @@ def digest(content: bytes) -> str:
 def named(path: Place, content: bytes) -> Place:
     """Where this content of a part goes.
 
+    >>> from pathlib import Path
     >>> named(Path("run/00003.parquet"), b"abc").name
     '00003.ba7816bf8f01cfea.parquet'
     """
@@ -50,7 +51,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     >>> print(sealed({"seed": 0}).decode())
     {
       "seed": 0,
-      "sha256": "d29164cc40ef4e68"
+      "sha256": "345a1cb7489f79b1"
     }
     """
     body = as_json(content)[: -len("\n}")]

@@ -29,7 +29,7 @@ from holdfast.runs.differences import listed
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
-from holdfast.runs.storage import Place, held
+from holdfast.runs.storage import Place, drop_parts, held
 from holdfast.runs.table import (
     INPUTS,
     SAMPLES,
@@ -42,7 +42,7 @@ from holdfast.runs.table import (
     study_keys,
 )
 from holdfast.runs.threads import Writer, read_ahead
-from holdfast.types import REDRAW, Batch, Exhibit, Scores, role_of
+from holdfast.types import REDRAW, Batch, Exhibit, Pairwise, Scores, role_of
 
 BATCH_ON_CPU = (8, 256)
 """Inputs in one pass on a CPU where that is not measured: of photographs, and at most, of series and rows of tables."""
@@ -194,6 +194,8 @@ def _run_shard(
     extremes = keeps_extremes(number, len(plan.shards(dataset)))
     shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
     for evaluation, names in pending.items():
+        if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
+            drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
         shard.explainers = {name: plan.explainers[name] for name in names}
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
@@ -260,8 +262,10 @@ def _write_samples(
     batch = loaded.batch
     index = {sample: i for i, sample in enumerate(batch.ids)}
     rows: list[dict[str, Any]] = []
-    for sample in (data.ids[p] for p in positions):
+    for position in positions:
+        sample = data.ids[position]
         row: dict[str, Any] = {"dataset": dataset, "model": model_name, "sample": sample}
+        row["group"] = "" if data.groups is None else data.groups[position]
         row |= {"digest": loaded.digests.get(sample, ""), "transient": sample in loaded.transient}
         i = index.get(sample)
         if i is None or prediction is None:

@@ -18,7 +18,7 @@ from holdfast.models.model import ONE_OUTPUT
 from holdfast.models.precision import AUTO, Precision, check_precision
 from holdfast.models.tasks import Binary, has_probability
 from holdfast.runs import manifest
-from holdfast.runs.shard import REFERENCES, load_references
+from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.table import INPUTS, exhibits_path, part_path, samples_path
@@ -54,7 +54,7 @@ class Plan:
     seed: int = 0
     shard_size: int = 32
     batch_size: int | None = None
-    references: int = REFERENCES
+    references: int | None = None
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -140,7 +140,7 @@ def make_plan(
     limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
-    references: int = REFERENCES,
+    references: int | None = None,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
@@ -159,7 +159,8 @@ def make_plan(
             network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile)
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
-    check_whole("references", references, 2)
+    if references is not None:
+        check_whole("references", references, 2)
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
     models = {name: _with_evident_task(network, datasets) for name, network in models.items()}

@@ -20,9 +20,10 @@ from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
+from holdfast.runs import manifest
 from holdfast.runs.batch_size import best_rows, pass_rate
 from holdfast.runs.engine import run_shards
-from holdfast.runs.plan import Plan
+from holdfast.runs.plan import Plan, describe
 from holdfast.runs.shard import load_references, reference_positions
 from holdfast.runs.storage import Place
 from holdfast.runs.table import read_manifest, read_scores
@@ -179,6 +180,7 @@ def _chosen(data: Data, seed: int, samples: int) -> Data:
 
 def _scores(plan: Plan, precision: str = "float32") -> pd.DataFrame:
     with tempfile.TemporaryDirectory(prefix="holdfast-audit-") as folder, arithmetic(precision):
+        manifest.begin(Path(folder), describe(plan), plan.shard_size, "audit")
         run_shards(plan, Path(folder), lambda what, amount: None)
         return read_scores(Path(folder))
 

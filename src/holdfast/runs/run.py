@@ -24,7 +24,6 @@ from holdfast.runs.engine import run_shards
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.progress import progress
-from holdfast.runs.shard import REFERENCES
 from holdfast.runs.storage import Place, place
 from holdfast.runs.verify import changed_samples, forget_failures, keep_one, mend
 from holdfast.statistics.cubes import Cube
@@ -57,7 +56,7 @@ class Run:
 
     def summary(self) -> pd.DataFrame:
         """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
-        return statistics.summary(axes.arrange(self._compact()))
+        return statistics.summary(self._cubes())
 
     def ranking(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
@@ -69,7 +68,7 @@ class Run:
         measured = self._measured(evaluation, measure)
         blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
         ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
-        words = axes.marked(axes.arrange(self._compact()), self.manifest)
+        words = axes.marked(axes.arrange(self.compact()), self.manifest)
         places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
         return ranked.assign(mark=[words[dataset, model].get(name, "") for dataset, model, name in places])
 
@@ -83,7 +82,7 @@ class Run:
         known = self.manifest["study"]["evaluations"]
         if evaluation is not None and evaluation not in known:
             raise unknown("evaluation", evaluation, known)
-        cubes = [cube for cube in axes.arrange(self._compact()) if evaluation in (None, cube.evaluation)]
+        cubes = [cube for cube in self._cubes() if evaluation in (None, cube.evaluation)]
         measures = {name for cube in cubes for name in cube.measures}
         if measure is not None and cubes and measure not in measures:
             raise unknown("measure", measure, measures)
@@ -116,11 +115,14 @@ class Run:
         evaluations = self.manifest["study"]["evaluations"].values()
         named = dict.fromkeys(condition for facts in evaluations for condition, _ in facts.get("conditions", []))
         number = {condition: i for i, condition in enumerate(named)}
-        rows = self._compact()
+        rows = self.compact()
         by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
-    def _compact(self) -> pd.DataFrame:
+    def _cubes(self) -> list[Cube]:
+        return axes.arrange(self.compact(), self.manifest, self.samples())
+
+    def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
         return table.read_scores(self.path, compact=True)
 
@@ -161,7 +163,7 @@ def evaluate(
     limit: int | None = None,
     shard_size: int = 32,
     batch_size: int | None = None,
-    references: int = REFERENCES,
+    references: int | None = None,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
@@ -174,7 +176,8 @@ def evaluate(
     `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
-    many other samples the chance level of a score is taken from. `precision` and `compile` are those of `Model.use`;
+    many other samples the chance level of a score is taken from, by default 8 to 32. `precision` and `compile` are
+    those of `Model.use`;
     without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
     a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
     there are any; models, data and explainers are sent to them by pickle. `retry_errors` reads samples again that the
@@ -265,6 +268,15 @@ def execute(
     manifest.record(root, found, session)
     keep_one(paths)
     return Run(root)
+
+
+def trial(plan: Plan, samples: int = 2) -> tuple[float, float]:
+    """Passes through the models, and seconds, that one sample of each data set costs, from a run of the first few."""
+    few = replace(plan, data={name: data.limit(samples) for name, data in plan.data.items()}, references=2)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        session = execute(few, folder, "holdfast plan", show_progress=False).manifest["sessions"][-1]
+    tried = sum(len(data.ids) for data in few.data.values()) / len(few.data)
+    return sum(session["passes"].values()) / tried, session["seconds"] / tried
 
 
 def precisely(plan: Plan) -> AbstractContextManager[None]:

@@ -17,8 +17,19 @@ from holdfast.models.batches import Workbench
 from holdfast.models.guards import refuse_probabilities
 from holdfast.types import Batch, Explainer
 
-REFERENCES = 8
-"""How many samples serve as the other halves of mismatched pairs, unless a study asks for another number."""
+FEWEST_REFERENCES, MOST_REFERENCES = 8, 32
+
+
+def usual_references(samples: int) -> int:
+    """How many of a data set's samples serve as the other halves of mismatched pairs, unless a study says so itself.
+
+    Each costs one more comparison of maps per scored pair, and its choice is part of the error of a calibrated score:
+    an eighth of the samples on top of 8, and at most 32.
+
+    >>> [usual_references(n) for n in (5, 14, 64, 100, 192, 5000)]
+    [5, 9, 16, 20, 32, 32]
+    """
+    return min(samples, FEWEST_REFERENCES + samples // 8, MOST_REFERENCES)
 
 
 @dataclass
@@ -54,13 +65,14 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int, count: int = REFERENCES, ids: Sequence[str] | None = None) -> Batch:
+def load_references(data: Data, seed: int, count: int | None = None, ids: Sequence[str] | None = None) -> Batch:
     """The first samples in that order that can be decoded, or the ones that a manifest names.
 
-    One that is named and cannot be read is an error, and so is one that only the storage keeps from being read:
-    another in its place would change the chance level of every sample.
+    There are as many as are usual where no number is given. One that is named and cannot be read is an error, and so is
+    one that only the storage keeps from being read: another in its place would change the chance level of every sample.
     """
     order = reference_positions(data, seed) if ids is None else [data.ids.index(name) for name in ids]
+    count = usual_references(len(data.ids)) if count is None else count
     batches: list[Batch] = []
     missing = count if ids is None else len(ids)
     for start in range(0, len(order), count):

@@ -13,9 +13,9 @@ import importlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -230,6 +230,13 @@ def note(path: Place) -> None:
     if (known := _listed.get(str(path.parent))) is not None:
         names = known[1].setdefault(part_of(path.name), [])
         names[:] = sorted({*names, path.name})
+
+
+def drop_parts(paths: Iterable[Place]) -> None:
+    """Remove parts that are about to be written anew with other content, and so under another name."""
+    for path in [path for part in paths for path in held(part)]:
+        tried(path, partial(path.unlink, missing_ok=True), "removed")
+    forget_listings()
 
 
 def forget_listings() -> None:

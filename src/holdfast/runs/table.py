@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.errors import Damaged, Foreign, UserError
+from holdfast.maps.chance import packed
 from holdfast.runs import columns, digests
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
@@ -37,11 +38,13 @@ SCORES = pa.schema(
     + [(name, pa.float64()) for name in ("value", "low", "high")]
     + [("status", pa.string()), ("reason", pa.string())]
 )
+PARTS = SCORES.append(pa.field("references", pa.binary()))
+"""What parts hold: the scores, and with the first row of a column of chance what each reference adds to it."""
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
     + [("readout", pa.float64()), ("probability", pa.float64()), ("error", pa.string())]
-    + [("transient", pa.bool_()), ("digest", pa.string())]
+    + [("transient", pa.bool_()), ("digest", pa.string()), ("group", pa.string())]
 )
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
@@ -119,9 +122,10 @@ def score_rows(
             "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
             "status": [STATUS[code] for code in s.status.tolist()],
             "reason": list(s.reason),
+            "references": [None if s.by_reference is None else packed(s.by_reference), *[None] * (n - 1)][:n],
         }
-        tables.append(pa.Table.from_pydict(content, schema=SCORES))
-    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+        tables.append(pa.Table.from_pydict(content, schema=PARTS))
+    return pa.concat_tables(tables) if tables else PARTS.empty_table()
 
 
 def write_part(path: Place, table: pa.Table, study: str = "") -> None:
@@ -146,9 +150,10 @@ def read_scores(
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
     Each part is filtered before the next is read, and a measure comes with its chance and aligned forms. With `compact`
-    the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB.
+    the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB; one column more
+    has what the references add to chance, for statistics.
     """
-    rows = _read(root, digests.parts(root / "parts"), SCORES, _filter(measures, samples))
+    rows = _read(root, digests.parts(root / "parts"), PARTS if compact else SCORES, _filter(measures, samples))
     order, twice = columns.sorted_by_key(rows, KEY)
     rows = rows.take(pa.array(order))
     frame: pd.DataFrame = (rows if compact else columns.spelled_out(rows, SCORES)).to_pandas()

@@ -16,7 +16,18 @@ from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.runs import digests, table
 from holdfast.runs.differences import listed
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import AT_ONCE, Place, StorePath, files, forget_listings, held, place, tried, within
+from holdfast.runs.storage import (
+    AT_ONCE,
+    Place,
+    StorePath,
+    drop_parts,
+    files,
+    forget_listings,
+    held,
+    place,
+    tried,
+    within,
+)
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery")
@@ -147,8 +158,7 @@ def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
         rows = table.read_rows(root, held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
-            for path in [path for part in plan.paths(root, job) for path in held(part)]:
-                path.unlink(missing_ok=True)
+            drop_parts(plan.paths(root, job))
     forget_listings()
 
 

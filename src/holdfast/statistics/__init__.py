@@ -1,8 +1,9 @@
 """Intervals, tests, chance levels and ranks: pure functions of the table.
 
-Samples are the unit of resampling throughout: a bootstrap draw takes whole samples, with every explainer and every
-condition they were seen under, so that differences between explainers stay paired and the correlation between the
-conditions of one sample is kept. Draws are count matrices (resamples × samples), so a bootstrap is a matrix product.
+Samples are the unit throughout, or groups of samples where the data names them: every number is kept with what each
+sample adds to its error (`estimates`), under every condition at once, so that differences between explainers stay
+paired and the correlation between the conditions of one sample is kept. One rule makes intervals, tests and bounds of
+it (`intervals`).
 
 Every function takes the long table (see `holdfast.runs.table`) or the cubes that `arrange` makes of it;
 arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
@@ -11,11 +12,29 @@ in ranks and tests.
 
 from __future__ import annotations
 
-from holdfast.statistics.cubes import arrange
+from holdfast.statistics.cubes import arrange, groups_of
 from holdfast.statistics.forms import Form, with_best
-from holdfast.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTION, retention, summary, wilson
-from holdfast.statistics.pairs import disagreement, holm, paired_tests, signed_rank
+from holdfast.statistics.means import (
+    FEW_SAMPLES,
+    FEWEST_PAIRS,
+    LOWEST_RETENTION,
+    exact_share,
+    retention,
+    summary,
+    wilson,
+)
+from holdfast.statistics.pairs import disagreement, holm, paired_tests
 from holdfast.statistics.ranks import ranking
 
-__all__ = ["FEWEST_PAIRS", "FEW_SAMPLES", "LOWEST_RETENTION", "Form", "arrange", "disagreement", "holm"]
-__all__ += ["paired_tests", "ranking", "retention", "signed_rank", "summary", "wilson", "with_best"]
+__all__ = [
+    "FEWEST_PAIRS",
+    "FEW_SAMPLES",
+    "LOWEST_RETENTION",
+    "Form",
+    "arrange",
+    "disagreement",
+    "exact_share",
+    "groups_of",
+    "holm",
+]
+__all__ += ["paired_tests", "ranking", "retention", "summary", "wilson", "with_best"]

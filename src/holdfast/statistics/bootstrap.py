@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -22,16 +21,6 @@ def mean_of_finite(values: Array) -> Array:
     n = finite.sum(-1)
     total = np.where(finite, values, 0.0).sum(-1)
     return np.asarray(np.divide(total, n, out=np.full(np.shape(total), np.nan), where=n > 0))
-
-
-def nested_mean(values: Array, names: Sequence[str]) -> Array:
-    """The mean over conditions of the mean over each condition's levels: (..., C) with C `names` to (...).
-
-    >>> nested_mean(np.array([0.2, 0.4, 0.9]), ["rotation", "rotation", "jpeg"]).round(6).item()
-    0.6
-    """
-    groups = [[k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)]
-    return mean_of_finite(np.stack([mean_of_finite(values[..., group]) for group in groups], -1) if groups else values)
 
 
 def calibrate(score: Array, chance: Array) -> Array:
@@ -81,16 +70,3 @@ def percentiles(draws: Array, level: float) -> tuple[Array, Array]:
         if len(column):
             low[k], high[k] = np.quantile(column, edges)
     return low, high
-
-
-def interval(values: Array, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> tuple[Array, Array]:
-    """The bootstrap interval over samples of the means of (K, N); NaN from fewer than two samples.
-
-    >>> low, high = interval(np.array([[1.0, 2.0, 3.0], [1.0, np.nan, np.nan]]))
-    >>> low.tolist(), high.tolist()
-    ([1.0, nan], [3.0, nan])
-    """
-    draws = resampled_means(values, bootstrap_counts(values.shape[-1], resamples, seed))
-    few = np.isfinite(values).sum(-1) < 2
-    low, high = percentiles(draws, level)
-    return np.where(few, np.nan, low), np.where(few, np.nan, high)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from holdfast.maps.chance import unpacked
 from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
 
 Array = NDArray[np.float64]
@@ -36,7 +37,10 @@ class Cube:
     attempted. The redraws of stochastic explainers are kept apart in `floor`: base measure to (explainers, samples).
     `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers, conditions) the table
     has rows of. `controls` are the explainers that do not look at the model, `makeup` says what a condition is made of,
-    and conditions `aside` take no part in overall scores.
+    and conditions `aside` take no part in overall scores. `spans` has the ends of the scale of a measure, `groups` (N,)
+    the number of the group each sample belongs to, where samples are not independent. `references` are the samples that
+    chance was taken from, and `by_reference` has for each column of chance what each of them scored above the mean of
+    all, summed over samples: (explainers, conditions, references).
     """
 
     dataset: str
@@ -53,6 +57,10 @@ class Cube:
     controls: frozenset[str] = frozenset()
     makeup: Mapping[str, Makeup] = field(default_factory=dict)
     aside: frozenset[str] = frozenset({IDENTITY})
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    groups: NDArray[np.int64] | None = None
+    references: tuple[str, ...] = ()
+    by_reference: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def measures(self) -> list[str]:
@@ -63,6 +71,12 @@ class Cube:
     def key(self) -> dict[str, str]:
         """The columns that say what a row of statistics is about."""
         return {"dataset": self.dataset, "model": self.model, "evaluation": self.evaluation}
+
+    def span(self, column: str) -> tuple[float, float] | None:
+        """The ends of the scale of a column, whichever form of its measure it is; None where it has none."""
+        return next(
+            (self.spans[name] for name in (column, *map(column.removesuffix, SUFFIXES)) if name in self.spans), None
+        )
 
     def made_of(self, condition: str) -> Makeup:
         """What a condition is made of; empty where its rows do not say."""
@@ -107,6 +121,7 @@ class Cube:
             asked=asked,
             status=status,
             floor={m: scores[rows] for m, scores in self.floor.items() if forms is None or m in forms},
+            by_reference={m: sums[cell] for m, sums in self.by_reference.items() if m in values},
         )
 
 
@@ -138,6 +153,24 @@ def arrange(
         rows = table if len(found) == 1 else table[group == number]
         cubes.append(replace(_cube(rows, headlines), aside=frozenset(aside)))
     return cubes
+
+
+def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | None:
+    """The number of the group of every sample of a cube, by the column `group` of the samples; None where it has none.
+
+    >>> cube = Cube("d", "m", "e", [], [], ["a", "b", "c"], {}, np.empty((0, 0, 3), np.int8), {}, pd.DataFrame(), {})
+    >>> groups_of(cube, pd.DataFrame({"dataset": "d", "sample": ["a", "b", "c"], "group": ["p", "", "p"]})).tolist()
+    [0, 1, 0]
+    """
+    if samples is None or "group" not in samples:
+        return None
+    named = samples.loc[(samples["dataset"] == cube.dataset) & samples["group"].fillna("").ne(""), ["sample", "group"]]
+    if named.empty:
+        return None
+    known = dict(zip(named["sample"].astype(str), named["group"].astype(str), strict=True))
+    codes: dict[tuple[str, str], int] = {}  # a sample without a group is one by itself
+    keys = (("group", known[sample]) if sample in known else ("sample", sample) for sample in cube.samples)
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
 def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32], list[str]]:
@@ -222,6 +255,7 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
         asked=asked,
         controls=_controls(rows),
         makeup=_makeup(rows),
+        by_reference=_by_reference(rows, measure, measures, explainer, condition, shape[:2]),
     )
 
 
@@ -233,6 +267,26 @@ def _mean_over_repeats(shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...]
     np.add.at(total, places, value[finite])
     np.add.at(n, places, 1.0)
     return np.asarray(np.divide(total, n, out=np.full(shape, np.nan), where=n > 0))
+
+
+def _by_reference(
+    rows: pd.DataFrame,
+    measure: NDArray[np.int32],
+    measures: list[str],
+    explainer: NDArray[np.int32],
+    condition: NDArray[np.int32],
+    shape: tuple[int, int],
+) -> dict[str, Array]:
+    """What the references add to each column of chance, summed over shards: (explainers, conditions, references)."""
+    if "references" not in rows:
+        return {}
+    stored = rows["references"].to_numpy(dtype=object)
+    sums: dict[str, Array] = {}
+    for i in np.flatnonzero([isinstance(each, bytes) for each in stored]):
+        above = unpacked(stored[i])
+        whole = sums.setdefault(measures[measure[i]], np.zeros((*shape, len(above))))
+        whole[explainer[i], condition[i]] += above
+    return sums
 
 
 def _controls(rows: pd.DataFrame) -> frozenset[str]:

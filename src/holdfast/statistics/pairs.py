@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Cube, arrange
-from holdfast.statistics.forms import Form, sample_scores
+from holdfast.statistics.estimates import estimates
+from holdfast.statistics.forms import Form, best_columns, sample_scores
+
+PAIRS_AT_ONCE = 2**23
+"""How many differences of samples are held at once."""
 
 
 def paired_tests(
-    table: pd.DataFrame | Sequence[Cube],
-    measure: str,
-    form: Form = "best",
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    table: pd.DataFrame | Sequence[Cube], measure: str, form: Form = "best", level: float = 0.95
 ) -> pd.DataFrame:
-    """Every pair of explainers compared on the samples and conditions that both retain.
+    """Every pair of explainers compared on the samples that both retain under each condition.
 
-    A sample's score under a condition is (value − c) / (1 − c) with c the mean chance of that explainer there (raw
-    values with `form="raw"`), aligned where that exists; its difference is averaged over the conditions both
-    explainers retain. `difference` is the mean over samples with a bootstrap interval, `p` Wilcoxon's signed-rank
-    test (two-sided), `p_holm` Holm's correction within the dataset, model and evaluation, `significant` p_holm < 1 −
-    level. The difference is a − b in the measure's own unit; whether more is better is not its business.
+    Overall scores are those of `ranking`, but of these samples only: `difference` is a − b with its interval, and `p`
+    the two-sided test that it is 0, which is the interval turned round (see `intervals`): a test of means, with the
+    choice of the references in it. `score_a` and `score_b` are the scores on the common samples, `n` their number,
+    `p_holm` is Holm's correction within the dataset, model and evaluation, `significant` p_holm < 1 − level. The
+    difference is in the measure's own unit; whether more is better is not its business.
 
     >>> paired_tests([], "depth").empty
     True
@@ -40,28 +37,49 @@ def paired_tests(
     for cube in (whole.counted() for whole in arrange(table)):
         if measure not in cube.values:
             continue
-        scores = sample_scores(cube, measure, form)
-        names, differences = [], []
         judged = np.flatnonzero(cube.asked[measure].any(1)).tolist()
-        for a, b in itertools.combinations(judged, 2):
-            names.append((*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]))
-            differences.append(mean_of_finite((scores[a] - scores[b]).T))
-        stacked = np.array(differences).reshape(len(names), len(cube.samples))
+        pairs = list(itertools.combinations(judged, 2))
+        names = [(*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]) for a, b in pairs]
         frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:6])
-        frame["n"] = np.isfinite(stacked).sum(-1)
-        frame["difference"] = mean_of_finite(stacked)
-        frame["low"], frame["high"] = interval(stacked, level, resamples, seed)
-        frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
+        frame[_TEST_COLUMNS[6:13]] = _differences(cube, measure, form, pairs, level)
         frame["p_holm"] = holm(frame["p"].to_numpy(dtype=np.float64))
         frame["significant"] = frame["p_holm"] < 1 - level
         blocks.append(frame)
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=_TEST_COLUMNS)
 
 
-FEW = 13
-"""Up to so many differences SciPy enumerates all signs where some are equal in size."""
-_TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "difference", "low", "high"]
-_TEST_COLUMNS += ["p", "p_holm", "significant"]
+def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float) -> Array:
+    """n, score_a, score_b, difference, low, high and p of pairs of explainers, (P, 7)."""
+    names = [name for name, _ in cube.conditions]
+    scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in _used(cube, measure, form)])).any(0))
+    kinds: dict[bytes, int] = {}
+    kind = [kinds.setdefault(np.packbits(mask).tobytes(), len(kinds)) for mask in scored]
+    together: dict[tuple[int, int], list[int]] = {}
+    for i, (a, b) in enumerate(pairs):
+        together.setdefault((min(kind[a], kind[b]), max(kind[a], kind[b])), []).append(i)
+    rows = np.full((len(pairs), 7), np.nan)
+    step = max(1, PAIRS_AT_ONCE // max(len(cube.samples), 1))
+    for group in together.values():  # explainers with the same samples are estimated once for all their pairs
+        members = sorted({e for i in group for e in pairs[i]})
+        keep = scored[pairs[group[0]][0]] & scored[pairs[group[0]][1]]
+        scores = estimates(cube, measure, form, keep, members).nested(names)
+        place = {e: i for i, e in enumerate(members)}
+        for start in range(0, len(group), step):
+            some = group[start : start + step]
+            first, second = (scores[[place[pairs[i][side]] for i in some]] for side in (0, 1))
+            apart = first.minus(second)
+            low, high = apart.interval(level, np.inf)
+            rows[some] = np.stack([apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1)
+    return rows
+
+
+def _used(cube: Cube, measure: str, form: Form) -> list[str]:
+    """The columns of scores that some condition uses."""
+    return [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [measure]
+
+
+_TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "score_a", "score_b"]
+_TEST_COLUMNS += ["difference", "low", "high", "p", "p_holm", "significant"]
 
 
 def holm(p: Array) -> Array:
@@ -106,29 +124,3 @@ def disagreement(table: pd.DataFrame | Sequence[Cube], components: Sequence[str]
             row[f"{a}_{b}"] = float((signs[i] != signs[j]).mean()) if n else math.nan
         records.append(row)
     return pd.DataFrame.from_records(records, columns=names)
-
-
-def _signed_ranks_of_few(moved: Array) -> float:
-    """Wilcoxon's exact p with ties: the rank sum among all 2ⁿ signs. SciPy takes a second for each such test."""
-    ranks = stats.rankdata(np.abs(moved))
-    null = ((np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved))) & 1) @ ranks
-    seen = ranks[moved > 0].sum()
-    return float(min(1.0, 2 * min((null >= seen - 1e-9).mean(), (null <= seen + 1e-9).mean())))
-
-
-def signed_rank(differences: Array) -> float:
-    """The p-value of Wilcoxon's signed-rank test (two-sided); 1 where nothing differs, NaN without a pair.
-
-    >>> round(signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])), 5), signed_rank(np.zeros(3))
-    (0.03125, 1.0)
-    """
-    if len(differences) < 1:
-        return math.nan
-    moved = differences[differences != 0]
-    if not len(moved):
-        return 1.0
-    if len(moved) <= FEW and len(np.unique(np.abs(moved))) < len(moved):
-        return _signed_ranks_of_few(moved)
-    with warnings.catch_warnings():  # older SciPy warns about small samples; n is reported beside p
-        warnings.simplefilter("ignore", UserWarning)
-        return float(stats.wilcoxon(moved).pvalue)

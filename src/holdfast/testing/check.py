@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from holdfast.axes import Axis, arrange, axis_of
 from holdfast.errors import UserError
 from holdfast.runs.table import read_places, read_scores
-from holdfast.statistics.bounds_of_means import Bound, bound_mean, samples_needed
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.bounds_of_means import Bound, bound_mean, guaranteed, samples_needed
 from holdfast.statistics.cubes import SUFFIXES, Array, Cube
-from holdfast.statistics.forms import best_columns
+from holdfast.statistics.estimates import Estimate, Span, calibrated, column, estimates, of_means
 from holdfast.testing.choose import choose, each, no_readout
 from holdfast.testing.requirement import SHARES, Requirement, parse_all
 from holdfast.types import OK, REDRAW, UNDEFINED
@@ -23,6 +24,7 @@ from holdfast.types import OK, REDRAW, UNDEFINED
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
+UNIT = (0.0, 1.0)
 FORMS: dict[str, tuple[set[str], ...]] = {
     "mean": ({""},),
     "calibrated": ({"", "_chance"}, {"_aligned", "_aligned_chance"}),
@@ -38,12 +40,14 @@ class Limits:
     """What a number must rest on before it is believed, under every condition that it is a mean of.
 
     `samples` with a score, the share `retention` of attempted pairs that has one, and at most the share `undefined`
-    of maps that cannot be compared.
+    of maps that cannot be compared. A `strict` bound holds for any scores within the ends of their scale, which the
+    usual one does not where a failure is rare and nothing hints at it; it needs more samples.
     """
 
     samples: int = 8
     retention: float = 0.1
     undefined: float = 0.1
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 2:
@@ -88,7 +92,9 @@ def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | 
     chosen = [(wish, choose(places, wish, axes, kinds)) for wish in wishes]
     wanted = {measure for wish, here in chosen for measure in _needed(wish, here, axes)}
     rows = read_scores(run.path, compact=True, measures=wanted)
-    return [outcome for wish, here in chosen for outcome in _judged(rows, here, wish, axes, limits or Limits())]
+    samples = run.samples()
+    bounds = limits or Limits()
+    return [o for wish, here in chosen for o in _judged(rows, here, wish, axes, bounds, run.manifest, samples)]
 
 
 def _needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
@@ -99,7 +105,13 @@ def _needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -
 
 
 def _judged(
-    rows: pd.DataFrame, chosen: pd.DataFrame, wish: Requirement, axes: Mapping[str, Axis], limits: Limits
+    rows: pd.DataFrame,
+    chosen: pd.DataFrame,
+    wish: Requirement,
+    axes: Mapping[str, Axis],
+    limits: Limits,
+    manifest: Mapping[str, Any],
+    samples: pd.DataFrame,
 ) -> Iterator[Outcome]:
     shares = wish.measure in SHARES
     judged = False
@@ -108,7 +120,7 @@ def _judged(
         axis = axes[str(evaluation)]
         asked_for = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
         asked_for &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
-        (cube,) = arrange(rows[asked_for])
+        (cube,) = arrange(rows[asked_for], manifest, samples)
         wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
         for e, explainer in enumerate(cube.explainers):
             measure = _deciding(cube, explainer, axis) if shares else wish.measure
@@ -141,38 +153,37 @@ def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
 
 def _scores(
     cube: Cube, e: int, group: list[int], measure: str, wish: Requirement
-) -> tuple[Array, Array | None, NDArray[np.int8]]:
-    """Scores (C, N), their chance levels where they are calibrated, and the status of each pair."""
+) -> tuple[Estimate, Array | None, NDArray[np.int8]]:
+    """The scores (C,) with their errors, those of single samples (C, N) where they are plain, and all statuses."""
     if wish.readout == "noise_floor":
         values = cube.floor[measure][e][None]
-        return values, None, np.where(np.isfinite(values), OK, UNDEFINED).astype(np.int8)
+        status = np.where(np.isfinite(values), OK, UNDEFINED).astype(np.int8)
+        return of_means(values, cube.span(measure), cube.groups), values, status
     status = cube.status[e][group]
     if wish.measure in SHARES:
         code = list(SHARES).index(wish.measure)
-        return np.where(status < 0, np.nan, (status == code).astype(np.float64)), None, status
+        values = np.where(status < 0, np.nan, (status == code).astype(np.float64))
+        return of_means(values, UNIT, cube.groups), values, status
     if wish.readout in ("mean", "aligned", "chance"):
-        suffix = "" if wish.readout == "mean" else f"_{wish.readout}"
-        return cube.values[measure + suffix][e][group], None, status
-    scores, chance = np.full(status.shape, np.nan), np.full(status.shape, np.nan)
-    best = best_columns(cube, measure, "best") if wish.readout == "calibrated" else []
-    for row, k in enumerate(group):
-        forms = [(score, by) for here, score, by in best if here[k]] or [(measure, f"{measure}_chance")]
-        scores[row], chance[row] = (cube.values[name][e, k] if name else np.nan for name in forms[0])
-    return scores, chance, status
+        name = measure if wish.readout == "mean" else f"{measure}_{wish.readout}"
+        return column(cube, name, e=e)[group], cube.values[name][e][group], status
+    if wish.readout == "calibrated":
+        return estimates(cube, measure, e=e)[group], None, status
+    return calibrated(column(cube, measure, e=e), column(cube, f"{measure}_chance", e=e))[group], None, status
 
 
 def _verdict(
     cube: Cube, e: int, group: list[int], measure: str, wish: Requirement, axis: Axis, limits: Limits
 ) -> tuple[Bound, str]:
     """The bound and what would be needed to pass, empty where nothing is."""
-    scores, chance, status = _scores(cube, e, group, measure, wish)
-    known = axis.measure(wish.measure)
-    rate = wish.measure in SHARES or (known is not None and known.span == (0.0, 1.0))
+    scores, values, status = _scores(cube, e, group, measure, wish)
     names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
-    seen = bound_mean(scores, chance, names, wish.confidence, wish.at_least, rate)
+    seen = bound_mean(scores, names, wish.confidence, wish.at_least)
+    if limits.strict:
+        seen = _guaranteed(cube, values, UNIT if wish.measure in SHARES else cube.span(measure), names, wish)
     places = [axis.condition(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
     for row, place in enumerate(places):
-        count = int(np.isfinite(scores[row]).sum())
+        count = int(scores[row].n)
         attempted = int((status[row] >= 0).sum())
         under = "" if len(places) == 1 else f" under {place}"
         if wish.measure not in SHARES:
@@ -187,7 +198,7 @@ def _verdict(
             return seen, f"{limits.samples} samples with a score, has {count}{under}"
     if wish.holds(seen.bound):
         return seen, ""
-    more = samples_needed(seen, wish.threshold, wish.confidence, wish.at_least)
+    more = samples_needed(scores.nested(names), wish.threshold, wish.confidence, wish.at_least)
     if more is not None and more > seen.n:
         return seen, f"about {more} samples, if the mean stays"
     gap = abs(seen.mean - wish.threshold)
@@ -195,6 +206,16 @@ def _verdict(
         seen,
         f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least" if gap else "more than the mean",
     )
+
+
+def _guaranteed(cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement) -> Bound:
+    """The bound by betting, of groups by their means where samples have groups; what has none is an error."""
+    if values is None or span is None:
+        why = "a calibrated score is no mean of bounded scores" if span else f"{wish.measure} has no ends of its scale"
+        raise UserError(f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one")
+    if cube.groups is not None:
+        values = np.stack([mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1)
+    return guaranteed(values, span, names, wish.confidence, wish.at_least)
 
 
 def _commonest_reason(cube: Cube, e: int, k: int) -> str:

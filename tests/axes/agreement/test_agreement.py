@@ -89,10 +89,12 @@ def test_a_run_cut_off_while_one_is_added_is_finished_all_the_same(run, tmp_path
     holdfast.evaluate(model(), pictures(6), METHODS[:2], [AXIS], tmp_path)
     old = {path: path.read_bytes() for path in tmp_path.glob("parts/**/*.parquet")}
     holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
-    last = [path for path in tmp_path.glob("parts/**/*.parquet") if path not in old]
-    assert len(last) == 2
+    folders = {path.parent for path in old}
+    last = [path for path in tmp_path.glob("parts/**/*.parquet") if path.parent not in folders]
+    assert len(last) == 2 and not any(path.exists() for path in old)
     last[0].unlink()  # as if killed before the last part of the new explainers was written
     for path, content in list(old.items())[:1]:
+        next(path.parent.iterdir()).unlink()
         path.write_bytes(content)  # and before the first of the old ones was written anew
     grown = holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
     pd.testing.assert_frame_equal(grown.table(), run.table(), rtol=1e-6)

@@ -110,7 +110,7 @@ def test_curves_are_the_means_of_the_table() -> None:
 
 def test_bars_are_the_intervals_of_the_summary() -> None:
     axis, drawn = whole()
-    cells = holdfast.statistics.summary([axis.cube], resamples=100)
+    cells = holdfast.statistics.summary([axis.cube])
     own = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "noisy_linear morf")]
     own = own[own["measure"] == "probability"].sort_values("level")
     found = curve(drawn["curves-0"].plots, "Grad-CAM, MoRF")[["low", "high"]][1:]
@@ -320,3 +320,30 @@ def test_a_real_run(tmp_path: Any) -> None:
     assert {key.rsplit("-a0-", 1)[1] for key in places} == {"curves-0", "ranking", "masks"}
     words = " ".join(page.words)
     assert "One image as its pixels go" in words and "30 % gone" in words and "Leakage was not measured" in words
+
+
+def test_fills_are_named_and_whether_they_look_real() -> None:
+    told: list[Entry] = [("grad_cam", "detectability", "zero random", 0.5, np.ones(60))]
+    table = pd.concat([made_up(n=60), rows_of(told)])
+    inner = {"name": "integrated_gradients", "baseline": 1.0}
+    study = {
+        "models": {"net": {"mean": [0.5, 0.4, 0.3], "std": [0.25]}},
+        "explainers": {"saliency": {"name": "smoothgrad", "of": inner}},
+    }
+    axis = axis_of(table, {"baseline": {"name": "own_baseline"}}, {"study": study})
+    captions = {chart.key: chart.caption for chart in faithful.parts(axis) if isinstance(chart, Chart)}
+    assert "area under the ROC curve of 1.00 [0.94, 1.00] at 50 %; 0.5 is a guess" in captions["curves-1"]
+    assert "was not measured" in captions["curves-0"]
+    assert "0.5, 0.4, 0.3 for grad_cam, lime and random and 0.75, 0.65, 0.55 for saliency" in captions["masks"]
+
+
+def test_f_fidelity_has_curves_of_its_own() -> None:
+    rows: list[Entry] = [
+        (name, "accuracy", f"noisy_linear {order}", f, np.arange(24) % 2)
+        for name in ("grad_cam", "lime")
+        for order in ("morf", "lerf")
+        for f in (0.1, 0.5)
+    ]
+    charts = faithful.parts(axis_of(pd.concat([made_up(), rows_of(rows, "f_fidelity")])))
+    (chart,) = (chart for chart in charts if chart.key == "f-fidelity")
+    assert chart.title == "F-Fidelity" and "tuned on images of which random parts are gone" in chart.caption

@@ -61,9 +61,9 @@ def test_a_good_run_gives_no_cause_to_act() -> None:
 def test_maps_at_chance_are_told_from_wide_intervals() -> None:
     given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))["Hardly more stable than unrelated maps"]
     assert (given.severity, given.explainers) == ("act", ("blind",)) and "blind " in given.seen
-    wide = held({"good": 0.6, "b": 0.05}, n=3)
+    wide = held({"good": 0.6, "b": 0.05}, n=12)
     scores = (wide["explainer"] == "b") & ~wide["measure"].str.endswith("_chance")
-    wide.loc[scores, "value"] += np.tile([-0.4, 0.0, 0.4], int(scores.sum()) // 3)
+    wide.loc[scores, "value"] += np.tile(np.linspace(-0.4, 0.4, 12), int(scores.sum()) // 12)
     row = frames_of(wide).ranking.set_index("explainer").loc["b"]
     assert row["low"] < 0 and row["high"] > 0.1
     assert "Hardly more stable than unrelated maps" not in of(wide)
@@ -167,9 +167,9 @@ def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
 
 
 def test_scores_that_reach_chance_are_listed() -> None:
-    table = held({"good": 0.6, "b": 0.05}, n=5)
+    table = held({"good": 0.6, "b": 0.05}, n=15)
     scores = (table["explainer"] == "b") & ~table["measure"].str.endswith("_chance")
-    table.loc[scores, "value"] += np.tile([-0.4, -0.2, 0.0, 0.2, 0.4], int(scores.sum()) // 5)
+    table.loc[scores, "value"] += np.tile(np.linspace(-0.4, 0.4, 15), int(scores.sum()) // 15)
     card = of(table)["Scores at chance"]
     assert card.explainers == ("b",) and len(card.items) == len(SHORT)
     assert all(item.startswith("b, ") and "calibrated" in item for item in card.items)

@@ -15,8 +15,9 @@ from holdfast import axes
 from holdfast.axes.contract import Finding, Judged, figures_of, findings_of
 from holdfast.axes.symmetry import AXIS
 from holdfast.axes.symmetry.findings import remedies
-from holdfast.axes.symmetry.frames import symmetries
+from holdfast.axes.symmetry.frames import repaired, symmetries
 from holdfast.axes.symmetry.groups import build
+from holdfast.axes.symmetry.page import convergence_chart
 from holdfast.axes.symmetry.words import lead
 from support import synthetic
 
@@ -106,6 +107,8 @@ def test_figures_are_named_after_the_axis():
         ("symmetry-boxes", "figure"),
         ("symmetry-symmetrised", "figure"),
         ("symmetry-relaxed", "figure"),
+        ("symmetry-convergence", "figure"),
+        ("symmetry-sensitivity", "figure"),
         ("symmetry-scores", "table"),
     ]
 
@@ -166,3 +169,14 @@ def test_advice_repeats_the_group_of_the_study(group, text):
 
 def test_chance_stands_beside_the_headline():
     assert "(chance 0.89)" in lead(judge(near(0.996), chance=0.89))[0]
+
+
+def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
+    curve = tuple(("m", "equivariance", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8))
+    measured = symmetries(judge(near(0.6), extra=curve))
+    assert measured is not None
+    rows = repaired(measured, "convergence")
+    assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx([0.8, 0.9, 0.975])
+    chart = convergence_chart(measured)
+    assert chart is not None and "first n of the elements" in chart.caption
+    assert convergence_chart(symmetries(judge(near(0.6)))) is None

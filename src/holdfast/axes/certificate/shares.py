@@ -10,9 +10,10 @@ import torch
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.bounds import mean_rate_low
 from holdfast.statistics.cubes import Cube
+from holdfast.statistics.estimates import interval
 from holdfast.types import Condition
 
 RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_radius_bernoulli"}
@@ -52,14 +53,14 @@ def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tupl
 def gaps_to(judged: Judged, control: str) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
     """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
 
-    Mean difference and bootstrap interval; a method is shown to be ahead where the interval lies above 0.
+    Mean difference and interval; a method is shown to be ahead where the interval lies above 0.
     """
     cube = judged.cube
     measure = next(iter(judged.axis.headlines(cube)))
     last = max(cube.conditions, key=lambda condition: condition[1])
     values = cube.values[measure][:, cube.conditions.index(last)]
     gap = values - values[cube.explainers.index(control)]
-    low, high = interval(gap)
+    low, high = interval(gap, span=(-1.0, 1.0), groups=cube.groups)
     found = {
         name: (float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
         for e, name in enumerate(cube.explainers)

@@ -24,7 +24,6 @@ from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
 from holdfast.models.randomised import (
     Scheme,
-    counted_for,
     is_randomisable,
     layers_in_order,
     random_weights,
@@ -183,8 +182,7 @@ class Dependence:
         item = subject.explainers[clean.explainer]
 
         def explain(batch: Batch, target: Tensor) -> Tensor:
-            with counted_for(subject.model, network.model):
-                return network.explain(item, clean.explainer, batch, target, subject.seed)
+            return network.explain(item, clean.explainer, batch, target, subject.seed)
 
         return changed(subject, clean, subject.target, explain, "the map of the random network")
 

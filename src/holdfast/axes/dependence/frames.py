@@ -8,8 +8,9 @@ import pandas as pd
 from holdfast.axes.contract import Judged
 from holdfast.axes.dependence.evaluation import CLEAN, WEIGHTS
 from holdfast.axes.dependence.verdicts import judged_explainers
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
+from holdfast.statistics.estimates import interval
 
 DESCRIBED = ("gini", "entropy", "completeness_gap", "passes")
 

@@ -43,7 +43,7 @@ def score_chart(judged: Judged) -> Chart | None:
     ]
     ends = of_marks([m for marks in drawn.values() for m in marks], 0.0, 1.0)
     caption = "0: the map stays as it is; 1: it changes as between unrelated samples. A method whose band lies below "
-    caption += f"{NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % bootstrap intervals."
+    caption += f"{NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % intervals."
     alt = f"Dependence of {len(table)} explainers on weights and class."
     plots = [dots(name, marks, ends, guides=guides) for name, marks in drawn.items() if marks]
     return Chart("scores", "What changes the maps", caption, alt, plots)
@@ -67,7 +67,7 @@ def cascade_chart(judged: Judged) -> Chart | None:
     caption = (
         "Dependence against the share of layers with random weights, from the output or from the input on; the other "
     )
-    caption += "methods faint behind. Bars are 95 % bootstrap intervals over samples."
+    caption += "methods faint behind. Bars are 95 % intervals over samples."
     plots = by_method(lines, ends, "share of layers")
     return Chart("cascade", "Layer by layer", caption, f"Curves of dependence for {len(lines)} explainers.", plots)
 

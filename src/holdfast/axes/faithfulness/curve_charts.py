@@ -14,10 +14,11 @@ from holdfast.axes.faithfulness.frames import RANDOM
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import Look
 from holdfast.drawing.plots import DASHES, Curve, Mark, by_method, of_marks
-from holdfast.drawing.prose import records
+from holdfast.drawing.prose import listing, records, with_interval
 from holdfast.drawing.sheet import Plot
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube
+from holdfast.statistics.estimates import interval
 
 READOUTS = ("probability", "accuracy", "logit", "margin")
 BOUNDED = ("probability", "accuracy")
@@ -30,7 +31,7 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     drawn: dict[str, list[Plot]] = {}
     for readout in sorted((r for r in READOUTS if r in cube.values), key=lambda r: r != frames.readout(judged)):
         own = cube.select(measures=[readout], conditions=frames.swept(cube, imputer))
-        cells = frames.with_makeup(statistics.summary([own], resamples=frames.RESAMPLES), own)
+        cells = frames.with_makeup(statistics.summary([own]), own)
         looks = {e: judged.looks[e] for e in order}
         control, words = random_curve(own, imputer, readout), frames.words(judged)
         made = removal_plots(cells, looks, readout, control, untouched(judged, readout), words.parts)
@@ -43,17 +44,36 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     filled = imputer if words.parts == "tokens" else f"filled in by {imputer}"
     caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
     caption += f"class early when its most relevant {words.parts} go first (MoRF, solid), and keeps it when the least "
-    caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % bootstrap intervals; MoRF of other "
+    caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % intervals; MoRF of other "
     caption += "methods is faint. "
     if any(cube.made_of(c).order == "random" for c, _ in swept):
         caption += f"The dotted grey line removes {words.parts} in a random order: only the distance to it counts. "
-    caption += f"Accuracy is against {against}; the other readouts are of the predicted class."
+    caption += (
+        f"Accuracy is against {against}; the other readouts are of the predicted class. {_realism(judged, imputer)}"
+    )
     fractions = len({level for _, level in swept if level > 0})
     alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {imputer}."
     every = frames.imputers(cube)
     title = "Removal curves" if len(every) == 1 else f"Removal curves: {imputer}"
     (_, plots), *others = drawn.items()
     return Chart(f"curves-{every.index(imputer)}", title, caption, alt, plots, dict(others))
+
+
+def _realism(judged: Judged, imputer: str) -> str:
+    """How well the model's features tell the filled inputs of an imputer from real ones, in a sentence."""
+    told = frames.detectability(judged.rows)
+    own = told[told["imputer"] == imputer] if len(told) else told
+    if own.empty:
+        return (
+            "Whether filled inputs look real to the model was not measured: that takes a random order and 50 samples."
+        )
+    areas = [
+        f"{with_interval(r.area, r.low, r.high)} at {100 * r.level:g} %" for r in records(own.sort_values("level"))
+    ]
+    said = (
+        "Do filled inputs look real? A classifier on the model’s own features tells them from real ones, after random "
+    )
+    return f"{said}removal, with an area under the ROC curve of {listing(areas)}; 0.5 is a guess."
 
 
 def removal_plots(
@@ -97,7 +117,7 @@ def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     if not wanted or readout not in cube.values:
         return pd.DataFrame(columns=columns)
     values = np.stack([frames.once(cube.values[readout][:, cube.conditions.index(c)]) for c in wanted])
-    ends = interval(values, resamples=frames.RESAMPLES)
+    ends = interval(values, groups=cube.groups)
     frame = pd.DataFrame(
         dict(zip(columns, ([level for _, level in wanted], mean_of_finite(values), *ends), strict=True))
     )

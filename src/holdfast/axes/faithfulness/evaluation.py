@@ -133,9 +133,9 @@ class Faithfulness:
     For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is the label, or with
     against="prediction", as where there are no labels, that of the whole image), and of `probability`, `logit` and
     `margin` of the class predicted for the whole image. Then, per imputer, what these curves say in one number:
-    `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping`, `aopc`, beside the same for a random
-    order (`_random`); and with `baseline` in place of removed `segments`: `irof`, and from one bank of random masks
-    `infidelity`, `sensitivity_n` and `faithfulness_correlation`. See `curves` and `mask_bank` for the formulas.
+    `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping`, `aopc`, beside the same for a random order (`_random`);
+    and with `baseline` in place of removed `segments`: `irof`, and from one bank of random masks `infidelity`,
+    `sensitivity_n` and `faithfulness_correlation`. See `curves`, `mask_bank` and, for `detectability`, `realism`.
 
     >>> Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), metrics=("road",)).conditions()
     [('zero morf', 0.5), ('zero lerf', 0.5), ('zero', 0.0)]

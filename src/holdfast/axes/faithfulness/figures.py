@@ -102,7 +102,7 @@ def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterato
             line.append(Cell(*here.iloc[0][["spearman", "low", "high"]].astype(float)) if len(here) else MISSING)
         body.append(line)
     caption += f" ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
-    caption += "95 % bootstrap intervals over samples. Nothing is bold: imputers are not compared by a test."
+    caption += "95 % intervals over samples. Nothing is bold: imputers are not compared by a test."
     yield Table("", caption, Tabular(heads, body, spans=spans))
 
 
@@ -126,8 +126,8 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         caption = (
             f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
         )
-        caption += "that Wilcoxon's paired test with Holm's correction does not separate from it, column by column; "
-        caption += "controls are never bold. Brackets: 95 % bootstrap intervals over samples."
+        caption += "that the paired test with Holm's correction does not separate from it, column by column; "
+        caption += "controls are never bold. Brackets: 95 % intervals over samples."
         yield Table(subject, caption, Tabular(heads, _rows(frames.explainer_order(judged.cube), columns)))
 
 

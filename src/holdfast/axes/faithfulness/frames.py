@@ -16,11 +16,11 @@ from holdfast.axes.faithfulness.kinds import KINDS, Kind
 from holdfast.axes.faithfulness.realism import POPULATION, area_and_interval
 from holdfast.explainers.controls import RandomMap
 from holdfast.removal.imputers import NoisyLinear
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
+from holdfast.statistics.estimates import interval
 from holdfast.types import Condition, matches
 
-RESAMPLES = 2000
 RANDOM = "random order"
 HEADLINES = tuple(measure for measure in AXIS.measures if measure.role == "headline")
 BY_NAME = {measure.name: measure for measure in HEADLINES}
@@ -117,7 +117,7 @@ def lines(cube: Cube, measure: Measure) -> list[Line]:
 def standings(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """explainer, control, mean, low, high, n at one place, the best first; explainers without a number are left out."""
     part = cube.select(measures=[measure.name], conditions=[line.where])
-    rows = statistics.summary([part], resamples=RESAMPLES)
+    rows = statistics.summary([part])
     rows = rows.loc[rows["mean"].notna(), ["explainer", "control", "mean", "low", "high", "retained"]]
     rows = rows.rename(columns={"retained": "n"})
     return rows.sort_values("mean", ascending=measure.sign < 0, kind="stable", ignore_index=True)
@@ -127,7 +127,7 @@ def comparisons(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """Paired tests between explainers, differences turned so that more is better."""
     part = cube.select(measures=[measure.name], conditions=[line.where])
     turned = replace(part, values={name: measure.sign * values for name, values in part.values.items()})
-    return statistics.paired_tests([turned], measure.name, form="raw", resamples=RESAMPLES)
+    return statistics.paired_tests([turned], measure.name, form="raw")
 
 
 def random_scores(cube: Cube, measure: Measure, line: Line) -> Array | None:
@@ -155,7 +155,7 @@ def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None
         return None
     scores = cube.values[measure.name][:, cube.conditions.index(line.where)]
     gap = measure.sign * (scores - chance)
-    low, high = interval(gap, resamples=RESAMPLES)
+    low, high = interval(gap, groups=cube.groups)
     frame = pd.DataFrame({"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]})
     frame = frame.assign(n=np.isfinite(gap).sum(-1), mean=mean_of_finite(gap), low=low, high=high)
     return frame[frame["n"] > 0].reset_index(drop=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 from holdfast.axes.contract import Judged, Measure, Page
 from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import curve_chart
 from holdfast.axes.faithfulness.frames import BY_NAME, RANDOM, better, short
-from holdfast.axes.faithfulness.retraining.page import cost_panel, retraining_chart
+from holdfast.axes.faithfulness.retraining.page import cost_panel, retraining_charts
 from holdfast.axes.faithfulness.strip import strip
 from holdfast.axes.faithfulness.words import lead
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.plots import dots, mark, of_marks
-from holdfast.drawing.prose import records
+from holdfast.drawing.prose import listing, records
 from holdfast.drawing.sheet import Plot
+from holdfast.removal import OwnBaseline
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Cube
 
@@ -29,7 +31,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     order = frames.explainer_order(judged.cube)
     drawn: list[Chart | Panel | None] = [curve_chart(judged, name, order) for name in frames.imputers(judged.cube)]
     drawn += [ranking_chart(judged), other_metrics_chart(judged), strip(judged, order)]
-    drawn += [consistency_chart(judged), *leakage_charts(judged), retraining_chart(judged), cost_panel(judged)]
+    drawn += [consistency_chart(judged), *leakage_charts(judged), *retraining_charts(judged), cost_panel(judged)]
     return [part for part in drawn if part is not None]
 
 
@@ -74,8 +76,28 @@ def other_metrics_chart(judged: Judged) -> Chart | None:
     if "infidelity" in judged.cube.values and BY_NAME["infidelity"] not in shown:
         said += " Infidelity without scaling, which only says something of maps in the unit of the logit, is among all "
         said += "numbers."
+    said += f" {_fills(judged)}"
     title = f"{segments.capitalize()} and random masks"
     return _metric_chart("masks", title, f"{said} {_READ_DOTS}", shown, judged)
+
+
+def _fills(judged: Judged) -> str:
+    """What took the place of segments, in a sentence."""
+    baseline = judged.settings.get("baseline") or {}
+    if baseline.get("name") != OwnBaseline.name:
+        return f"Filled in by {baseline['name']}." if baseline else ""
+    model = judged.manifest.get("study", {}).get("models", {}).get(judged.cube.model, {})
+    users: dict[str, list[str]] = {}
+    for explainer in judged.cube.explainers:
+        settings = judged.settings_of(explainer)
+        while isinstance(settings.get("of"), Mapping):
+            settings = settings["of"]
+        fill = OwnBaseline().of(SimpleNamespace(**settings), model.get("mean"), model.get("std"))
+        users.setdefault(", ".join(f"{value:.3g}" for value in fill.mean), []).append(explainer)
+    if len(users) == 1:
+        return f"Filled in with what the methods measure against, {next(iter(users))} in the data’s own units."
+    said = listing(f"{fill} for {listing(own)}" for fill, own in users.items())
+    return f"Filled in with what each method measures against, in the data’s own units: {said}."
 
 
 def _with_numbers(cube: Cube, meanings: Mapping[str, str]) -> list[Measure]:
@@ -83,9 +105,7 @@ def _with_numbers(cube: Cube, meanings: Mapping[str, str]) -> list[Measure]:
     return [BY_NAME[name] for name in meanings if frames.lines(cube, BY_NAME[name])][:MOST_MEASURES]
 
 
-_READ_DOTS = (
-    "Dots are means, bands their 95 % bootstrap intervals over samples, dotted lines the mean of a random order; "
-)
+_READ_DOTS = "Dots are means, bands their 95 % intervals over samples, dotted lines the mean of a random order; "
 _READ_DOTS += "hollow: the interval reaches that mean."
 
 

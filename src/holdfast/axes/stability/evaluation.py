@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -18,7 +18,7 @@ from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
-from holdfast.maps.chance import USUAL_K, K, mean_over_others
+from holdfast.maps.chance import USUAL_K, K, over_references
 from holdfast.maps.ranks import Ties
 from holdfast.maps.similarity import Profile, compare, compare_all, composite, profile
 from holdfast.maps.undefined import NOT_FINITE, reasons
@@ -198,12 +198,14 @@ class Stability:
                 if why:
                     status[i], reason[i] = UNDEFINED, why
             rows = (status == OK).nonzero().flatten()
-            columns = self._columns(subject, maps, originals, chance, rows)
+            columns, above = self._columns(subject, maps, originals, chance, rows)
             if self.aligned and perturbing.is_geometric(pair.perturbation):
-                columns |= self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
+                moved = self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
+                columns, above = columns | moved[0], above | moved[1]
             for measure, value in columns.items():
                 lost = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
-                yield Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
+                column = Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
+                yield replace(column, by_reference=above.get(measure))
             for i in shown:
                 picture = maps[i] if status[i] == OK else None
                 yield Exhibit(explainer, *pair.where, subject.batch.ids[i], pair.batch.x[i], picture)
@@ -222,14 +224,14 @@ class Stability:
 
     def _columns(
         self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
-    ) -> dict[str, Tensor]:
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The columns, and of those of chance what each reference adds."""
         if not len(rows):
-            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}
+            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}, {}
         perturbed = self._profile(_at(maps, rows))
         raw = self._score(compare(_at(originals, rows), perturbed))
-        ids = [subject.batch.ids[i] for i in rows.tolist()]
-        chance = mean_over_others(ids, subject.references.ids, self._score(compare_all(references, perturbed)))
-        return raw | {f"{m}_chance": v for m, v in chance.items()}
+        chance, above = _chance(subject, rows, self._score(compare_all(references, perturbed)), "_chance")
+        return raw | chance, above
 
     def _aligned_columns(
         self,
@@ -239,9 +241,10 @@ class Stability:
         clean: Tensor,
         maps: Tensor,
         rows: Tensor,
-    ) -> dict[str, Tensor]:
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         if not len(rows):
-            return {m + suffix: torch.empty(0) for suffix in ("_aligned", "_aligned_chance") for m in _measures(maps)}
+            suffixes = ("_aligned", "_aligned_chance")
+            return {m + suffix: torch.empty(0) for suffix in suffixes for m in _measures(maps)}, {}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
         moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
         perturbed = self._profile(_at(maps, rows), valid)
@@ -258,8 +261,8 @@ class Stability:
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
-        chance = mean_over_others(ids, subject.references.ids, others)
-        return {f"{m}_aligned": v for m, v in aligned.items()} | {f"{m}_aligned_chance": v for m, v in chance.items()}
+        chance, above = _chance(subject, rows, others, "_aligned_chance")
+        return {f"{m}_aligned": v for m, v in aligned.items()} | chance, above
 
     def _floor(
         self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
@@ -286,3 +289,12 @@ def _at(items: Items, rows: Tensor) -> Items:
         return items
     device = items.device if isinstance(items, Tensor) else items.rank.device
     return items[rows.to(device)]
+
+
+def _chance(
+    subject: Subject, rows: Tensor, others: Mapping[str, Tensor], suffix: str
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Columns of chance (B,) from scores (R, B) against the references, and what each reference adds to them, (R,)."""
+    ids = [subject.batch.ids[i] for i in rows.tolist()]
+    found = {m + suffix: over_references(scores, ids, subject.references.ids) for m, scores in others.items()}
+    return {m: level for m, (level, _) in found.items()}, {m: above for m, (_, above) in found.items()}

@@ -20,8 +20,8 @@ from holdfast.statistics.cubes import Cube
 from holdfast.types import Condition
 
 HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
-BOLD = "Bold: the best method and all that Wilcoxon's paired test with Holm's correction does not separate from it, "
-BOLD += "column by column; controls are never bold. Brackets: 95 % bootstrap intervals over samples."
+BOLD = "Bold: the best method and all that the paired test with Holm's correction does not separate from it, "
+BOLD += "column by column; controls are never bold. Brackets: 95 % intervals over samples."
 CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map, aligned where maps can be moved. "
 
 
@@ -165,7 +165,7 @@ def _by_perturbation(held: pd.DataFrame) -> tuple[str, Tabular]:
             ]
             for r in records(held)
         ]
-        caption += ": the share of inputs whose predicted class stays, with Wilson's 95 % intervals."
+        caption += ": the share of inputs whose predicted class stays, with exact 95 % intervals."
         return caption, Tabular(["Perturbation", "Attempted", "Retained"], rows)
     rows = []
     for (condition, level), own in groups:
@@ -196,7 +196,7 @@ def _by_architecture(dataset: str, held: pd.DataFrame) -> tuple[str, Tabular]:
     for model, own in held.groupby("model", sort=False):
         cells = {(r.condition, r.level): Cell(r.share, r.share_low, r.share_high, False, True) for r in records(own)}
         rows.append([escape(str(model)), *(cells.get(c, missing) for c in conditions)])
-    caption = f"Prediction-invariant retention (%) on {dataset}, with Wilson's 95 % intervals."
+    caption = f"Prediction-invariant retention (%) on {dataset}, with exact 95 % intervals."
     return caption, Tabular(["Architecture", *(escape(title(*c)) for c in conditions)], rows)
 
 

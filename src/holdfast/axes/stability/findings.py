@@ -22,8 +22,8 @@ NEGLIGIBLE = 0.1
 """A calibrated score whose interval stays below this is next to nothing."""
 LOW = 0.5
 """A component is called low when its whole interval is below this."""
-MANY_SAMPLES, FEW_REFERENCES = 200, 32
-"""From how many samples on the error of fewer references than these is as large as that over samples."""
+LARGE_SHARE = 1 / 3
+"""The share of the variance above which the choice of the references is worth a word."""
 
 
 def findings(judged: Judged) -> Iterator[Finding]:
@@ -185,13 +185,14 @@ def _missing_conditions(one: Frames) -> Iterator[Finding]:
 
 
 def _few_references(one: Frames) -> Iterator[Finding]:
-    datasets = (one.judged.manifest.get("study") or {}).get("datasets") or {}
-    references = len((datasets.get(one.dataset) or {}).get("references") or ())
-    n = len(one.cube.samples)
-    if n >= MANY_SAMPLES and 0 < references < FEW_REFERENCES:
-        seen = f"Chance is taken from the maps of {references} other samples. The intervals over {n} samples do not "
-        seen += "know that others in their place may move calibrated scores by 0.01 or so."
-        yield finding(texts.FEW_REFERENCES, seen)
+    """That the choice of the references is a large part of the error of overall scores."""
+    share = one.methods["by_references"].max() if len(one.methods) else 0.0
+    if share > LARGE_SHARE:
+        references = len(one.cube.references) or max((v.shape[-1] for v in one.cube.by_reference.values()), default=0)
+        seen = (
+            f"Chance is taken from the maps of {references} other samples, whose choice makes up to {share:.0%} of the "
+        )
+        yield finding(texts.FEW_REFERENCES, seen + "variance of a calibrated score; the intervals include it.")
 
 
 def _not_faithfulness(one: Frames) -> Finding:

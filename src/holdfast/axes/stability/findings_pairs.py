@@ -15,7 +15,8 @@ from holdfast.axes.stability.frames import FASS, Frames
 from holdfast.axes.stability.perturbations import known, milder, title
 from holdfast.drawing.prose import each, listing, number, records, some, with_interval
 from holdfast.models.modality import words_of
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
+from holdfast.statistics.estimates import interval
 
 LOW = 0.5
 """Retention is called low when its whole interval is below this."""
@@ -40,7 +41,7 @@ def _draws(one: Frames) -> Iterator[Finding]:
     floors = one.cube.floor.get(FASS)
     if floors is None:
         return
-    mean, (low, high) = mean_of_finite(floors), interval(floors)
+    mean, (low, high) = mean_of_finite(floors), interval(floors, span=one.cube.span(FASS), groups=one.cube.groups)
     raw, sample = one.ranking.set_index("explainer"), words_of(one.judged.task).sample
     loud: dict[str, str] = {}
     noisy: dict[str, str] = {}
@@ -78,7 +79,7 @@ def _retention(one: Frames) -> Iterator[Finding]:
     asked = cells[cells["attempted"] > cells["undefined"]].copy()
     asked["asked"] = (asked["attempted"] - asked["undefined"]).astype(int)
     asked["most"] = [
-        statistics.wilson(int(k), int(n))[1] for k, n in zip(asked["retained"], asked["asked"], strict=True)
+        statistics.exact_share(int(k), int(n))[1] for k, n in zip(asked["retained"], asked["asked"], strict=True)
     ]
     low = asked[asked["most"] < LOW].drop_duplicates(["condition", "level"])
     few, items = [], []
@@ -113,7 +114,8 @@ def _undefined(one: Frames) -> Iterator[Finding]:
     counts = each((str(name), f"{int(row['undefined'])} of {int(row['attempted'])}") for name, row in told.iterrows())
     reasons = one.cube.reasons
     why = some(dict.fromkeys(str(r) for r in reasons[reasons["explainer"].isin(told.index)]["reason"] if r), 2)
-    often = any(statistics.wilson(int(r["undefined"]), int(r["attempted"]))[0] > OFTEN for _, r in methods.iterrows())
+    lost = zip(methods["undefined"], methods["attempted"], strict=True)
+    often = any(statistics.exact_share(int(k), int(n))[0] > OFTEN for k, n in lost)
     cams = [str(n) for n in methods.index if "cam" in one.registered(str(n))]
     grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)["count"].sum()
     rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method

@@ -121,8 +121,9 @@ MISSING_CONDITIONS = Text(
 FEW_REFERENCES = Text(
     "mind",
     "Chance from few samples",
-    "Smaller differences may come from the choice of these others.",
-    "Read nothing into smaller differences, or ask for more with “references: 64” in the study.",
+    "More samples alone will not narrow the intervals much: others in the place of these would move all scores "
+    "together.",
+    "Ask for more with “references: 64” in the study; each costs one comparison of maps per pair and no model pass.",
 )
 
 LOUD_DRAWS = Text(

@@ -61,8 +61,8 @@ def score_chart(frames: Frames) -> Chart | None:
     first = frames.ranking.iloc[0]
     kind = "Calibrated scores, aligned where maps can be moved: 0" if frames.calibrated else "Raw scores: 0"
     caption = f"{kind} is chance, 1 is a map that does not change. " if frames.calibrated else f"{kind} to 1. "
-    caption += "Dot: the mean over the inputs whose prediction stays. Band: 95 % bootstrap interval over samples; that "
-    caption += "chance rests on a few others is not in it. "
+    caption += "Dot: the mean over the inputs whose prediction stays. Band: 95 % interval over samples, with the "
+    caption += "choice of those that chance is taken from. "
     caption += "Hollow: the interval reaches chance. " if frames.calibrated else ""
     if frames.cells()["aligned"].notna().any():
         caption += f"Aligned scores move the clean map along with the {words_of(frames.judged.task).sample} first."
@@ -106,7 +106,7 @@ def components_chart(frames: Frames) -> Chart | None:
     count = {2: "two", 3: "three"}.get(len(frames.components), str(len(frames.components)))
     caption = f"The {count} components of FASS, {'calibrated' if frames.calibrated else 'raw'}, averaged over "
     caption += f"perturbations: {listing(words[c] for c in frames.components)}. "
-    caption += "A method that fails in one only shows where its maps break. Bands are 95 % bootstrap intervals."
+    caption += "A method that fails in one only shows where its maps break. Bands are 95 % intervals."
     alt = f"{listing(plots)} side by side for every explainer."
     ends = of_marks([m for marks in plots.values() for m in marks], 0.0, 1.0)
     drawn = [dots(name, marks, ends) for name, marks in plots.items()]
@@ -122,7 +122,7 @@ def retention_chart(frames: Frames) -> Chart | None:
         Mark(title(r.condition, r.level), r.share, r.share_low, r.share_high, said=f"{r.held} of {r.attempted}")
         for r in records(held)
     ]
-    caption = "The model alone decides this: the share of perturbed inputs that keep their top class, with Wilson’s "
+    caption = "The model alone decides this: the share of perturbed inputs that keep their top class, with exact "
     caption += "95 % intervals. Only these pairs are scored."
     lost = int(frames.cells()["undefined"].sum())
     caption += f" Of those kept, {lost} pairs have no score, for a map of theirs is undefined." if lost else ""

@@ -15,8 +15,8 @@ from holdfast.drawing.tables import Row, folded, grid
 from holdfast.maps.similarity import COMPONENTS
 
 MOST_TESTS, OPEN_TESTS = 150, 12
-TESTED = "Two methods on the same samples and perturbations that both retain: mean difference of the score, Wilcoxon’s "
-TESTED += "signed-rank test with Holm’s correction."
+TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, a test "
+TESTED += "of means with Holm’s correction."
 FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
 FLOOR += "raw score under perturbation, where both maps share their draws."
 
@@ -93,10 +93,10 @@ def floor_panel(frames: Frames) -> Panel | None:
 
 
 def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
-    """Predictions unchanged per condition and level, with Wilson's interval; no explainer has a say in it."""
+    """Predictions unchanged per condition and level, with an exact interval; no explainer has a say in it."""
     most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
     frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
-    edges = [statistics.wilson(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
+    edges = [statistics.exact_share(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
     frame["share"] = frame["held"] / frame["attempted"]
     frame["share_low"], frame["share_high"] = [low for low, _ in edges], [high for _, high in edges]
     return frame

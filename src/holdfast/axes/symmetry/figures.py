@@ -47,8 +47,8 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
                 rows.append([escape(r.explainer), score, Cell(r.chance), Cell(r.floor), f"{r.n}/{r.attempted}"])
         caption = f"Symmetry of explanations: {about(measured.judged.cube)}, group {measured.title}; model invariance "
         caption += f"{number(measured.model.value, 3)}. Chance: against the explanations of other samples; floor: the "
-        caption += "same input with other random draws. Bold: the best method and all that Wilcoxon's paired test with "
-        caption += "Holm's correction does not separate from it; controls are never bold. Brackets: 95 % bootstrap "
+        caption += "same input with other random draws. Bold: the best method and all that the paired test with "
+        caption += "Holm's correction does not separate from it; controls are never bold. Brackets: 95 % "
         caption += "intervals over samples."
         yield Table(subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules))
 
@@ -63,17 +63,13 @@ def symmetrised_curves(material: Material, width: float) -> Iterator[Piece]:
 def convergence(material: Material, width: float) -> Iterator[Piece]:
     """The score over the first n elements that were tried."""
     charts = [(measured.judged, convergence_chart(measured)) for measured in _measured(material)]
-    yield from drawings(
-        charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`, such as convergence: [1, 4, 16]"
-    )
+    yield from drawings(charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`: [1, 4, 16]")
 
 
 def sensitivity(material: Material, width: float) -> Iterator[Piece]:
     """The score against max-sensitivity, sample by sample."""
     charts = [(measured.judged, sensitivity_chart(measured)) for measured in _measured(material)]
-    yield from drawings(
-        charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`, such as sensitivity: 0.02"
-    )
+    yield from drawings(charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`: 0.02")
 
 
 def relaxed(material: Material, width: float) -> Iterator[Piece]:

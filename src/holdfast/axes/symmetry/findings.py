@@ -15,7 +15,7 @@ from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import HIGH, Symmetries, layer_verdicts, repaired, symmetries
 from holdfast.axes.symmetry.words import score
 from holdfast.drawing.prose import each, listing, number, plural, records, with_interval
-from holdfast.statistics.bootstrap import interval
+from holdfast.statistics.estimates import interval
 
 LOSS_BASED = ("influence", "tracin")
 TOO_ROUGH = 0.05

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
@@ -18,8 +19,9 @@ from holdfast.axes.symmetry.groups import build
 from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
-from holdfast.statistics.bootstrap import interval, mean_of_finite
+from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array
+from holdfast.statistics.estimates import interval
 from holdfast.types import REDRAW
 
 INVARIANT = 0.999
@@ -34,7 +36,7 @@ KINDS = ("feature", "example", "concept", "example or concept")
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over samples with its bootstrap interval, NaN from fewer than two samples."""
+    """A mean over samples with its interval, NaN from fewer than two samples."""
 
     value: float = math.nan
     low: float = math.nan
@@ -113,7 +115,10 @@ def symmetries(judged: Judged) -> Symmetries | None:
     whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
     names = ["model_invariance", "model_agreement", "model_change"]
     one = scores.groupby("sample", sort=False)[names].first()  # alike for all methods
-    model, agreement, change = (_mean(one[name].reindex(judged.cube.samples).to_numpy(float)) for name in one)
+    groups = judged.cube.groups
+    model, agreement, change = (
+        _mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one
+    )
     title, interpolates = group_words(judged.settings)
     elements, title = int(here["level"].max()), title or condition
     means = _means(judged, scores)
@@ -172,7 +177,8 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
         by_sample = rows.set_index("sample").reindex(judged.cube.samples)
         columns = ("value", "chance", "floor", "back")
         value, chance, floor, back = (by_sample[name].to_numpy(dtype=np.float64) for name in columns)
-        mean, first = _mean(value), rows.iloc[0]
+        first, groups = rows.iloc[0], judged.cube.groups
+        mean = _mean(value, judged.cube.span(str(first["measure"])), groups)
         means.append(
             {
                 "explainer": explainer,
@@ -187,8 +193,8 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
                 "chance": float(mean_of_finite(chance)),
                 "floor": float(mean_of_finite(floor)),
                 "back": float(mean_of_finite(back)),
-                "excused": any(_reaches(value - level) for level in (floor, back)),
-                "over_chance": _mean(value - chance).low,
+                "excused": any(_reaches(value - level, groups) for level in (floor, back)),
+                "over_chance": _mean(value - chance, None, groups).low,
                 "error": ((rows["high"] - rows["low"]) / 2).median(),
             }
         )
@@ -197,15 +203,15 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[keys.sort_values(["kind", "mean"], kind="stable").index].reset_index(drop=True)
 
 
-def _reaches(differences: Array) -> bool:
+def _reaches(differences: Array, groups: NDArray[np.int64] | None) -> bool:
     """Whether differences are not below 0 beyond doubt; False where there are none."""
-    mean = _mean(differences)
+    mean = _mean(differences, None, groups)
     return bool((mean.value if math.isnan(mean.high) else mean.high) >= 0)
 
 
-def _mean(values: Array) -> Mean:
-    """The same mean and interval as in `statistics.summary`, which draws the same samples."""
-    low, high = interval(values[None])
+def _mean(values: Array, span: tuple[float, float] | None, groups: NDArray[np.int64] | None) -> Mean:
+    """The same mean and interval as in `statistics.summary`."""
+    low, high = interval(values[None], 0.95, span, groups)
     return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
 
 
@@ -243,7 +249,7 @@ def _study_form(value: Any) -> Any:
 
 
 def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
-    """Wilcoxon's tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
+    """Paired tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
     cube = measured.judged.cube
     conditions = [c for c in cube.conditions if c[0] == measured.condition]
     cube = cube.select(explainers=set(methods["explainer"]), conditions=conditions)

@@ -23,8 +23,8 @@ class Comparison:
     """Several runs joined on their samples.
 
     `differences` has one row per data set, model, explainer, evaluation, measure, condition and pair of runs (a, b):
-    `mean_a` and `mean_b` on the samples that both scored, `difference` = mean_b − mean_a with its bootstrap interval
-    (`low`, `high`), Wilcoxon's `p` and `p_holm`, whether the two are `separated` and which is `better`; then how many
+    `mean_a` and `mean_b` on the samples that both scored, `difference` = mean_b − mean_a with its interval (`low`,
+    `high`), `p` that it is 0 and `p_holm`, whether the two are `separated` and which is `better`; then how many
     `samples` there are and how many were `joined` or fell out (`flipped`, `undefined`, `absent`, `unreadable`).
     `subject` lists in words what differs between the runs, `left_out` what was not compared.
 
@@ -80,7 +80,6 @@ def compare(
     across_seeds: bool = False,
     evaluations: str | Sequence[str] | None = None,
     level: float = 0.95,
-    resamples: int = 2000,
 ) -> Comparison:
     """Join two or more runs on their sample ids and test the paired differences between them.
 
@@ -105,7 +104,7 @@ def compare(
     chosen = [evaluations] if isinstance(evaluations, str) else None if evaluations is None else list(evaluations)
     sides = open_sides(runs)
     shared = common(sides, only_shared, across_seeds, chosen)
-    return Comparison(tuple(sides), paired_differences(sides, shared, level, resamples), shared, level)
+    return Comparison(tuple(sides), paired_differences(sides, shared, level), shared, level)
 
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:
@@ -117,7 +116,7 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
     for i, place in enumerate(places):
         if place in places[:i]:
             raise UserError(f"{opened[i].path} is given twice")
-    return [Side(letter(i), str(run.path), run.manifest, run.table(), run.samples()) for i, run in enumerate(opened)]
+    return [Side(letter(i), str(run.path), run.manifest, run.compact(), run.samples()) for i, run in enumerate(opened)]
 
 
 def letter(i: int) -> str:

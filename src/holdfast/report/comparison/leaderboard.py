@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
 SCHEMA = "holdfast-leaderboard/1"
-RESAMPLES = 2000
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
 """What the rows of one board have in common; data may go by several names."""
 
@@ -48,7 +47,7 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 
     `boards` has one entry for every measure that was taken on the same data (by fingerprint), with the same parameters
     of the evaluation and the same seed; what differs in any of these is never on one board. A row has its score with a
-    95 % interval, its rank with the central 95 % of its ranks over bootstrap draws of the shared samples, its
+    95 % interval, its rank with the central 95 % of its ranks in draws of the scores from their errors, its
     retention, and which of `runs`, with command and fingerprints, it comes from. A row that lacks samples or conditions
     is shown without a rank, and says why. Numbers that do not exist are None.
 
@@ -73,7 +72,7 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
     rows = []
-    for cube in arrange(side.table):
+    for cube in arrange(side.table, side.manifest, side.samples):
         evaluation = side.study("evaluations").get(cube.evaluation)
         data = side.study("datasets").get(cube.dataset)
         if evaluation is None or data is None or cube.model not in side.study("models"):
@@ -112,12 +111,12 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     present = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
     conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
     cube = _stacked(entries, conditions)
-    scores = statistics.ranking([cube], measure.name, resamples=RESAMPLES).set_index("explainer")
+    scores = statistics.ranking([cube], measure.name).set_index("explainer")
     why = [_why_unranked(entry, i, cube) for i, entry in enumerate(entries)]
     comparable = cube.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
-    ranks = statistics.ranking([comparable], measure.name, resamples=RESAMPLES, better=measure.better)
-    ranks = _sharing_ranks(ranks.set_index("explainer"))
-    summary = statistics.with_best(statistics.summary([cube], resamples=RESAMPLES))
+    ranks = statistics.ranking([comparable], measure.name, better=measure.better)
+    ranks = ranks.set_index("explainer")
+    summary = statistics.with_best(statistics.summary([cube]))
     rows = []
     for i, entry in enumerate(entries):
         name, (explainer,) = str(i), entry.cube.explainers
@@ -149,12 +148,6 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     return {"id": name, **{k: v for k, v in about.items() if k != "conditions"}, "rows": rows}
 
 
-def _sharing_ranks(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Rows that score the same in every draw, as a repeated run does, share the best of their ranks."""
-    alike = ranks.groupby(["score", "low", "high"], dropna=False)
-    return ranks.assign(rank_low=alike["rank_low"].transform("min"), rank_high=alike["rank_high"].transform("min"))
-
-
 def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
     """All rows of a board in one cube, the explainers being numbers; samples that a row lacks are not attempted."""
     samples = sorted({sample for entry in entries for sample in entry.cube.samples})
@@ -163,6 +156,7 @@ def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
     values = {m: np.full(size, np.nan) for m in measures}
     asked = {m: np.zeros(size[:2], dtype=bool) for m in measures}
     status = np.full(size, -1, dtype=np.int8)
+    by_reference: dict[str, Any] = {}
     for i, entry in enumerate(entries):
         rows = np.array([conditions.index(c) for c in entry.cube.conditions])
         at = np.ix_(rows, np.searchsorted(samples, entry.cube.samples))
@@ -170,9 +164,14 @@ def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
         for m, scores in entry.cube.values.items():
             values[m][i][at] = scores[0]
             asked[m][i, rows] = entry.cube.asked[m][0]
+        for m, sums in entry.cube.by_reference.items():  # rows of a board share their references
+            by_reference.setdefault(m, np.zeros((*size[:2], sums.shape[-1])))[i, rows] = sums[0]
     names = [str(i) for i in range(len(entries))]
     parts: dict[str, Any] = {"explainers": names, "conditions": conditions, "samples": samples, "values": values}
-    return replace(entries[0].cube, **parts, status=status, asked=asked, floor={})
+    parts |= {"by_reference": by_reference, "status": status, "asked": asked, "floor": {}}
+    whole = replace(entries[0].cube, **parts)
+    known = pd.concat([entry.side.samples.assign(dataset=whole.dataset) for entry in entries])
+    return replace(whole, groups=statistics.groups_of(whole, known))
 
 
 def _why_unranked(entry: Entry, i: int, cube: Cube) -> str:

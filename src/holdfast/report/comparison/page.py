@@ -104,9 +104,7 @@ def _caption(rows: pd.DataFrame, measure: Measure) -> str:
         "lower": f"Less is better: left of zero {later} is better, right of it {earlier}.",
         "neither": f"Right of zero {later} scores higher than {earlier}.",
     }[measure.better]
-    return (
-        f"{side} Bands are 95 % bootstrap intervals over the joined samples; hollow dots are not separated from zero."
-    )
+    return f"{side} Bands are 95 % intervals over the joined samples; hollow dots are not separated from zero."
 
 
 def _pair(rows: pd.DataFrame, later: str, earlier: str) -> tuple[str, str]:

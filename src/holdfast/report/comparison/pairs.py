@@ -2,8 +2,7 @@
 
 A row compares the later run with the earlier one on the samples that both scored. Scores are calibrated by the mean
 chance of each run on just these samples, (s − c) / (1 − c), and aligned where both runs have that. Across seeds they
-are raw: another seed takes chance from other reference samples, which moves all scores of a run together, and neither
-the bootstrap nor the test over samples would see that.
+are raw: another seed takes chance from other reference samples, so the scores share neither draws nor references.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 
 from holdfast.axes import arrange
 from holdfast.report.comparison.common import Common, Evaluated, Names, Side, shown
-from holdfast.statistics import holm, signed_rank
-from holdfast.statistics.bootstrap import calibrate, interval, mean_of_finite
-from holdfast.statistics.cubes import Array, Cube
+from holdfast.statistics import groups_of, holm
+from holdfast.statistics.cubes import Cube
+from holdfast.statistics.estimates import Estimate, calibrated, column, stacked
 from holdfast.statistics.forms import Form, forms_of
 from holdfast.types import FLIPPED as PAIR_FLIPPED
 from holdfast.types import IDENTITY, Condition
@@ -40,20 +39,18 @@ AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison before the statistics: the scores of the two runs (N,), NaN where a sample has none in both.
+    """One comparison before the statistics: the scores of the two runs on the samples that both have, with errors.
 
     `fate` (N,) says of every sample whether it was joined, else why not.
     """
 
     key: dict[str, Any]
-    earlier: Array
-    later: Array
+    earlier: Estimate
+    later: Estimate
     fate: NDArray[np.int8]
 
 
-def paired_differences(
-    sides: Sequence[Side], common: Common, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> pd.DataFrame:
+def paired_differences(sides: Sequence[Side], common: Common, level: float = 0.95) -> pd.DataFrame:
     """One row per data set, model, explainer, evaluation, measure, condition and pair of runs; see `compare`."""
     frames = []
     for dataset in common.datasets:
@@ -61,7 +58,7 @@ def paired_differences(
             for i, j in combinations(range(len(sides)), 2):
                 rows = list(_rows((sides[i], sides[j]), common, dataset, model, (i, j)))
                 if rows:
-                    frames.append(_tested(rows, level, resamples, seed))
+                    frames.append(_tested(rows, level))
     if not frames:
         return pd.DataFrame(columns=COLUMNS)
     table = pd.concat(frames, ignore_index=True)
@@ -69,8 +66,7 @@ def paired_differences(
     for family in FAMILIES:
         here = (table["family"] == family).to_numpy()
         table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
-    away = (table["low"] > 0) | (table["high"] < 0)  # an interval and a test of the median may disagree
-    table["separated"] = (table["p_holm"] < 1 - level) & away
+    table["separated"] = table["p_holm"] < 1 - level
     measured = zip(table["evaluation"], table["measure"], strict=True)
     signs = np.array([common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
     gain = table["difference"].to_numpy() * signs
@@ -91,7 +87,7 @@ def _rows(
         cubes = []
         for side, place, d, m in zip(pair, places, data, nets, strict=True):
             names = {explainer[place]: shown(explainer) for explainer in common.explainers}
-            cube = _cube(side, d, m, evaluated.names[place], names, universe)
+            cube = _cube(side, d, m, evaluated.names[place], names, read)
             if cube is None:
                 break
             cubes.append(cube)
@@ -111,7 +107,7 @@ def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
 
 
 def _cube(
-    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], universe: list[str]
+    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], read: Sequence[pd.DataFrame]
 ) -> Cube | None:
     """The scores of one run for the explainers in common, under their common names, with all samples in order."""
     table = side.table
@@ -119,7 +115,8 @@ def _cube(
     rows = table[here & table["explainer"].isin(list(names))]
     if rows.empty:
         return None
-    (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)))
+    (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)), side.manifest)
+    universe = sorted({str(sample) for frame in read for sample in frame.index})
     place = np.searchsorted(universe, cube.samples)
     size = (*cube.status.shape[:2], len(universe))
     status = np.full(size, -1, dtype=np.int8)
@@ -128,7 +125,8 @@ def _cube(
     for measure, scores in cube.values.items():
         values[measure] = np.full(size, np.nan)
         values[measure][..., place] = scores
-    return replace(cube, samples=universe, values=values, status=status)
+    whole = replace(cube, samples=universe, values=values, status=status)
+    return replace(whole, groups=groups_of(whole, pd.concat(read).reset_index().assign(dataset=cube.dataset)))
 
 
 def _explainer_rows(
@@ -171,28 +169,28 @@ def _condition_row(
         return None
     status = np.stack([cube.status[e, c] for cube, e, c in sides])
     for score, chance, form in forms_of(measure, best, lambda column: all(column in cube.values for cube in cubes)):
-        values = [cube.values[score][e, c] for cube, e, c in sides]
-        both = np.isfinite(values[0]) & np.isfinite(values[1])
+        both = np.asarray(np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0))
         if chance is not None and not both.any():
             continue
-        values = [np.where(both, v, np.nan) for v in values]
+        scores = [column(cube, score, both, (e, c)) for cube, e, c in sides]
         if chance is not None:
-            levels = [mean_of_finite(np.where(both, cube.values[chance][e, c], np.nan)) for cube, e, c in sides]
-            values = [calibrate(v, np.broadcast_to(level, v.shape)) for v, level in zip(values, levels, strict=True)]
-            if not all(np.isfinite(v[both]).all() for v in values):
+            levels = [column(cube, chance, both, (e, c)) for cube, e, c in sides]
+            scores = [calibrated(*pair) for pair in zip(scores, levels, strict=True)]
+            if not all(np.isfinite(each.value) for each in scores):
                 continue
         fate = np.full(len(both), UNDEFINED, dtype=np.int8)
         fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
         fate[(status < 0).any(0)] = ABSENT
         fate[lost] = UNREADABLE
         fate[both] = JOINED
-        return Row({**key, "form": form}, values[0], values[1], fate)
+        return Row({**key, "form": form}, scores[0], scores[1], fate)
     return None
 
 
 def _overall(rows: list[Row], family: str) -> Row:
-    """The mean over conditions of a sample's scores, on those that both runs retain."""
-    earlier, later = (mean_of_finite(np.stack([getattr(r, who) for r in rows], -1)) for who in ("earlier", "later"))
+    """The mean over conditions, each condition's levels first, of the scores on the samples that both runs retain."""
+    names = [row.key["condition"] for row in rows]
+    earlier, later = (stacked([getattr(r, who) for r in rows]).nested(names) for who in ("earlier", "later"))
     fate = np.stack([row.fate for row in rows])
     merged = np.where((fate == JOINED).any(0), JOINED, fate.max(0)).astype(np.int8)
     forms = dict.fromkeys(row.key["form"] for row in rows)
@@ -201,17 +199,18 @@ def _overall(rows: list[Row], family: str) -> Row:
     return Row(key, earlier, later, merged)
 
 
-def _tested(rows: list[Row], level: float, resamples: int, seed: int) -> pd.DataFrame:
-    stacked = np.stack([row.later - row.earlier for row in rows])
+def _tested(rows: list[Row], level: float) -> pd.DataFrame:
     frame = pd.DataFrame([row.key for row in rows])
-    frame["mean_a"] = [float(mean_of_finite(row.earlier)) for row in rows]
-    frame["mean_b"] = [float(mean_of_finite(row.later)) for row in rows]
-    frame["difference"] = mean_of_finite(stacked)
-    # A few rows at a time, which bounds the memory of the draws.
-    parts = [interval(stacked[i : i + AT_ONCE], level, resamples, seed) for i in range(0, len(rows), AT_ONCE)]
-    frame["low"], frame["high"] = (np.concatenate(ends) for ends in zip(*parts, strict=True))
-    frame["p"] = [signed_rank(row[np.isfinite(row)]) for row in stacked]
-    frame["samples"] = stacked.shape[1]
+    frame["mean_a"] = [float(row.earlier.value) for row in rows]
+    frame["mean_b"] = [float(row.later.value) for row in rows]
+    frame["difference"] = frame["mean_b"] - frame["mean_a"]
+    parts = []
+    for i in range(0, len(rows), AT_ONCE):  # a few rows at a time, which bounds the memory
+        some = rows[i : i + AT_ONCE]
+        apart = stacked([row.later for row in some]).minus(stacked([row.earlier for row in some]))
+        parts.append((*apart.interval(level, np.inf), apart.p()))
+    frame["low"], frame["high"], frame["p"] = (np.concatenate(column) for column in zip(*parts, strict=True))
+    frame["samples"] = len(rows[0].fate)
     for code, name in enumerate(FATES):
         frame[name] = [int((row.fate == code).sum()) for row in rows]
     return frame

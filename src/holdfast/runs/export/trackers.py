@@ -123,7 +123,7 @@ def payload(run: Run) -> Payload:
 def _metrics(run: Run) -> Iterator[tuple[str, float]]:
     study = run.manifest["study"]
     several = len(study["models"]) * len(study["datasets"]) > 1
-    for cube in axes.arrange(read_scores(run.path, compact=True)):
+    for cube in axes.arrange(read_scores(run.path, compact=True), run.manifest, run.samples()):
         for measure in axes.axis_of(cube.evaluation, run.manifest, cube.values).headlines(cube):
             for row in statistics.ranking([cube], measure).to_dict("records"):
                 name = f"{cube.evaluation}/{measure}/{row['explainer']}"

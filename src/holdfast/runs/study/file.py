@@ -23,7 +23,6 @@ from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
 from holdfast.models.tasks import as_task
 from holdfast.runs.plan import Plan, make_plan
-from holdfast.runs.shard import REFERENCES
 from holdfast.runs.study import registry
 from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
 from holdfast.types import STRICT
@@ -65,7 +64,7 @@ class Study:
     shard_size: Annotated[int, _from(1)] = 32
     precision: Annotated[Precision | Literal["auto"], BeforeValidator(_precision)] | None = None
     compile: StrictBool = False
-    references: Annotated[int, _from(2)] = REFERENCES
+    references: Annotated[int, _from(2)] | None = None
 
     def plan(self, allow_code: bool = False) -> Plan:
         """Open the data, load the models, and check that everything fits together.

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from holdfast import statistics
-from holdfast.axes.contract import Judged, Page
+from holdfast.axes.contract import Axis, Judged, Page
 from holdfast.axes.faithfulness import FIDELITY, LEAKAGE, RETRAINING, frames
 from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import ORDERS, random_curve, removal_plots
@@ -24,9 +24,7 @@ def lead(judged: Judged) -> list[str]:
     if judged.axis.name == LEAKAGE.name:
         return leak(judged) or ["No imputer was shown to leak the class."]
     if judged.axis.name == FIDELITY.name:
-        return [
-            "One network per imputer was tuned to random removals; its rows are in the table, evaluation f_fidelity."
-        ]
+        return ["One network per imputer was tuned to random removals and asked of what is left of the test images."]
     return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
@@ -36,21 +34,26 @@ def parts(judged: Judged) -> list[Chart | Panel]:
         return leakage_charts(judged)
     unmeasured = not (judged.related["evaluation"] == LEAKAGE.name).any()
     drawn = [consistency_chart(judged), *(leakage_charts(judged) if unmeasured else [])]
-    drawn += [retraining_chart(judged), cost_panel(judged)]
+    drawn += [*retraining_charts(judged), cost_panel(judged)]
     return [part for part in drawn if part is not None]
 
 
 PAGE = Page(lead, parts)
 
 
-def retrained_cube(judged: Judged) -> Cube | None:
+def retrained_cube(judged: Judged, axis: Axis = RETRAINING) -> Cube | None:
     """What networks retrained on the data of an axis score, the mean over repeats; None where there are none."""
-    return next(iter(arrange(judged.related[judged.related["evaluation"] == RETRAINING.name])), None)
+    return next(iter(arrange(judged.related[judged.related["evaluation"] == axis.name])), None)
 
 
-def retraining_chart(judged: Judged) -> Chart | None:
-    """Accuracy of networks trained anew on what is left, against the fraction removed: ROAR and KAR."""
-    cube = retrained_cube(judged)
+def retraining_charts(judged: Judged) -> list[Chart | None]:
+    """The curves of ROAR and KAR, and those of F-Fidelity."""
+    return [retraining_chart(judged, axis) for axis in (RETRAINING, FIDELITY)]
+
+
+def retraining_chart(judged: Judged, axis: Axis = RETRAINING) -> Chart | None:
+    """Accuracy of networks trained or tuned on what is left, against the fraction removed."""
+    cube = retrained_cube(judged, axis)
     if cube is None:
         return None
     cells = frames.with_makeup(statistics.summary([cube]), cube)
@@ -63,16 +66,21 @@ def retraining_chart(judged: Judged) -> Chart | None:
     drawn = {imputer: plots for imputer, plots in drawn.items() if plots}
     if not drawn:
         return None
-    repeats = judged.related.loc[judged.related["evaluation"] == RETRAINING.name, "repeat"].nunique()
+    repeats = judged.related.loc[judged.related["evaluation"] == axis.name, "repeat"].nunique()
+    settings = judged.manifest.get("study", {}).get("evaluations", {}).get(axis.name, {})
+    truth = "the model’s prediction" if settings.get("against") == "prediction" else "the label"
     caption = "Networks trained anew on images whose most relevant (MoRF, solid: ROAR) or least relevant (LeRF, "
-    caption += "dashed: KAR) pixels are gone, and tested on held-out images treated alike; accuracy against the label. "
-    caption += "A faithful map gives low curves in ROAR and high ones in KAR. "
+    caption += "dashed: KAR) pixels are gone, and tested on held-out images treated alike; "
+    if axis is FIDELITY:
+        caption = "One network, tuned on images of which random parts are gone, is asked about held-out images whose "
+        caption += "most (MoRF, solid) or least relevant (LeRF, dashed) pixels are; "
+    caption += f"accuracy against {truth}. A faithful map gives low curves with MoRF and high ones with LeRF. "
     caption += f"Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
-    caption += "bars are 95 % bootstrap intervals over test images and leave out the luck of training. "
+    caption += "bars are 95 % intervals over test images and leave out the luck of training. "
     (imputer, plots), *others = drawn.items()
     caption += f"Filled in by {imputer}."
-    alt = f"Accuracy of retrained networks over fractions for {len(cube.explainers)} methods."
-    return Chart("retraining", "Retraining", caption, alt, plots, dict(others))
+    alt = f"Accuracy of {axis.title} over fractions for {len(cube.explainers)} methods."
+    return Chart(axis.name.replace("_", "-"), axis.title, caption, alt, plots, dict(others))
 
 
 def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:

@@ -1,0 +1,211 @@
+"""Errors of scores against brute force, and the coverage that the benchmark measures, in short."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+import holdfast
+from holdfast import statistics as st
+from holdfast.data import open_data
+from holdfast.maps.similarity import spearman
+from holdfast.statistics.estimates import calibrated, column, estimates, of_means
+from holdfast.statistics.intervals import ADDED, EXACT, STUDENT
+from holdfast.statistics.power import smallest_difference
+from support import synthetic
+from support.small import model, pictures
+
+UNIT = (0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("k", [0, 1, 7, 13, 14])
+def test_bounds_of_shares_are_clopper_and_pearsons(k: int) -> None:
+    found = of_means(np.repeat([1.0, 0.0], [k, 14 - k]), UNIT)
+    wanted = stats.binomtest(k, 14).proportion_ci()
+    assert found.interval(widest=2) == pytest.approx((wanted.low, wanted.high), abs=1e-3)
+    assert st.exact_share(k, 14) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+    assert found.bound(0.95, True)[1] in (EXACT, STUDENT)  # Student's where the end itself was reached
+
+
+def test_the_quantile_with_an_unseen_sample_is_that_of_dirichlet_draws() -> None:
+    scores = np.array([0.9, 0.91, 0.93, 0.95, 0.96, 0.97])
+    bound, rule = of_means(scores, UNIT).bound(0.95, True)
+    unseen = scores.mean() * 0.25
+    draws = np.random.default_rng(0).dirichlet(np.ones(7), 200_000) @ np.append(scores, unseen)
+    assert rule == ADDED and bound == pytest.approx(np.quantile(draws, 0.05), abs=0.004)
+
+
+def test_an_interval_and_its_test_agree() -> None:
+    generator = np.random.default_rng(2)
+    values = generator.normal(0.05, 0.12, (200, 150)) + generator.exponential(0.02, (200, 1))
+    found = of_means(values, (-1.0, 1.0))
+    low, high = found.interval()
+    assert ((found.p() < 0.05) == ((low > 0) | (high < 0))).all()
+
+
+def one_study(seed: int = 0, n: int = 20, r: int = 6) -> tuple[st.cubes.Cube, np.ndarray, np.ndarray]:
+    """A cube of one explainer, its scores (n,) and the scores (r, n) against its first r samples."""
+    generator = np.random.default_rng(seed)
+    scores, pairs = (
+        generator.uniform(0.5, 0.9, n),
+        generator.uniform(0.2, 0.5, (r, n)) + generator.normal(0, 0.1, (r, 1)),
+    )
+    pairs[np.arange(r), np.arange(r)] = np.nan
+    level = np.nanmean(pairs, 0)
+    entries = [("e", "fass", "jpeg", 1.0, scores), ("e", "fass_chance", "jpeg", 1.0, level)]
+    (cube,) = st.arrange(synthetic.rows_of(entries, "stability"))
+    above = np.nansum(pairs - level, 1)[None, None]
+    parts = {"references": tuple(cube.samples[:r]), "by_reference": {"fass_chance": above}, "spans": {"fass": UNIT}}
+    return st.cubes.Cube(**{**cube.__dict__, **parts}), scores, pairs
+
+
+def test_parts_of_a_calibrated_score_are_its_derivatives() -> None:
+    """Weight one sample a little more, as a sample and as a reference, and see where the score goes."""
+    cube, scores, pairs = one_study()
+    n, r = len(scores), len(pairs)
+
+    def score(sample_weights: np.ndarray, reference_weights: np.ndarray) -> float:
+        weights = np.where(np.isnan(pairs), 0.0, reference_weights[:, None])
+        level = (np.nan_to_num(pairs) * weights).sum(0) / weights.sum(0)
+        m, c = np.average(scores, weights=sample_weights), np.average(level, weights=sample_weights)
+        return float((m - c) / (1 - c))
+
+    found = calibrated(column(cube, "fass"), column(cube, "fass_chance"))[0, 0]
+    assert found.value == pytest.approx(score(np.ones(n), np.ones(r)))
+    step = 1e-5
+    for i in range(n):
+        more = np.ones(n)
+        more[i] += step
+        moved = (score(more, np.ones(r)) - score(np.ones(n), np.ones(r))) / step
+        assert found.parts[i] / np.sqrt(n / (n - 1)) == pytest.approx(moved, abs=2e-4)
+    for i in range(r):
+        more = np.ones(r)
+        more[i] += step
+        moved = (score(np.ones(n), more) - score(np.ones(n), np.ones(r))) / step
+        assert found.drawn[i] / np.sqrt(r / (r - 1)) == pytest.approx(moved, rel=0.1, abs=1e-3)
+    assert found.places.tolist() == list(range(r)) and 0 < found.share_of_references < 1
+    without = calibrated(column(cube, "fass"), of_means(cube.values["fass_chance"]))[0, 0]
+    wide, narrow = (float(np.ptp(each.interval(widest=np.inf))) for each in (found, without))
+    assert wide > narrow
+
+
+def test_doubled_samples_of_one_group_say_no_more_than_one() -> None:
+    values = np.random.default_rng(3).beta(6, 4, 30)
+    alone, groups = of_means(values, UNIT), np.repeat(np.arange(30), 2)
+    doubled = of_means(np.repeat(values, 2), UNIT, groups)
+    np.testing.assert_allclose(doubled.interval(), alone.interval(), atol=1e-9)
+    assert (doubled.n, doubled.df) == (30, 29)
+    naive = of_means(np.repeat(values, 2), UNIT)
+    assert np.ptp(naive.interval()) < np.ptp(alone.interval())
+
+
+def test_sweeps_weigh_alike_in_ranking_and_tests_and_lie_within_their_interval() -> None:
+    """Five levels of one perturbation where a is worse, one of another where it is better."""
+    generator, even = np.random.default_rng(4), np.linspace(-0.17, 0.17, 30)
+    entries = []
+    for name, sweep, single in (("a", 0.5, 0.7), ("b", 0.6, 0.5)):
+        entries += [(name, "fass", "rotation", float(x), sweep + generator.permutation(even)) for x in range(5)]
+        entries.append((name, "fass", "jpeg", 1.0, single + generator.permutation(even)))
+    rows = synthetic.rows_of(entries, "stability")
+    ranked, tested = st.ranking(rows, "fass").set_index("explainer"), st.paired_tests(rows, "fass").iloc[0]
+    assert ranked.loc["a", "score"] > ranked.loc["b", "score"]
+    assert tested["difference"] == pytest.approx(ranked.loc["a", "score"] - ranked.loc["b", "score"])
+    assert (ranked["low"] < ranked["score"]).all() and (ranked["score"] < ranked["high"]).all()
+    wide = rows.pivot(index="sample", columns=["explainer", "condition", "level"], values="value")
+    each = {e: (wide[e]["rotation"].mean(axis=1) + wide[e]["jpeg"].mean(axis=1)) / 2 for e in "ab"}
+    assert (ranked.loc["a", "high"] - ranked.loc["a", "low"]) / 2 == pytest.approx(
+        stats.t.ppf(0.975, 29) * stats.sem(each["a"]), rel=0.1
+    )
+
+
+def test_identical_explainers_share_their_rank_and_controls_have_none() -> None:
+    one = synthetic.table({"a": 0.5}, flip=0.1)
+    other = synthetic.table({"sobel": 0.7, "c": 0.1}, flip=0.1)
+    found = st.ranking(pd.concat([one, one.assign(explainer="twin"), other]), "fass").set_index("explainer")
+    assert (
+        found.loc[["a", "twin"], ["rank", "rank_low", "rank_high", "p_best"]].to_numpy().tolist() == [[1, 1, 1, 1]] * 2
+    )
+    assert found.loc["c", "rank"] == 3 and np.isnan(found.loc["sobel", "rank"])
+
+
+def test_what_references_add_does_not_depend_on_shards(tmp_path: Path) -> None:
+    asked = {"s": {"stability": {"perturbations": "brightness", "k": 50}}}
+    data = pictures(12)[0]
+    runs = [holdfast.evaluate(model(), data, "saliency", asked, tmp_path / str(n), shard_size=n) for n in (3, 12)]
+    first, second = (holdfast.axes.arrange(run.compact(), run.manifest)[0] for run in runs)
+    assert set(first.by_reference) == set(second.by_reference) == {m for m in first.values if m.endswith("_chance")}
+    for name, sums in first.by_reference.items():
+        np.testing.assert_allclose(sums, second.by_reference[name], atol=0.02 * np.abs(sums).max())
+    np.testing.assert_allclose(*(run.ranking()[["low", "high"]].to_numpy() for run in runs), atol=1e-3)
+    assert "references" not in runs[0].table()
+
+
+def test_groups_reach_the_interval_through_a_run() -> None:
+    asked = {"s": {"stability": {"perturbations": "brightness", "k": 50}}}
+    twice = torch.cat([pictures(8)[0]] * 2)
+    plain = holdfast.evaluate(model(), twice, "saliency", asked)
+    paired = holdfast.evaluate(model(), open_data(twice, groups=[str(i % 8) for i in range(16)]), "saliency", asked)
+    wide, narrow = (np.ptp(run.ranking()[["raw_low", "raw_high"]].to_numpy()) for run in (paired, plain))
+    assert wide > narrow and paired.samples()["group"].nunique() == 8
+    assert "16 samples of 8 groups" in paired.text()
+
+
+def test_a_map_too_small_for_float32_is_compared_all_the_same() -> None:
+    maps = torch.rand(2, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(spearman(maps[:1] * 1e-60, maps[1:]), spearman(maps[:1], maps[1:]))
+
+
+def test_more_samples_separate_smaller_differences() -> None:
+    found = [smallest_difference(n, 5) for n in (6, 14, 30, 100)]
+    assert found == sorted(found, reverse=True) and 0.08 < found[1] < 0.15
+    assert np.isnan(smallest_difference(1, 5)) and smallest_difference(30, 10) > smallest_difference(30, 2)
+
+
+def within(line: dict, least: float, most: float = 1.0) -> bool:
+    error = 3.3 * np.sqrt(least * (1 - least) / line["replicates"])
+    return least - error <= line["covered"] <= most + error
+
+
+def test_coverage_in_short(bench: ModuleType) -> None:
+    for name in ("mean: Beta(6, 4)", "mean: Beta(20, 5)"):
+        two_sided, *bounds = bench.of_population(name, 30, 600)
+        assert within(two_sided, 0.93, 0.97) and all(within(bound, 0.95) for bound in bounds)
+    for n in (5, 14, 30):
+        two_sided, lower, upper = bench.of_population("mean: 90 % near .95, 10 % near .3", n, 600)
+        assert within(two_sided, 0.93) and within(lower, 0.95) and within(upper, 0.95)
+    for r, strength in ((8, 1.0), (8, 3.0), (32, 1.0)):
+        two_sided, lower = bench.of_calibrated(False, strength, r, 60, 400)
+        assert within(two_sided, 0.93) and within(lower, 0.93)
+    assert all(within(line, 0.95) for line in bench.of_rate(0.9, 8, 600))
+
+
+@pytest.mark.parametrize("kind", ["exchangeable", "unequal skew and variance"])
+def test_families_of_tests_hold_their_level(bench: ModuleType, kind: str) -> None:
+    (line,) = bench.family(kind, 14, 300)
+    assert line["error"] < 0.1  # 0.06 and three standard errors
+
+
+def test_estimates_of_some_samples_are_those_of_a_smaller_table() -> None:
+    cube, scores, _ = one_study()
+    keep = np.arange(len(scores)) % 2 == 0
+    found = estimates(cube, "fass", "raw", keep)[0, 0]
+    assert found.value == pytest.approx(scores[keep].mean()) and found.n == keep.sum()
