@@ -142,6 +142,7 @@ data: {{source: {folder}/pictures, size: 32}}
 explainers: [saliency, random]
 evaluations: [{{stability: {{perturbations: [jpeg], k: 20}}}}]
 shard_size: 3
+references: 2
 batch_size: 4
 device: cpu
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -10,10 +11,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from holdfast.runs.storage import Place, StorePath, failure
 
+_writing: set[str] = set()
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file of another machine counts as left over."""
 _TEMPORARY = re.compile(r"\..+?\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)(\.[0-9a-f]{8})?\.tmp")
@@ -49,8 +52,9 @@ def create_atomically(path: Place, content: bytes) -> bool:
 @contextmanager
 def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
     """A new file beside `path` with this content, on its way to being it."""
-    # Containers may share host name and process number, so these only say who is asked whether it is still alive.
+    # Host and number of the process say who is asked whether it is still alive; the rest is for threads.
     temporary = path.with_name(f".{path.name}.{this_host()}-{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    _writing.add(temporary.name)
     try:
         _make_directory(path.parent)
         with temporary.open("xb") as file:
@@ -63,6 +67,7 @@ def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # what cannot be removed now is when it is found abandoned
             temporary.unlink(missing_ok=True)
+        _writing.discard(temporary.name)
 
 
 def _make_directory(folder: Path) -> None:
@@ -86,9 +91,14 @@ def _sync_directory(folder: Path) -> None:
             os.close(handle)
 
 
+@cache
 def this_host() -> str:
-    """The name of this machine, letters and digits only."""
-    return re.sub(r"\W+|_", "", socket.gethostname())[:40]
+    """What numbers of processes belong to, letters and digits only: a machine since its start, or a container."""
+    facts = []
+    with suppress(OSError):  # containers share names, and numbers of processes mean nothing in another
+        facts = [Path("/proc/sys/kernel/random/boot_id").read_text(), str(os.stat("/proc/self/ns/pid").st_ino)]
+    own = hashlib.sha256("".join(facts).encode()).hexdigest()[:8] if facts else ""
+    return re.sub(r"\W+|_", "", socket.gethostname())[:40] + own
 
 
 def is_leftover(path: Place) -> bool:
@@ -106,7 +116,7 @@ def is_abandoned(path: Path) -> bool:
     A process of this machine is asked; one of another machine that shares the directory counts as gone after an hour.
     """
     name = _TEMPORARY.fullmatch(path.name)
-    if name is None:
+    if name is None or path.name in _writing:
         return False
     if name["host"] is None or (name["host"] == this_host() and not _is_alive(int(name["pid"]))):
         return True
@@ -121,7 +131,7 @@ def _is_alive(pid: int) -> bool:
     if os.name != "posix":
         return True  # asking is not possible, so only its age tells
     if pid == os.getpid():
-        return False  # numbers are used again; this process is not writing now
+        return False  # numbers are used again; what this process writes now is known
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
 from holdfast.models.tasks import as_task
 from holdfast.runs.plan import Plan, make_plan
+from holdfast.runs.storage import tried
 from holdfast.runs.study import registry
 from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
 from holdfast.types import STRICT
@@ -110,7 +112,7 @@ def read_study(
     if file.stat().st_size > LARGEST_FILE:
         raise UserError(f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = tried(file, partial(file.read_text, encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     try:
