@@ -8,6 +8,7 @@ import shutil
 import sys
 import tarfile
 import threading
+import zipfile
 from io import BytesIO
 from pathlib import Path
 
@@ -162,6 +163,19 @@ def test_a_zip_and_a_store_are_verified_too(tmp_path, main):
     (tmp_path / "bad.zip").write_bytes(content)
     code, _, said = main("verify", tmp_path / "bad.zip")
     assert code == 2 and "bad.zip" in said and ".parquet" in said
+
+
+def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
+    export(run(tmp_path / "run"), "zip", tmp_path / "run.zip")
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        start, size = (entry := archive.getinfo("manifest.json")).header_offset, entry.compress_size
+    content = (tmp_path / "run.zip").read_bytes()
+    start += 30 + len("manifest.json")
+    for position in range(start, start + size, max(1, size // 60)):
+        bad = tmp_path / f"{position}.zip"
+        bad.write_bytes(content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :])
+        with pytest.raises(UserError, match=bad.name):
+            holdfast.read(bad)
 
 
 def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
@@ -319,6 +333,18 @@ def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeyp
     data.fail = {0: OSError(errno.EIO, "Input/output error")}
     with pytest.raises(UserError, match=r"item 0 of Flaky cannot be read, so .* Input/output error"):
         run(tmp_path / "run", data, references=2)
+
+
+def test_a_storage_that_is_away_is_an_error_with_a_name_at_the_first_sample(tmp_path):
+    data = Flaky()
+    opened, asked = open_data(data), []
+    data.fail = {i: OSError(errno.EIO, "Input/output error") for i in range(6)}
+    load = type(opened).load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(opened), "load", lambda self, positions: asked.append(1) or load(self, positions))
+        with pytest.raises(UserError, match=r"could be read; the first is \('0000', .*Input/output error"):
+            run(tmp_path, opened)
+    assert len(asked) == 1
 
 
 def test_an_undecodable_sample_is_not_transient():

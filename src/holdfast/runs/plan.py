@@ -295,11 +295,15 @@ def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, fir
 
 def _first_sample(source: Data) -> Batch:
     """The first sample that can be read, as a batch of one."""
+    why = ""
     for position in range(len(source.ids)):
-        loaded = source.load([position]).batch
-        if len(loaded):
-            return loaded
-    raise UserError(f"no sample of {source.name} could be read")
+        loaded = source.load([position])
+        if len(loaded.batch):
+            return loaded.batch
+        why = why or f"the first is {next(iter(loaded.errors.items()))}"
+        if loaded.transient:  # the storage, and waiting for it at every sample would take days
+            break
+    raise UserError(f"no sample of {source.name} could be read; {why}")
 
 
 def describe(plan: Plan) -> dict[str, Any]:

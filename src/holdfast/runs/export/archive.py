@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ def _unpacked(path: Path, changed: int, size: int) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(entry) as source, target.open("xb") as sink:
                     shutil.copyfileobj(source, sink)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise UserError(f"{path} is not a zip that can be read: {error}") from error
     except OSError as error:  # no room, or names that this system does not take
         raise UserError(f"{path} cannot be unpacked: {error}") from error
