@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.gallery import gallery_panel
@@ -40,22 +42,15 @@ def parts(judged: Judged) -> list[Chart | Panel]:
 PAGE = Page(lead, parts)
 
 
-def first_in(share: float) -> str:
-    """How often a method came first; nothing of a control, which has no rank.
-
-    >>> first_in(0.5), first_in(float("nan"))
-    ('First in 50 % of the draws', '')
-    """
-    return f"First in {100 * share:.0f} % of the draws" if share == share else ""
-
-
 def score_chart(frames: Frames) -> Chart | None:
     """Overall scores, and those under every perturbation: dots with intervals, or cells where there are many."""
     rows = frames.ranking[frames.ranking["score"].notna()]
     if rows.empty:
         return None
     looks, chance = frames.judged.looks, 0.0 if frames.calibrated else float("nan")
-    overall = [mark(looks[r.explainer], r.score, r.low, r.high, chance, said=first_in(r.p_best)) for r in records(rows)]
+    overall = [
+        mark(looks[r.explainer], r.score, r.low, r.high, chance, said=_first_in(r.p_best)) for r in records(rows)
+    ]
     small = len(rows) * len(frames.cube.conditions) <= MOST_DOTS
     table = condition_cells(frames)
     each = [[row.get(c, Mark(name, float("nan"))) for name, row in table.items()] for c in frames.cube.conditions]
@@ -75,6 +70,10 @@ def score_chart(frames: Frames) -> Chart | None:
     alt = f"Scores of {len(rows)} explainers, first {looks[first['explainer']].name} with {number(first['score'])}."
     folded = {} if small else {"Every method under every perturbation": [cell_plot(frames)]}
     return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded, ranking_table(frames))
+
+
+def _first_in(share: float) -> str:
+    return "A control, which has no rank" if math.isnan(share) else f"First in {100 * share:.0f} % of the draws"
 
 
 def condition_cells(frames: Frames) -> dict[str, dict[Condition, Mark]]:
