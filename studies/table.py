@@ -125,10 +125,10 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
     group = str(judged["condition"].iloc[0])
     wanted = [*SCORES, *(f"{name}_chance" for name in SCORES), "model_invariance"]
     kept = table[table["measure"].isin(wanted) & table["condition"].isin((group, REDRAW))]
-    means = statistics.summary(kept)
-    means = means[means["condition"] == group]
-    own = means[means["measure"].isin(SCORES)]
-    model_rows = means[means["measure"] == "model_invariance"].to_dict("records")
+    of_model = kept["measure"] == "model_invariance"  # apart, for where a map is undefined the model is not
+    own, model_means = (statistics.summary(rows) for rows in (kept[~of_model], kept[of_model]))
+    own = own[own["measure"].isin(SCORES) & (own["condition"] == group)]
+    model_rows = model_means.to_dict("records")
     invariance = {(row["dataset"], row["model"], row["explainer"]): row for row in model_rows}
     layer_error = _layer_errors(table)
     records = []

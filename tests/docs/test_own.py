@@ -72,8 +72,8 @@ def test_a_run_made_half_way_says_so_and_places_that_cannot_be_written_are_one_l
     Path("file").touch()
     for arguments, words in (
         (("report", "half", "--out", "photos"), "photos/report.html"),
-        (("report", "half", "--out", "file/report.html"), "'file'"),
-        (("leaderboard", "half", "--out", "file/site"), "'file"),
+        (("report", "half", "--out", "file/report.html"), "file/report.html"),
+        (("leaderboard", "half", "--out", "file/site"), "file/site/"),
         (("compare", "half", "half", "--out", "photos"), "photos is a directory"),
     ):
         code, _, error = main(*arguments)

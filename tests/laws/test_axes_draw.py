@@ -98,7 +98,7 @@ def test_retraining_draws_with_and_without_removal(tmp_path):
     table = run.table()
     assert set(table["repeat"]) == {0, 1} and set(table["model"]) == {"shapes"}
     names = [judged.axis.name for judged in judge(table, run.samples(), (), run.manifest)]
-    assert names == ["retraining", "leakage"]
+    assert names == ["retraining", "f_fidelity", "leakage"]
     draw(table, run, BY_NAME["retraining"], tmp_path)
 
 

@@ -268,8 +268,10 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
                 (row["rank"], row["rank_low"], row["rank_high"], row["score"])
             )
     assert all(len(same) == 1 for same in twins.values())
-    ranks = [row["rank"] for row in board["rows"]]
+    ranks = [row["rank"] for row in board["rows"] if not row["control"]]
     assert ranks == sorted(ranks)
+    controls = [row for row in board["rows"] if row["control"]]
+    assert controls and all((row["rank"], row["unranked"]) == (None, "a control") for row in controls)
     assert ranks[0] == 1
     with pytest.raises(UserError, match="schema is 'holdfast-leaderboard/9'"):
         leaderboard_page({**held, "schema": "holdfast-leaderboard/9"})
@@ -283,7 +285,7 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     row = rows["B", "saliency"]
     assert (row["rank"], row["unranked"]) == (None, "unfinished: 8 of 16 samples attempted")
     assert row["score"] is not None
-    assert {r["rank"] for key, r in rows.items() if key != ("B", "saliency")} <= set(range(1, 6))
+    assert {r["rank"] for key, r in rows.items() if key != ("B", "saliency") and not r["control"]} <= set(range(1, 6))
     assert "unfinished: 8 of 16" in leaderboard_page(held)
 
 
@@ -296,7 +298,7 @@ def test_less_is_better_where_it_is(tmp_path):
     ]
     board = leaderboard(*runs_)["boards"][0]
     assert (board["measure"], board["lower_is_better"]) == ("deletion_auc", True)
-    scores = [row["score"] for row in board["rows"]]
+    scores = [row["score"] for row in board["rows"] if not row["control"]]
     assert scores == sorted(scores)
     assert all(row["low"] <= row["score"] <= row["high"] for row in board["rows"])
     found = compare(*runs_)

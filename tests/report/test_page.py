@@ -314,18 +314,6 @@ def test_limits_are_told_when_and_only_when_there_is_cause() -> None:
     assert "b: 4 of 5 conditions" in text
 
 
-@pytest.mark.parametrize("references", [8, 12])
-def test_many_samples_and_few_references_are_told_apart_from_many_of_both(references: int) -> None:
-    def said(n: int, references: int) -> list[str]:
-        datasets = {"photos": {"references": [f"r{i}" for i in range(references)]}}
-        table = synthetic.table({"a": 0.5, "b": 0.3}, samples=n)
-        return [f.seen for f in listed(table, n, datasets=datasets).values() if f.title == "Chance from few samples"]
-
-    (text,) = said(200, references)
-    assert f"{references} other samples" in text and "200" in text
-    assert not said(200, 64) and not said(100, references)
-
-
 def test_charts_show_the_numbers_of_the_ranking() -> None:
     found = frames_of(synthetic.QUALITY)
     drawn: dict[str, Any] = {part.key: part for part in parts(found.judged)}

@@ -36,7 +36,7 @@ def edit_study(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 def rewrite_part(path: Path, frame: pd.DataFrame) -> Path:
     """Put other rows, or the same in other bytes, in the place of a part, under the name that they must have."""
     study = pq.read_metadata(path).metadata[b"study"]
-    rows = pa.Table.from_pandas(frame, schema=pq.read_schema(path), preserve_index=False)
+    rows = pa.Table.from_pandas(frame, schema=table.PARTS, preserve_index=False)
     path.unlink()
     with pq.ParquetWriter(path, rows.schema, compression="none") as file:
         file.write_table(rows)

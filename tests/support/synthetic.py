@@ -15,7 +15,7 @@ from holdfast.types import Shown
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")
 CONTROLS = ("sobel", "random")
-REMOVING = ("faithfulness", "retraining", "leakage")
+REMOVING = ("faithfulness", "retraining", "f_fidelity", "leakage")
 QUALITY = {"grad_cam": 0.55, "integrated_gradients(steps=16)": 0.3, "lime": 0.02, "sobel": 0.7, "random": 0.0}
 CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}
 Entry = tuple[str, str, str, float, Any]

@@ -139,10 +139,10 @@ def keep_one(wanted: Iterable[Place]) -> None:
 def changed_samples(plan: Plan, root: Place) -> str:
     """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
     known = table.read_manifest(root)["study"]["datasets"]
-    rows, lines = table.read_samples(root), []
-    for name, data in plan.data.items():
-        if known.get(name, {}).get("fingerprint", data.fingerprint) == data.fingerprint:
-            continue
+    others = {n: d for n, d in plan.data.items() if known.get(n, {}).get("fingerprint", d.fingerprint) != d.fingerprint}
+    rows, lines = table.read_samples(root) if others else None, []
+    for name, data in others.items():
+        assert rows is not None
         own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
         before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
         for start in range(0, len(data), AT_ONCE):

@@ -134,7 +134,7 @@ def test_what_a_suited_axis_announces_is_what_comes(kind: str, request: pytest.F
     assert set(zip(table.condition, table.level, strict=True)) == set(axis.conditions())
     assert not table.duplicated(KEY).any() and set(table[table.measure != "detectability"].status) == {"ok"}
     given = Faithfulness(imputers="zero", segments=Windows(4), baseline="value")
-    assert given.suited(model, Batch(("a",), x)) == replace(given, against="prediction")
+    assert given.suited(model, Batch(("a",), x)) == replace(given, against="prediction", readout="probability")
 
 
 def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame) -> None:
@@ -259,5 +259,5 @@ def test_a_study_file_that_only_names_the_axis(kind: str, parts: str, imputer: s
     assert set(zip(table.condition, table.level, strict=True)) == {(c, x) for c, x in axis["conditions"]}
     assert set(table[table.measure == "road"].status) == {"ok"}
     page = (out / "report.html").read_text()
-    assert f"fraction of the {parts} removed" in page and f"{parts.capitalize()} are removed in the order" in page
-    assert "fraction of the pixels" not in page and "as its pixels go" not in page
+    assert f"share of {parts} removed" in page and f"{parts.capitalize()} are removed in the order" in page
+    assert "share of pixels" not in page and "as its pixels go" not in page

@@ -71,7 +71,6 @@ ROAD, DELETION = ("ROAD", "noisy_linear"), ("Deletion", "zero")
 def few_draws() -> Iterator[None]:
     """The intervals themselves are tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "RESAMPLES", 100)
         patch.setattr(faithful_checks, "consistency", partial(consistency, resamples=100))
         yield
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -125,9 +125,13 @@ def standings(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
 
 def comparisons(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """Paired tests between explainers, differences turned so that more is better."""
-    part = cube.select(measures=[measure.name], conditions=[line.where])
-    turned = replace(part, values={name: measure.sign * values for name, values in part.values.items()})
-    return statistics.paired_tests([turned], measure.name, form="raw")
+    tests = statistics.paired_tests(
+        [cube.select(measures=[measure.name], conditions=[line.where])], measure.name, form="raw"
+    )
+    if measure.sign < 0:
+        tests["difference"] *= -1
+        tests[["low", "high"]] = -tests[["high", "low"]].to_numpy()
+    return tests
 
 
 def random_scores(cube: Cube, measure: Measure, line: Line) -> Array | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.gallery import gallery_panel
@@ -47,8 +49,7 @@ def score_chart(frames: Frames) -> Chart | None:
         return None
     looks, chance = frames.judged.looks, 0.0 if frames.calibrated else float("nan")
     overall = [
-        mark(looks[r.explainer], r.score, r.low, r.high, chance, said=f"First in {100 * r.p_best:.0f} % of the draws")
-        for r in records(rows)
+        mark(looks[r.explainer], r.score, r.low, r.high, chance, said=_first_in(r.p_best)) for r in records(rows)
     ]
     small = len(rows) * len(frames.cube.conditions) <= MOST_DOTS
     table = condition_cells(frames)
@@ -69,6 +70,10 @@ def score_chart(frames: Frames) -> Chart | None:
     alt = f"Scores of {len(rows)} explainers, first {looks[first['explainer']].name} with {number(first['score'])}."
     folded = {} if small else {"Every method under every perturbation": [cell_plot(frames)]}
     return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded, ranking_table(frames))
+
+
+def _first_in(share: float) -> str:
+    return "A control, which has no rank" if math.isnan(share) else f"First in {100 * share:.0f} % of the draws"
 
 
 def condition_cells(frames: Frames) -> dict[str, dict[Condition, Mark]]:

@@ -63,9 +63,10 @@ def pair_rows(frames: Frames) -> list[Row]:
         a, b, gap = str(t.a), str(t.b), (t.difference, t.low, t.high)
         if order[a] > order[b]:
             a, b, gap = b, a, (-t.difference, -t.high, -t.low)
-        answer = "–" if t.n < 1 else "yes" if t.significant else "no"
-        p = p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if t.n else "–"
-        rows.append((order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, str(t.n)])))
+        tested = pd.notna(t.p_holm)
+        answer = "yes" if t.significant else "no" if tested else "–"
+        p = p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if tested else "–"
+        rows.append((order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, f"{t.n:g}"])))
     return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
 
 

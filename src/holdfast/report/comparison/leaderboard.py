@@ -178,6 +178,8 @@ def _why_unranked(entry: Entry, i: int, cube: Cube) -> str:
     """Why a row has no rank: nobody knows what a good score is, or its mean is over other samples or conditions."""
     if entry.measure.better == "neither":
         return "not declared which way is better"
+    if set(entry.cube.explainers) <= entry.cube.controls:
+        return "a control"
     seen, all_samples = int((cube.status[i] >= 0).any(0).sum()), max(entry.expected, len(cube.samples))
     if seen < all_samples:
         return f"unfinished: {seen} of {all_samples} samples attempted"
