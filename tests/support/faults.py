@@ -43,7 +43,8 @@ STORE = ("isfile", "exists", "isdir", "ls", "cat_file", "pipe_file", "rm_file", 
 class Faults:
     """Counts what is done with files below `root`; the `fail`-th, or from there on all, is refused with `error`.
 
-    With `meanwhile` it is not refused, but another process has its turn before it.
+    With `meanwhile` it is not refused, but another process has its turn before it. With `only`, operations whose text
+    does not contain it are not counted.
     """
 
     root: str
@@ -51,12 +52,15 @@ class Faults:
     error: str = "EIO"
     lasting: bool = False
     meanwhile: Callable[[], None] | None = None
+    only: str = ""
     done: list[str] = field(default_factory=list)
     handles: dict[int, str] = field(default_factory=dict)
 
     def pass_by(self, what: str, where: object) -> None:
         """One operation: counted, and refused if it is its turn."""
         if not isinstance(where, str | os.PathLike) or not str(where).startswith(self.root):
+            return
+        if self.only not in f"{what} {where}":
             return
         self.done.append(f"{what} {where}")
         if self.fail is not None and (len(self.done) == self.fail or (self.lasting and len(self.done) > self.fail)):
