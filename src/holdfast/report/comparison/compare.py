@@ -30,9 +30,10 @@ class Comparison:
 
     >>> import holdfast
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 4))
+    >>> net[1].bias.data[0] = 9.0  # whatever the weights, no prediction changes
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> asked = {"stability": {"stability": {"perturbations": "jpeg"}}}
-    >>> twice = [holdfast.evaluate(net, images, "saliency", asked) for _ in range(2)]
+    >>> twice = [holdfast.evaluate(net, images, "input_x_gradient", asked) for _ in range(2)]
     >>> holdfast.compare(*twice).verdict()[0]
     'A and B agree exactly: all 4 differences are 0 on every sample.'
     """
