@@ -246,7 +246,7 @@ def test_verdict_tells_chance_and_controls() -> None:
     said = " ".join(verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4)))
     assert "noise_like is not separated from the control random." in said
     assert re.search(
-        r"The control sobel, which never sees the model, scores 0\.7\d \[.*\]: no method is shown to do better\.", said
+        r"The control sobel, which explains nothing, scores 0\.7\d \[.*\]: no method is shown to do better\.", said
     )
     assert "Within noise of chance: noise_like under" in said or "cells are within noise of chance" in said
     assert "Within noise of chance: a" not in said

@@ -220,7 +220,7 @@ def _controls(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]
         yield replace(
             CONTROL_AHEAD,
             title=f"{control.explainer} is more faithful",
-            seen=f"The control {control.explainer}, which never sees the model, has a {frames.short(measure)} of "
+            seen=f"The control {control.explainer}, which explains nothing, has a {frames.short(measure)} of "
             f"{with_interval(control.mean, control.low, control.high)} and is ahead of {said}.",
             explainers=beaten,
         )

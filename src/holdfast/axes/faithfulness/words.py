@@ -78,7 +78,7 @@ def _controls(judged: Judged, rows: pd.DataFrame, tests: pd.DataFrame) -> list[s
             none = len(below) == len(methods)
             who = "no method is" if none else f"{listing(below)} {'is' if len(below) == 1 else 'are'} not"
             scored = with_interval(r.mean, r.low, r.high)
-            text = f"The control {r.explainer}, which never sees the model, scores {scored}: "
+            text = f"The control {r.explainer}, which explains nothing, scores {scored}: "
             said.append(f"{text}{who} shown to do better.")
     return said
 

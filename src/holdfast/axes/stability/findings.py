@@ -112,7 +112,7 @@ def _controls(one: Frames) -> Iterator[Finding]:
             continue
         gaps = {name: difference(one.tests, control.explainer, name) or {} for name in beaten}
         ahead = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
-        seen = f"The control {control.explainer}, which never sees the model, scores "
+        seen = f"The control {control.explainer}, which explains nothing, scores "
         seen += f"{with_interval(control.score, control.low, control.high)} and is ahead of {ahead}."
         do = texts.BOTH_AXES if _tests_faithfulness(one) else texts.ADD_FAITHFULNESS
         yield finding(texts.CONTROL_AHEAD, seen, beaten, fill={"control": control.explainer, "do": do})

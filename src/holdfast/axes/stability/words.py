@@ -49,7 +49,7 @@ def _against_controls(frames: Frames, scored: pd.DataFrame, methods: pd.DataFram
                 f"{who[0].upper() if every else who[0]}{who[1:]} separated from the control {r.explainer}."
             )
         else:
-            text = f"The control {r.explainer}, which never sees the model, scores "
+            text = f"The control {r.explainer}, which explains nothing, scores "
             sentences.append(f"{text}{with_interval(r.score, r.low, r.high)}: {who} shown to do better.")
     return sentences
 

@@ -111,7 +111,7 @@ def _controls(measured: Symmetries) -> list[str]:
         below = methods[(methods["measure"] == r.measure) & (methods["mean"] <= r.mean)]
         if len(below):
             sentences.append(
-                f"The control {r.explainer}, which never sees the model, scores "
+                f"The control {r.explainer}, which explains nothing, scores "
                 f"{score(r.mean, r.mean_low, r.mean_high)}, no less than {some(below['explainer'])}: a high score does "
                 "not mean that an explanation is true of the model."
             )
