@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -33,8 +33,12 @@ class _Sampled:
 
 
 class _Planar(_Sampled):
-    """A transformation of the plane about the centre of an image, one number an element; it interpolates."""
+    """A transformation of the plane about the centre of an image, one number an element; it interpolates.
 
+    `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
+    """
+
+    matrices: ClassVar[Callable[..., Tensor]]
     exact: ClassVar[bool] = False
     rank: ClassVar[int] = 0
 
@@ -67,10 +71,6 @@ class _Planar(_Sampled):
     def view(self, g: Tensor, maps: Tensor) -> Tensor:
         """The maps of moved images, 0 on what came from beyond the border."""
         return torch.where(self._resampled(g, maps)[1], maps, 0)
-
-    def matrices(self, g: Tensor) -> Tensor:
-        """Where the position (below, right) of the centre is read, (B, 2, 2)."""
-        raise NotImplementedError
 
     def _resampled(self, g: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
         if maps.ndim not in (3, 4) or not maps.is_floating_point():
