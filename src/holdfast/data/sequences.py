@@ -18,7 +18,8 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL, Choice, only_choices
-from holdfast.data.dataset import Data, Sample, as_text, checked_length, ranked, unpacked
+from holdfast.data.dataset import Data, Sample, as_text, checked_length, unpacked
+from holdfast.data.labels import ranked
 from holdfast.data.tables import ARROW, PARQUET, TEXTS, read_table_texts
 from holdfast.errors import UserError, unknown
 

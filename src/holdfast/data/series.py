@@ -16,7 +16,8 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, Sample, as_text, ranked, unpacked
+from holdfast.data.dataset import Data, Sample, as_text, unpacked
+from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, How, numbered, ranked
+from holdfast.data.dataset import Data, How, numbered
 from holdfast.data.files import encoded
+from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 PARQUET = (".parquet", ".pq")
