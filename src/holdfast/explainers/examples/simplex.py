@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from holdfast.errors import UserError
 from holdfast.explainers.examples.loss_gradients import head
 from holdfast.explainers.examples.training_set import Examples, ExamplesField
-from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.models.smoothed import Smoothed
@@ -121,9 +120,9 @@ def representations(model: Model, train: Examples, layer: str, batch: Batch, wha
     """
     check_layer(model, train, layer, batch.x.shape[1:], what)
     path = layer or head(model, train)
-    read = activations if layer else _taken
-    others = train.remember(model, ("representations", layer), lambda: read(model, train.batch, path))
-    own = read(model, batch, path)
+    entering = not layer
+    others = train.remember(model, ("representations", layer), lambda: activations(model, train.batch, path, entering))
+    own = activations(model, batch, path, entering)
     if own.shape[1:] != others.shape[1:]:
         raise UserError(
             f"layer {path!r} of {model.name} gives {tuple(own.shape[1:])} for the samples but "
@@ -131,26 +130,6 @@ def representations(model: Model, train: Examples, layer: str, batch: Batch, wha
             "name a layer behind the pooling"
         )
     return own.flatten(1).double(), others.flatten(1).double()
-
-
-def _taken(model: Model, batch: Batch, path: str) -> Tensor:
-    """What enters a layer, (B, …) float32."""
-    found: list[Tensor] = []
-
-    def keep(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
-        found.append((*args, *kwargs.values())[0].detach().float())
-
-    handle = model.layer(path).register_forward_pre_hook(keep, with_kwargs=True)
-    try:
-        with torch.no_grad():
-            for number, rows in enumerate(slices(len(batch), model.rows), 1):
-                part = batch[rows].to(model.device)
-                model.logits(model.inputs(part), part.aux)
-                if len(found) != number or len(found[-1]) != len(part):
-                    raise UserError(f"layer {path!r} of {model.name} does not run once per sample; name another layer")
-    finally:
-        handle.remove()
-    return torch.cat(found)
 
 
 def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tuple[Tensor, Tensor]:
