@@ -13,10 +13,9 @@ from torch import Tensor
 from holdfast.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
 from holdfast.axes.symmetry.groups.contract import Group, monte_carlo_error, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
+from holdfast.axes.symmetry.groups.finite import Cyclic, Dihedral, Torus
 from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
 from holdfast.axes.symmetry.groups.products import Product
-from holdfast.axes.symmetry.groups.reflections import Dihedral
-from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
 from holdfast.errors import BadParameter, make, resolve
 from holdfast.types import Batch
 

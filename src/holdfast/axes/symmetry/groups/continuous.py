@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, listed, shape_text
+from holdfast.axes.symmetry.groups.contract import Additive, aligned, draw_keys, listed, shape_text
 from holdfast.errors import UserError
 from holdfast.maps.warping import resample
 from holdfast.types import STRICT, Batch
@@ -32,7 +32,7 @@ class _Sampled:
         raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
 
 
-class _Planar(_Sampled):
+class _Planar(_Sampled, Additive):
     """A transformation of the plane about the centre of an image, one number an element; it interpolates.
 
     `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
@@ -50,14 +50,6 @@ class _Planar(_Sampled):
     def identity(self, batch: Batch) -> Tensor:
         """0, ()."""
         return torch.zeros((), dtype=torch.float64, device=batch.x.device)
-
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """g + h."""
-        return g + h
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """−g."""
-        return -g
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The images moved; auxiliary tensors stay as they are."""

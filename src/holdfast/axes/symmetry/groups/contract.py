@@ -7,7 +7,7 @@ An element is a tensor of shape (*e); `act` and `move` take one element for all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -81,6 +81,38 @@ class BySample(Protocol):
 
     def orders(self, batch: Batch) -> list[float]:
         """|G| for each sample."""
+
+
+class Numbered:
+    """What finite groups share whose elements are the numbers 0 … |G| − 1, of which 0 moves nothing."""
+
+    name: ClassVar[str]
+    order: Callable[[Batch], int]
+    rank: ClassVar[int] = 0
+
+    def identity(self, batch: Batch) -> Tensor:
+        """Element 0, ()."""
+        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """0 … |G| − 1, (|G|,)."""
+        return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform elements, (n, B)."""
+        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+
+
+class Additive:
+    """What groups share whose elements are added: shifts, angles and logarithms of factors."""
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """g + h."""
+        return g + h
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """−g."""
+        return -g
 
 
 def shape_text(shape: Iterable[int]) -> str:

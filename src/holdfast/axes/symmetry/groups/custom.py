@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, probe
+from holdfast.axes.symmetry.groups.contract import Numbered, aligned, probe
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
@@ -36,7 +36,7 @@ def _listed(members: Any) -> Any:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Own:
+class Own(Numbered):
     """A finite group given by how its elements act on inputs, how they move maps, and their list.
 
     `acting(element, batch)` returns the moved batch, or the moved x alone; `moving(element, maps)` returns maps (B, …)
@@ -61,7 +61,6 @@ class Own:
     """
 
     name: ClassVar[str] = "own"
-    rank: ClassVar[int] = 0
     acting: Callable[[Any, Batch], Any]
     moving: Callable[[Any, Tensor], Tensor]
     members: Annotated[Any, AfterValidator(_listed)]
@@ -90,18 +89,6 @@ class Own:
     def order(self, batch: Batch) -> int:
         """The length of the list."""
         return len(self._list(batch))
-
-    def identity(self, batch: Batch) -> Tensor:
-        """Element 0, ()."""
-        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
-
-    def elements(self, batch: Batch) -> Tensor:
-        """0 … |G| − 1, (|G|,)."""
-        return torch.arange(self.order(batch), device=batch.x.device)
-
-    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform elements, (n, B)."""
-        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """The element that moves maps like g after h."""
