@@ -175,8 +175,10 @@ def open_examples(
     return Examples(loaded.batch, data.name)
 
 
-def examples(value: Any) -> Any:
+def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
     """Examples from a `Batch`, a data name or path, `{source: path, limit: 200}`, a `Data` or tensors (x, label).
+
+    Relative paths are relative to `folder`; names that run code need `allow_code`.
 
     >>> examples(Batch(("a",), torch.zeros(1, 3)))
     Examples(1 of train, af2d375d)
@@ -187,9 +189,10 @@ def examples(value: Any) -> Any:
         only_known(value, _OPTIONS, "train")
         if "source" not in value:
             raise UserError("train is a path or a mapping with the key source, such as {source: train.npz, limit: 200}")
-        return open_examples(**value)
+        return open_examples(**value, folder=folder, allow_code=allow_code)
     if isinstance(value, str | Path | Data | tuple | Tensor):
-        return open_examples(str(value) if isinstance(value, Path) else value)
+        source = str(value) if isinstance(value, Path) else value
+        return open_examples(source, folder=folder, allow_code=allow_code)
     return value
 
 
