@@ -15,7 +15,6 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.statistics.bounds import check_share
 from holdfast.types import Batch
 
 ENUMERABLE = 1_000_000
@@ -228,9 +227,9 @@ class Plan(NamedTuple):
 def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
     """The elements for a mean over the group, sample by sample.
 
-    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id), whose mean is
-    within `monte_carlo_error(limit)` of the full one. Groups of permutations leave padding in place, so that their
-    order depends on the sample: short ones are listed though long ones beside them are sampled.
+    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id). Groups of
+    permutations leave padding in place, so that their order depends on the sample: short ones are listed though long
+    ones beside them are sampled.
 
     >>> from holdfast.axes.symmetry.groups import Cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
@@ -285,18 +284,3 @@ def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
     """What of the maps of inputs moved by g can be compared; everything, unless the group says otherwise by `view`."""
     view = getattr(group, "view", None)
     return maps if view is None else cast(Tensor, view(g, maps))
-
-
-def monte_carlo_error(n: int, delta: float = 0.05, low: float = -1.0, high: float = 1.0) -> float:
-    """Hoeffding: the mean of n independent scores in [low, high] is within this of its expectation, but for delta.
-
-    (high − low) · √(log(2/delta) / 2n). It holds for one sample with its n draws, and for the mean over B samples with
-    n·B draws in place of n because draws are keyed by sample.
-
-    >>> round(monte_carlo_error(50), 3)
-    0.384
-    """
-    check_share("delta", delta)
-    if n < 1 or not low < high:
-        raise UserError(f"n must be at least 1 and low below high, got n={n}, low={low}, high={high}")
-    return (high - low) * math.sqrt(math.log(2 / delta) / (2 * n))

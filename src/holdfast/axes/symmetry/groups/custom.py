@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -66,11 +67,6 @@ class Own(Numbered):
     members: Annotated[Any, AfterValidator(_listed)]
     interpolating: bool = False
     title: str = "a group of your own"
-
-    def __post_init__(self) -> None:
-        # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
-        object.__setattr__(self, "_tables", {})
-        object.__setattr__(self, "_acted_on", set())
 
     @property
     def exact(self) -> bool:
@@ -198,13 +194,14 @@ class Own(Numbered):
             )
         return tables[-1]
 
-    @property
+    # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
+    @cached_property
     def _memo(self) -> dict[tuple[int, ...], _Table]:
-        return self._tables  # type: ignore[attr-defined, no-any-return]
+        return {}
 
-    @property
+    @cached_property
     def _seen(self) -> set[tuple[int, ...]]:
-        return self._acted_on  # type: ignore[attr-defined, no-any-return]
+        return set()
 
 
 class _Table:
@@ -223,7 +220,6 @@ class _Table:
             drawn = rand.integers(rand.keys(0, ["pairs"], "own group"), (_TRIED, 2), n)[0].tolist()
             self.pairs = [(min(pair), max(pair)) for pair in drawn]
         self.tried = sorted({g for pair in self.pairs for g in pair})
-        self._inverses: Tensor | None = None
 
     def moved(self, index: int, maps: Tensor) -> Tensor:
         return self.group.moved(self.members, index, maps)
@@ -276,13 +272,9 @@ class _Table:
             )
         return alike
 
-    @property
+    @cached_property
     def inverses(self) -> Tensor:
-        if self._inverses is None:
-            n = len(self.members)
-            parts = [self.inverse_of(torch.arange(i, min(i + 64, n))) for i in range(0, n, 64)]
-            self._inverses = torch.cat(parts)
-        return self._inverses
+        return torch.cat([self.inverse_of(part) for part in torch.split(torch.arange(len(self.members)), 64)])
 
     def inverse_of(self, indices: Tensor) -> Tensor:
         away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])
