@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from holdfast import rand
@@ -168,13 +169,8 @@ class SpaceRotations(_Sampled):
         """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
         key = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
         drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
-        w, x, y, z = (drawn / drawn.norm(dim=-1, keepdim=True)).unbind(-1)
-        rows = [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+        matrices = Rotation.from_quat(drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()).as_matrix()  # scipy has w last
+        return torch.from_numpy(matrices).to(drawn).reshape(n, len(batch), 3, 3)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """gh."""

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
+from holdfast.axes.symmetry.groups.continuous import Rotations
 from holdfast.axes.symmetry.groups.contract import (
     ALONG,
     Additive,
@@ -26,7 +27,6 @@ from holdfast.axes.symmetry.groups.contract import (
     take_along,
 )
 from holdfast.errors import UserError
-from holdfast.maps.warping import resample, rotation_offsets
 from holdfast.types import STRICT, Batch
 
 
@@ -238,12 +238,8 @@ class Dihedral(Numbered):
     def _interpolated(self, g: Tensor, maps: Tensor) -> Tensor:
         if not maps.is_floating_point():
             raise UserError(f"dihedral({self.n}) interpolates and needs floating-point images, got {maps.dtype}")
-        height, width = maps.shape[-2:]
-        fields = torch.cat([rotation_offsets(turn * 360 / self.n, height, width) for turn in range(self.n)])
-        images = maps.reshape(len(maps), -1, height, width)
-        mirrored = (g >= self.n).reshape(-1, 1, 1, 1)
-        turned, _ = resample(torch.where(mirrored, images.flip(-1), images), fields[(g % self.n).reshape(-1).cpu()])
-        return turned.reshape(maps.shape)
+        mirrored = (g >= self.n).reshape(-1, *[1] * (maps.ndim - 1))
+        return Rotations().move((g % self.n) * (360 / self.n), torch.where(mirrored, maps.flip(-1), maps))
 
     def _check_square(self, height: int, width: int) -> None:
         if self.n > 2 and height != width:
