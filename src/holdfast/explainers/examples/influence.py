@@ -28,7 +28,7 @@ from holdfast.explainers.examples.loss_gradients import (
     sample_gradients,
     weights_of,
 )
-from holdfast.explainers.examples.training_set import KEPT_BYTES, ExamplesField
+from holdfast.explainers.examples.training_set import KEPT_BYTES, ByExamples, ExamplesField
 from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.checkpoints import Checkpoint, Checkpoints
@@ -40,7 +40,7 @@ _BLOCK = 2**25
 
 
 @dataclass(frozen=True, config=STRICT)
-class Influence:
+class Influence(ByExamples):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
     H is the curvature of the mean training loss plus `damping`·I, with respect to the weights of `layers`: by default
@@ -63,10 +63,6 @@ class Influence:
     """
 
     name: ClassVar[str] = "influence"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     layers: Layers = ()
     damping: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -146,7 +142,7 @@ Rates = Annotated[
 
 
 @dataclass(frozen=True, config=STRICT)
-class TracIn:
+class TracIn(ByExamples):
     """Σ_t η_t ⟨∇L_t(x, c), ∇L_t(xₙ, yₙ)⟩ over checkpoints t, for every training example n; (B, n) float32.
 
     The gradients are those of the cross-entropy at the target class c, with the weights of checkpoint t, by the weights
@@ -163,10 +159,6 @@ class TracIn:
     """
 
     name: ClassVar[str] = "tracin"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     checkpoints: Checkpoints = ()
     learning_rates: Rates = ()

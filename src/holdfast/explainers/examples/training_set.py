@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from weakref import ReferenceType, ref
 
 import torch
@@ -198,6 +198,14 @@ def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool =
 
 ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 """The type of a field that holds training examples and is also given by name in a study file."""
+
+
+class ByExamples:
+    """What explainers by training examples have in common; none of them draws random numbers."""
+
+    kind: ClassVar[Literal["example"]] = "example"
+    stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
 
 def _own(tensor: Any) -> Any:
