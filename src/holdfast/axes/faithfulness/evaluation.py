@@ -83,18 +83,7 @@ MEASURES = (
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
-Metric = Literal[
-    "road",
-    "deletion_auc",
-    "insertion_auc",
-    "pixel_flipping",
-    "aopc",
-    "irof",
-    "infidelity",
-    "sensitivity_n",
-    "faithfulness_correlation",
-]
-NEEDS: dict[Metric, tuple[Order, ...]] = {
+NEEDS: dict[str, tuple[Order, ...]] = {
     "road": ("morf", "lerf"),
     "deletion_auc": ("morf",),
     "insertion_auc": ("lerf",),
@@ -152,7 +141,7 @@ class Faithfulness:
     absolute: bool = False
     against: Literal["prediction", "label"] | None = None
     readout: Readout | None = None
-    metrics: Literal["all"] | tuple[Metric, ...] = "all"
+    metrics: Literal["all"] | tuple[str, ...] = "all"
     segments: GroupingField | None = None
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
@@ -229,7 +218,7 @@ class Faithfulness:
         return replace(self, **missing) if missing else self
 
     @property
-    def wanted(self) -> tuple[Metric, ...]:
+    def wanted(self) -> tuple[str, ...]:
         """The metrics asked for: of "all", those that the orders allow."""
         if self.metrics != "all":
             return self.metrics
