@@ -50,6 +50,7 @@ MEASURES = (
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 
+Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
 
 
@@ -78,11 +79,7 @@ class Stability:
     perturbations: Any = "usual"
     k: K | Literal["usual"] = "usual"
     ties: Ties = "average"
-    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
-        1.0,
-        1.0,
-        1.0,
-    )
+    weights: tuple[Weight, Weight, Weight] = (1.0, 1.0, 1.0)
     max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
     aligned: bool = True
     noise_floor: bool = True
