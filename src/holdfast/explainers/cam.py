@@ -72,8 +72,9 @@ class GradCAM:
 
     def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
         leaves: list[Tensor] = []
+        filled, aux = model.filled_up(inputs, aux)
         with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
-            logits = model.logits(inputs.clone(), aux)
+            logits = model.logits(filled.clone(), aux)[: len(inputs)]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
         gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
         if gradient is None:
@@ -82,7 +83,7 @@ class GradCAM:
         gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
         weights = site.spatial(gradient / model.gradient_scale).flatten(2).mean(2)
         weights = weights.reshape(*weights.shape, *[1] * (inputs.ndim - 2))
-        maps = (weights * site.spatial(features)).sum(1, keepdim=True)
+        maps = (weights * site.spatial(features)).sum(1, keepdim=True)[: len(inputs)]
         return maps.relu() if self.relu else maps
 
 
