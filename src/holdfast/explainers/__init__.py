@@ -7,9 +7,8 @@ from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.concepts.explain import Car, Cav
 from holdfast.explainers.controls import RandomMap, SobelEdges, WeightNoise
-from holdfast.explainers.examples.influence import Influence
+from holdfast.explainers.examples.influence import Influence, TracIn
 from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx
-from holdfast.explainers.examples.tracin import TracIn
 from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.explainers.lrp import Lrp
 from holdfast.explainers.masking import Occlusion, Rise
