@@ -62,6 +62,7 @@ _NO_FIELD = "its smooth masks are made for images and series; use lime or kernel
 _GRADIENT: dict[str, str] = {"token ids": _NO_VECTORS}
 _NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
 _CAMS = ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam")
+_OF_LAYERS = ("cav", "car", "simplex", "representation_similarity")
 _ATTENTION = ("attention_rollout", "chefer")
 _NO_TEXT = ("series", "table", "set", "graph")
 _IMAGES_ONLY = (*_NO_TEXT, "text", "token ids")
@@ -84,15 +85,16 @@ _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
     **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
     **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), _NO_GRADIENT),
-    **dict.fromkeys(("expected_gradients", "smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
-    **dict.fromkeys((*_CAMS, *_ATTENTION, "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
+    **dict.fromkeys(
+        ("expected_gradients", "smoothgrad", "smoothgrad_squared", "vargrad", "captum", "zennit"), _NO_GRADIENT
+    ),
+    **dict.fromkeys((*_CAMS, *_ATTENTION, *_OF_LAYERS, "pytorch_grad_cam"), _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
 NO_CLASSES = "reads class probabilities, and {} has none"
 NEEDS_CLASSES = ("mfaba", "influence", "tracin")
 """Explainers that differentiate a probability or a cross-entropy of classes."""
-READ_LAYERS = (*_CAMS, *_ATTENTION, "cav", "car", "simplex", "representation_similarity", "deep_lift")
-READ_LAYERS += ("guided_backprop",)
+READ_LAYERS = (*_CAMS, *_ATTENTION, *_OF_LAYERS, "deep_lift", "guided_backprop")
 _SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
 _SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""

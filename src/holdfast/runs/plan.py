@@ -203,15 +203,19 @@ def _with_usual_readouts(explainers: Mapping[str, Any], models: Mapping[str, Mod
 def _with_references(
     explainers: Mapping[str, Any], datasets: Mapping[str, Data], seed: int, count: int | None
 ) -> dict[str, Any]:
-    """Explainers whose baseline are the references of the data with these samples as their pool."""
-    named = {name for name, item in explainers.items() if getattr(item, "baseline", None) == REFERENCES}
-    if named and len(datasets) > 1:
+    """Explainers whose baseline or background are the references of the data with these samples as their pool."""
+    fields_of = ("baseline", "background")
+    named = {n: f for n, item in explainers.items() for f in fields_of if str(getattr(item, f, "")) == REFERENCES}
+    if not named:
+        return dict(explainers)
+    if len(datasets) > 1:
         raise UserError(
             f"{min(named)} takes its baselines from the data, and the study has {len(datasets)} of them; "
-            "name the samples (baseline: path) or run one study for each"
+            "name the samples, as in baseline: path, or run one study for each"
         )
-    pool = examples(load_references(next(iter(datasets.values())), seed, count)) if named else None
-    return {name: replace(item, baseline=pool) if name in named else item for name, item in explainers.items()}
+    pool = examples(load_references(next(iter(datasets.values())), seed, count))
+    filled = {n: replace(explainers[n], **{f: pool if f == "baseline" else pool.batch.x}) for n, f in named.items()}
+    return {**explainers, **filled}
 
 
 def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
