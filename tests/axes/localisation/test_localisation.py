@@ -128,7 +128,7 @@ def test_what_is_said_is_what_was_measured():
     html = run.report().read_text()
     assert "Where the maps point" in html and "All measures" in html
     passed, failed = (
-        check(run, [f"localisation.relevance_rank{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3))[0]
+        check(run, [f"localisation.relevance_mass{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3))[0]
         for name in ("saliency", "random")
     )
     assert passed.passed and not failed.passed

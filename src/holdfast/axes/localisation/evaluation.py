@@ -20,8 +20,8 @@ from holdfast.models.tasks import REGION
 from holdfast.types import FLIPPED, OK, STRICT, UNDEFINED, Batch, Condition, Exhibit, Scores, Subject
 
 _KNOWN = (
-    ("relevance_rank", "Relevance rank", "share of the k largest values that lie in a region of k places"),
     ("relevance_mass", "Relevance mass", "share of the relevance in the region"),
+    ("relevance_rank", "Relevance rank", "share of the k largest values that lie in a region of k places"),
     ("pointing", "Pointing game", "whether the peak is in the region"),
     ("region_auc", "Area under ROC", "how surely the region has larger values than the rest; chance is ½"),
     ("energy", "Energy", "share of the relevance in the box around the region"),
@@ -41,7 +41,7 @@ NOTHING = "no relevance of that sign"
 class Localisation:
     """Ask how much of every map lies where its class is: `by` regions of the data, or by mosaics.
 
-    Relevance rank, relevance mass, pointing game, area under the ROC curve, and energy, the mass in the box around the
+    Relevance mass and rank, pointing game, area under the ROC curve, and energy, the mass in the box around the
     region; `_chance` beside each is what a map without merit scores: the share of the region (of its box for energy),
     and ½ under the curve. `sign` says which values count as evidence for the class, after channels are summed: the
     positive ones, all by their size, or the negative ones. A sample counts where its label, if it has one, is
@@ -136,12 +136,12 @@ def scored(values: Tensor, region: Tensor, there: Tensor, kind: str = "image") -
     >>> region = torch.tensor([[[True, False], [False, False]]])
     >>> found = scored(torch.tensor([[[3.0, 1.0], [0.0, 0.0]]]), region, torch.ones_like(region))
     >>> {name: float(value) for name, value in found.items() if "chance" not in name}
-    {'relevance_rank': 1.0, 'relevance_mass': 0.75, 'pointing': 1.0, 'region_auc': 1.0, 'energy': 0.75}
+    {'relevance_mass': 0.75, 'relevance_rank': 1.0, 'pointing': 1.0, 'region_auc': 1.0, 'energy': 0.75}
     """
     boxed = (box(region & there) & there).flatten(1)
     flat, inside, counted = values.flatten(1), (region & there).flatten(1), there.flatten(1)
     area, around = (part.sum(1) / counted.sum(1).double() for part in (inside, boxed))
-    made = {"relevance_rank": rank, "relevance_mass": mass, "pointing": pointing, "region_auc": auc}
+    made = {"relevance_mass": mass, "relevance_rank": rank, "pointing": pointing, "region_auc": auc}
     found = {name: (call(flat, inside, counted), area) for name, call in made.items()}
     found["region_auc"] = (found["region_auc"][0], torch.full_like(area, 0.5))
     if kind in BOXED:

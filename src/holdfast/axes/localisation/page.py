@@ -21,7 +21,7 @@ AT_CHANCE = Finding(
     severity="mind",
     title="Maps that do not find the class",
     seen="Not shown to lie where the class is more than chance allows: {scores}.",
-    means="Maps of this kind put their largest values inside the region about as often as its share of the area.",
+    means="Maps of this kind put no more of their relevance into the region than its share of the area.",
     do="See whether the method is faithful. If it is, the model looks at the context; if not, take another method.",
 )
 
@@ -44,7 +44,7 @@ def lead(judged: Judged) -> list[str]:
         said = f"{best.explainer} points best: {told[best.explainer]}, ahead of {each(list(told.items())[1:2])}."
     shown = sum(r.low > 0 for r in methods)
     where = "the tile of the class in a mosaic" if _mosaics(judged) else "the region of the class"
-    scale = f"0 is chance, the share of the area of {where}, and 1 a map whose largest values fill it exactly"
+    scale = f"0 is chance, the share of the area of {where}, and 1 a map that lies inside it"
     return [said, f"{shown} of {len(methods)} are shown to be above chance; {scale}.", CONTEXT]
 
 
