@@ -386,7 +386,9 @@ class Evaluation(Protocol):
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
-    reexplains: ClassVar[bool]
+
+    @property
+    def reexplains(self) -> bool: ...
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
 

@@ -34,6 +34,7 @@ SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "sh
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
+DATA_KEYS += ("regions",)
 LARGEST_FILE = 1_000_000
 
 
@@ -211,9 +212,11 @@ def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Pat
 
 
 def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """The data with paths of vocabularies relative to the study file."""
+    """The data with paths of vocabularies and folders of masks relative to the study file."""
     for name, options in data.items():
-        path = options.get("vocabulary")
+        path, regions = options.get("vocabulary"), options.get("regions")
+        if isinstance(regions, str) and (folder / regions).is_dir():
+            options["regions"] = str(folder / regions)
         if path is None:
             continue
         if isinstance(path, str) and path.startswith("hf:"):
