@@ -42,7 +42,7 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     file = one_split(str(path), split, found)
     match = _INSTANCES.fullmatch(file.name)
     assert match is not None
-    content = cocococo_content(file)
+    content = coco_content(file)
     pictures = {entry["id"]: str(entry["file_name"]) for entry in content["images"]}
     folder = _pictures_folder(file, match["split"], pictures)
     outside = [name for name in pictures.values() if ".." in PurePosixPath(name).parts or name.startswith("/")]

@@ -16,11 +16,11 @@ HEAD = """# Which measure can be trusted for what
 
 Written by `holdfast validate{how} --markdown docs/validation.md`: every measure of every axis on models whose right map
 is known ({models}), {n} samples of each, drawn anew by a key. Each right map competes with maps that are less true. A
-number is the share of samples on which the right map scores better (Clopper–Pearson intervals, 95 %, decide): plain where
-the measure *prefers* the right map, `?` where it is *blind*, for more than half of the samples are not shown to prefer
+number is the share of samples on which the right map scores better (Clopper–Pearson intervals, 95 %, decide): plain
+where the measure *prefers* the right map, `?` where it is *blind*, for more than half of the samples are not shown to prefer
 either, `!` where it is *misled*. Noise is given in root mean squares of the map; shuffled values keep an order that
-belongs to the sample. The last columns are the two tests of MetaQuantus in our form: *resilient* is the share of samples
-on which a minor change (noise 0.05) moves the score less than half as far as a random map does, *reactive* the share on
+belongs to the sample. The last columns are the two tests of MetaQuantus in our form: *resilient* is the share of
+samples on which a minor change (noise 0.05) moves the score less than half as far as a random map does, *reactive* the share on
 which the score of a random map is worse. The models are small and the corruptions ours: a measure that fails here
 fails where the truth is known; one that passes has passed these tests, no others.
 """
