@@ -28,6 +28,7 @@ from holdfast.data.hub import check_hub_name
 from holdfast.data.images import Resize
 from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
+from holdfast.data.regions import with_regions
 from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
 from holdfast.data.tables import Lines
 from holdfast.errors import UserError
@@ -50,6 +51,7 @@ def open_data(
     vocabulary: Tokeniser | None = None,
     split: str | None = None,
     label: str | None = None,
+    regions: Any = None,
     allow_code: bool = False,
 ) -> Data:
     """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, a path, or a name, without reading much yet.
@@ -70,7 +72,8 @@ def open_data(
     path, a function from text to token ids, or `hf:owner/name`, the tokeniser of a model, makes the source text.
 
     Of a path that holds several splits, `split` chooses one, such as "test". Where a sample has several labels, `label`
-    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out.
+    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out. `regions` say where the thing of the
+    label is: masks (N, …) or by id, an array of an `.npz`, a folder of mask pictures, COCO's "masks" or "boxes".
 
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
@@ -95,6 +98,8 @@ def open_data(
     if groups is not None:
         named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
         data = data.grouped(named)
+    if regions is not None:
+        data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
     return data if limit is None else data.limit(limit)

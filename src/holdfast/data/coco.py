@@ -42,7 +42,7 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     file = one_split(str(path), split, found)
     match = _INSTANCES.fullmatch(file.name)
     assert match is not None
-    content = _content(file)
+    content = coco_content(file)
     pictures = {entry["id"]: str(entry["file_name"]) for entry in content["images"]}
     folder = _pictures_folder(file, match["split"], pictures)
     outside = [name for name in pictures.values() if ".." in PurePosixPath(name).parts or name.startswith("/")]
@@ -54,7 +54,8 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     return open_pictures(match["split"], files, ids, how, labels, names)
 
 
-def _content(file: Path) -> Mapping[str, Any]:
+def coco_content(file: Path) -> Mapping[str, Any]:
+    """What a file of instances holds, checked for what is read of it."""
     content = as_object(as_text(unpacked(file), str(file)), str(file))
     needed: dict[str, dict[str, type]] = {
         "images": {"id": int, "file_name": str},

@@ -11,7 +11,6 @@ from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from holdfast.axes.symmetry.scores import TOLERANCE
-from holdfast.axes.symmetry.words import score
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.pictures import draw_map, is_signed, photo, prediction
 from holdfast.drawing.prose import listing, number, records, with_interval
@@ -49,7 +48,9 @@ def flow_chart(measured: Symmetries) -> Panel | None:
         return None
     shared: dict[Remedy, list[Markup]] = {}  # methods with the same remedy share a line
     for r in records(measured.methods):
-        text = Markup("<b>{}</b> ({} {})").format(r.explainer, r.measure, score(r.mean, r.mean_low, r.mean_high))
+        text = Markup("<b>{}</b> ({} {})").format(
+            r.explainer, r.measure, with_interval(r.mean, r.mean_low, r.mean_high)
+        )
         shared.setdefault(advised[r.explainer], []).append(text)
     lines = Markup("").join(
         Markup("<li>{}: {}. {}</li>").format(Markup(", ").join(names), remedy.seen, remedy.do)
@@ -62,7 +63,7 @@ def flow_chart(measured: Symmetries) -> Panel | None:
 def _steps(measured: Symmetries, advised: dict[str, Remedy]) -> Markup:
     """The questions with the answers of this run."""
     m, kinds = measured.model, measured.methods["kind"]
-    value = "not measured" if measured.invariant is None else f"measured {with_interval(m.value, m.low, m.high, 3)}"
+    value = "not measured" if measured.invariant is None else f"measured {with_interval(m.value, m.low, m.high)}"
     keep, weigh, repair = ([e for e, r in advised.items() if r.way == way] for way in ("keep", "weigh", "repair"))
     asked, mended = [], []
     for kind in KINDS[:3]:

@@ -10,10 +10,9 @@ import pandas as pd
 
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, symmetries
-from holdfast.axes.symmetry.words import score
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.plots import Curve, Mark, by_method, of_marks, points, span
-from holdfast.drawing.prose import number, records
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
 from holdfast.statistics.ranks import spearman
@@ -28,9 +27,11 @@ def relaxed_chart(measured: Symmetries) -> Chart | None:
     if scores.empty or scores["model_invariance"].min() >= INVARIANT:
         return None
     rows, m = measured.means[measured.means["explainer"].isin(scores["explainer"])], measured.model
-    notes = {r.explainer: score(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
+    notes = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
     plots = _clouds(measured, scores, "model_invariance", "model invariance", notes, diagonal=True)
-    caption = f"A dot is a sample; the model’s invariance is {score(m.value, m.low, m.high)} on average, beside each "
+    caption = (
+        f"A dot is a sample; the model’s invariance is {with_interval(m.value, m.low, m.high)} on average, beside each "
+    )
     caption += "title the mean of the method. "
     caption += "On the dotted line an explanation is as alike as the predictions are. The relation need not be linear, "
     caption += "nor alike for two methods: a model that is nearly invariant can have explanations that are far from it."
@@ -93,7 +94,7 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
     drawn = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
     draws = spearman(x[drawn], y[drawn])
     low, high = np.nanquantile(draws, [0.025, 0.975])
-    return f"{number(value)} [{number(low)}, {number(high)}]"
+    return with_interval(value, low, high)
 
 
 def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:

@@ -17,7 +17,7 @@ from holdfast.explainers.concepts.concepts import Concept, ConceptsField
 from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.layers import activations
-from holdfast.statistics import wilson
+from holdfast.statistics import exact_share
 from holdfast.types import STRICT, Batch
 
 Output = Literal["sensitivity", "decision", "presence"]
@@ -27,7 +27,7 @@ _CONSTANT = 1e-5
 
 
 class HeldOut(NamedTuple):
-    """How well a concept's classifier does on `n` examples that it has not seen: accuracy and its 95 % Wilson interval.
+    """How well a concept's classifier does on `n` examples that it has not seen: accuracy and its exact 95 % interval.
 
     `chance` is the share of the larger side, which a classifier that always says the same would reach.
     """
@@ -285,7 +285,7 @@ def _fitted(
         decide, slope = fit(seen, present)
         right = int(((decide((new - mean) / scale) > 0) == truth).sum())
         chance = float(truth.double().mean())
-        tested = HeldOut(right / len(truth), *wilson(right, len(truth)), len(truth), max(chance, 1 - chance))
+        tested = HeldOut(right / len(truth), *exact_share(right, len(truth)), len(truth), max(chance, 1 - chance))
         return Classifier(mean, scale, decide, slope, tested)
 
     return concept.remember(model, (layer, held_out, parameters), compute)
