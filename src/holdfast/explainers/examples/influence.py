@@ -44,17 +44,15 @@ class Influence(ByExamples):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
     H is the curvature of the mean training loss plus `damping`·I, with respect to the weights of `layers`: by default
-    the last linear layer that runs. The sign is that of leaving n out: divided by the number of examples, the value is
-    to first order L(x, t) after training without n minus L(x, t), so a positive one marks an example that helped. It is
-    exact in that order when the weights minimise the mean loss + damping/2·‖θ‖².
+    the last linear layer that runs. Divided by the number of examples, the value is to first order L(x, t) after
+    training without n minus L(x, t), so a positive one marks an example that helped; exactly so when the weights
+    minimise the mean loss + damping/2·‖θ‖².
 
-    "gauss_newton" is the curvature without the network's own second derivatives. It equals the Hessian for the last
-    layer and is positive definite for every other; a "hessian" may be indefinite, which is an error.
-
-    solver "closed", for one linear layer on vectors of at most 6144 weights, is a Cholesky factorisation in double
-    precision; "cg" runs conjugate gradients for any layers, until every relative residual is at most `tolerance`, and
-    raises if `iterations` do not suffice; "auto" takes the first where it applies. H⁻¹∇L(xₙ, yₙ) is solved once for
-    the training set, so a sample costs one gradient.
+    "gauss_newton" is the curvature without the network's own second derivatives: the Hessian for the last layer, and
+    positive definite for every other; a "hessian" may be indefinite, which is an error. The solver "closed", for one
+    linear layer on vectors of at most 6144 weights, is a Cholesky factorisation in double precision; "cg" runs
+    conjugate gradients for any layers, until every relative residual is at most `tolerance`, and raises if `iterations`
+    do not suffice; "auto" takes the first where it applies.
 
     >>> train = Batch(("a", "b"), torch.tensor([[1.0], [-1.0]]), label=torch.tensor([1, 0]))
     >>> values = Influence(train)(Model(torch.nn.Linear(1, 2)), train, torch.tensor([1, 0]), seed=0)
