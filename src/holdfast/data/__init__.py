@@ -20,13 +20,12 @@ from torch.utils.data import IterableDataset
 
 from holdfast.data import images, sources
 from holdfast.data.arrays import open_arrays, open_dataset
-from holdfast.data.choices import NO_LABEL, Choice, only_choices
+from holdfast.data.choices import NO_LABEL, Choice, only_choices, whole_labels
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
 from holdfast.data.files import existing
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
 from holdfast.data.hub import check_hub_name
 from holdfast.data.images import Resize
-from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
 from holdfast.data.regions import with_regions
 from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import images
+from holdfast.data.choices import whole_label, whole_labels
 from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered, unreadable
-from holdfast.data.labels import whole_label, whole_labels
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64

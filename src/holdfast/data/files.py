@@ -18,10 +18,9 @@ from torch import Tensor
 
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
-from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
+from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split, ranked, whole_labels
 from holdfast.data.dataset import Data, How, Reader, Sample, numbered, unreadable
 from holdfast.data.imagenet import imagenet_classes
-from holdfast.data.labels import ranked, whole_labels
 from holdfast.errors import UserError, nearest, patiently, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL, Choice, only_choices
+from holdfast.data.choices import NO_LABEL, Choice, only_choices, ranked
 from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, unpacked
-from holdfast.data.labels import ranked
 from holdfast.data.tables import ARROW, PARQUET, TEXTS, Lines, read_table_texts
 from holdfast.errors import UserError, unknown
 

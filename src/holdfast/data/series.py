@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, Sample, as_text, cells_of, unpacked
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")

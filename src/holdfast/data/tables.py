@@ -13,10 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, How, numbered
 from holdfast.data.files import encoded
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 PARQUET = (".parquet", ".pq")

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from holdfast.data import images
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, How, as_text, unpacked
 from holdfast.data.files import LARGEST_PICTURE, encoded
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError
 
 _LARGEST_LABEL = 2**20
