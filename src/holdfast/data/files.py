@@ -84,7 +84,7 @@ def open_folder(root: Path, how: How, split: str | None = None) -> Data:
 def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
     known = imagenet_classes(root, pictures)
     if known is not None:
-        return known.labels, known.names
+        return known
     if not all("/" in picture for picture in pictures):
         return None, None
     return ranked([picture.split("/")[0] for picture in pictures])

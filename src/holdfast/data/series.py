@@ -21,12 +21,6 @@ _LABELS = ("label", "labels", "class", "target", "y")
 _IDS = ("id", "ids")
 
 
-class Series(NamedTuple):
-    """One series (T,)."""
-
-    x: Tensor
-
-
 class Row(NamedTuple):
     """The cells of one row: its id, its label as it is written, and its steps."""
 
@@ -69,15 +63,15 @@ def open_series(path: Path, shape: tuple[int, ...] | None = None, label: str | N
     )
 
 
-def _one_series(series: Series, shape: tuple[int, ...]) -> Sample:
-    return Sample(series.x.reshape(shape))
+def _one_series(series: tuple[Tensor], shape: tuple[int, ...]) -> Sample:
+    return Sample(series[0].reshape(shape))
 
 
-def _series(values: Sequence[float], steps: int) -> Series | ValueError:
+def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
     if len(values) != steps:
         return ValueError(f"{len(values)} steps where most have {steps}")
     x = torch.tensor([values], dtype=torch.float32)
-    return Series(x) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
+    return (x,) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
 
 
 def _steps(cells: Sequence[str]) -> list[float] | ValueError:
