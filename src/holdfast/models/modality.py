@@ -58,13 +58,16 @@ _NO_EDGES = "only pictures have edges"
 _NO_ROW = "its smooth masks need positions in a row, and columns of a table have no order"
 _NO_FIELD = "its smooth masks are made for images and series; use lime or kernel_shap with features: tokens"
 
+_BY_GRADIENT = ("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap", "deep_lift")
+_BY_GRADIENT += ("guided_backprop", "lrp", "mfaba")
+_BY_NOISE = ("smoothgrad", "smoothgrad_squared", "vargrad")
+_BY_LAYER = ("grad_cam", "cav", "car", "simplex", "representation_similarity")
 _GRADIENT: dict[str, str] = {"token ids": _NO_VECTORS}
 _NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
 _IMAGES_ONLY = ("series", "table", "set", "graph", "text", "token ids")
 UNDEFINED_ON: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba"), _GRADIENT),
-    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
+    **dict.fromkeys(_BY_GRADIENT, _GRADIENT),
+    **dict.fromkeys(_BY_NOISE, _NOISY),
     "grad_cam": dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID),
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
     "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
@@ -77,18 +80,16 @@ _NO_GRADIENT = (
 )
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
-    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), _NO_GRADIENT),
-    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
-    **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
+    **dict.fromkeys((*_BY_GRADIENT, *_BY_NOISE, "influence", "tracin"), _NO_GRADIENT),
+    **dict.fromkeys(_BY_LAYER, _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
 NO_CLASSES = "reads class probabilities, and {} has none"
 NEEDS_CLASSES = ("mfaba", "influence", "tracin")
 """Explainers that differentiate a probability or a cross-entropy of classes."""
-READ_LAYERS = ("grad_cam", "cav", "car", "simplex", "representation_similarity", "deep_lift", "guided_backprop")
+READ_LAYERS = (*_BY_LAYER, "deep_lift", "guided_backprop")
 _SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
-_SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
+_SMOOTHS_ANY = (*_BY_NOISE, "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
 
 
