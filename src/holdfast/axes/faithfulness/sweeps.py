@@ -28,8 +28,8 @@ from holdfast.types import Batch, label_of
 
 Order = Literal["morf", "lerf", "random"]
 ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
-VALUES = 2**22
-"""How many values of imputed images exist at a time."""
+VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
+"""How many values of imputed images exist at a time: a processor has them in its cache, a GPU wants full passes."""
 
 Predict = Callable[[Batch], Tensor]
 
@@ -202,7 +202,7 @@ def predict_kept(
     >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    step = max(1, VALUES // max(1, math.prod(batch.x.shape[1:])))
+    step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
     found = []
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
@@ -232,7 +232,8 @@ def sweep(
     """
     samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
     most = int(sizes.max()) + 1 if sizes.numel() else 1
-    pairs, place = torch.unique(samples * most + sizes, return_inverse=True)
+    unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
+    pairs, place = unique
     index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
     logits = clean[index.cpu()]
     some = (size > 0).nonzero().flatten()
