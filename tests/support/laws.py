@@ -19,11 +19,15 @@ SMALL = {
     "saliency": {},
     "input_x_gradient": {},
     "integrated_gradients": {"steps": 6},
+    "expected_gradients": {"samples": 3},
     "gradient_shap": {"samples": 3},
     "deep_lift": {},
     "lrp": {},
     "guided_backprop": {},
     "grad_cam": {},
+    "grad_cam_plus_plus": {},
+    "layer_cam": {},
+    "hires_cam": {},
     "lime": {"samples": 40},
     "kernel_shap": {"samples": 60, "features": {"patches": {"size": 8}}},
     "occlusion": {"window": 8, "stride": 4},
@@ -66,6 +70,8 @@ OTHER_KINDS: dict[str, dict[str, Any]] = {
     "car": {"layer": "11", "concepts": CONCEPT},
 }
 """Every explainer by examples or concepts."""
+OF_ATTENTION = ("attention_rollout", "chefer")
+"""Every explainer that only transformers have."""
 FEATURES = ["saliency", {"gradient_shap": {"samples": 2}}, {"lime": {"samples": 30}}, "random"]
 PATCHES = {"patches": {"size": 8}}
 AXES: dict[str, dict[str, Any]] = {

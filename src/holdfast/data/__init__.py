@@ -22,18 +22,19 @@ from holdfast.data import images, sources
 from holdfast.data.arrays import open_arrays, open_dataset
 from holdfast.data.choices import NO_LABEL, Choice, only_choices
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
-from holdfast.data.files import existing, open_files
+from holdfast.data.files import existing
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
-from holdfast.data.huggingface import check_hub_name
+from holdfast.data.hub import check_hub_name
 from holdfast.data.images import Resize
 from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
 from holdfast.data.regions import with_regions
-from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
+from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
+from holdfast.data.tables import Lines
 from holdfast.errors import UserError
 from holdfast.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data", "open_files"]
+__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data"]
 
 
 def open_data(
@@ -84,7 +85,6 @@ def open_data(
     """
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
-    images.check_size(None if size == "auto" else size, resize)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     vocabulary = sources.vocabulary_of(vocabulary, length)
     data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
@@ -119,12 +119,12 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
     if vocabulary is not None and isinstance(first, Mapping):
         not_pictures("texts", how)
         rows = [source[i] for i in range(len(source))]
-        return open_lines(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length=length)
+        return open_texts(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length)
     if values and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
             raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
-        return open_texts("texts", values, vocabulary, length=length, labels=labels)
+        return open_texts("texts", Lines(values, labels), vocabulary, length)
     if _are_sets(values) and (length is not None or len({len(value) for value in values}) > 1):
         not_pictures("sets", how)
         sets = [Graph(torch.as_tensor(value).detach().cpu().float()) for value in values]

@@ -172,7 +172,7 @@ def number_rows(judged: Judged) -> list[Row]:
         cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
         cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
         cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
-        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high, 0)
+        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
         cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
         rows.append(Row(cells, bool(r.control)))
     return rows

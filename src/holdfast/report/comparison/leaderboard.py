@@ -48,9 +48,9 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 
     `boards` has one entry for every measure that was taken on the same data (by fingerprint), with the same parameters
     of the evaluation and the same seed; what differs in any of these is never on one board. A row has its score with a
-    95 % interval, its rank with the central 95 % of its ranks in draws of the scores from their errors, its
-    retention, and which of `runs`, with command and fingerprints, it comes from. A row that lacks samples or conditions
-    is shown without a rank, and says why. Numbers that do not exist are None.
+    95 % interval, its rank with those that the tests leave open, its retention, and which of `runs`, with command and
+    fingerprints, it comes from. A row that lacks samples or conditions is shown without a rank, and says why. Numbers
+    that do not exist are None.
 
     >>> leaderboard()
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     present = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
     conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
     cube = _stacked(entries, conditions)
-    scores = statistics.ranking([cube], measure.name).set_index("explainer")
+    scores = statistics.ranking([cube], measure.name, better="neither").set_index("explainer")
     why = [_why_unranked(entry, i, cube) for i, entry in enumerate(entries)]
     comparable = cube.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
     ranks = statistics.ranking([comparable], measure.name, better=measure.better)

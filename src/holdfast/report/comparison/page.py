@@ -14,7 +14,7 @@ from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import Look, looks
 from holdfast.drawing.pages import page, shared_script, shared_style, template
 from holdfast.drawing.plots import Mark, dots
-from holdfast.drawing.prose import number, p_value, records, with_interval
+from holdfast.drawing.prose import digits_of, number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.drawing.tables import to_csv
 from holdfast.report.comparison.common import Common, Side, short
@@ -161,7 +161,9 @@ def _cells(r: Any, comparison: Comparison) -> list[str]:
     p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
     measure = common.evaluation(r.evaluation).measure(r.measure)
     cells = [comparison.named(r), condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
-    cells += [number(r.mean_a, 3), number(r.mean_b, 3), with_interval(r.difference, r.low, r.high, 3), p, outcome(r)]
+    digits = digits_of(r.difference, r.low, r.high)
+    cells += [number(r.mean_a, digits), number(r.mean_b, digits), with_interval(r.difference, r.low, r.high), p]
+    cells.append(outcome(r))
     counts = [r.flipped, r.undefined, r.absent, r.unreadable]
     return [*cells, f"{r.joined}/{r.samples}", *(str(n) if n else "–" for n in counts)]
 
