@@ -88,3 +88,17 @@ def rank_ranges(ahead: NDArray[np.bool_]) -> tuple[Array, Array]:
     [[1.0, 1.0, 2.0], [2.0, 3.0, 3.0]]
     """
     return 1.0 + ahead.sum(-2), ahead.shape[-1] - 1.0 * ahead.sum(-1)
+
+
+def spearman(a: Array, b: Array) -> Array:
+    """Spearman's correlation over the last axis, tied values sharing their mean rank; NaN where one is constant.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0])).item()
+    0.5
+    """
+    ranks = [stats.rankdata(v, axis=-1) for v in (a, b)]
+    x, y = (r - r.mean(-1, keepdims=True) for r in ranks)
+    product, size = (x * y).sum(-1), np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    found = np.divide(product, size, out=np.full(np.shape(product), np.nan), where=size > 0)
+    missing = np.isnan(a).any(-1) | np.isnan(b).any(-1)
+    return np.asarray(np.where(missing, np.nan, found))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, symmetries
@@ -16,6 +15,7 @@ from holdfast.drawing.plots import Curve, Mark, by_method, of_marks, points, spa
 from holdfast.drawing.prose import number, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
+from holdfast.statistics.ranks import spearman
 
 MOST_DOTS = 400
 ALL_DOTS = 4000
@@ -88,20 +88,13 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
     """
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return "not defined"
-    value = _spearman(x[None], y[None])[0]
+    value = float(spearman(x, y))
     if len(x) < 8:
         return f"{number(value)}, {len(x)} samples"
     drawn = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
-    draws = _spearman(x[drawn], y[drawn])
+    draws = spearman(x[drawn], y[drawn])
     low, high = np.nanquantile(draws, [0.025, 0.975])
     return with_interval(value, low, high)
-
-
-def _spearman(x: Array, y: Array) -> Array:
-    a, b = (stats.rankdata(v, axis=1) for v in (x, y))
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    size = np.sqrt((a * a).sum(1) * (b * b).sum(1))
-    return np.asarray(np.divide((a * b).sum(1), size, out=np.full(len(x), np.nan), where=size > 0))
 
 
 def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:

@@ -256,13 +256,9 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
                 return values[0]
             return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
 
-        handle = module.register_forward_hook(cut)
-        try:
-            with torch.enable_grad():
-                logits = model.logits(inputs, part.aux)
-                chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
-        finally:
-            handle.remove()
+        with module.register_forward_hook(cut), torch.enable_grad():
+            logits = model.logits(inputs, part.aux)
+            chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
         if len(leaves) != 1:
             raise UserError(f"layer {layer!r} ran {len(leaves)} times in one pass; name one that runs once")
         gradient = torch.autograd.grad(chosen, leaves[0], allow_unused=True)[0] if chosen.requires_grad else None

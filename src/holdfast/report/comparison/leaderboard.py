@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes import AXES, Measure, arrange, axis_of
+from holdfast.axes import AXES, Measure, arrange, axis_of, marked
 from holdfast.drawing.prose import records
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Side
@@ -34,12 +34,13 @@ SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "paramet
 
 @dataclass(frozen=True)
 class Entry:
-    """One row to be: the scores of one explainer by one measure, and how many samples there should be."""
+    """One row to be: the scores of one explainer by one measure, how many samples there should be, and its mark."""
 
     side: Side
     measure: Measure
     cube: Cube
     expected: int
+    mark: str = ""
 
 
 def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
@@ -72,7 +73,9 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
     rows = []
-    for cube in arrange(side.table, side.manifest, side.samples):
+    cubes = arrange(side.table, side.manifest, side.samples)
+    words = marked(cubes, side.manifest)
+    for cube in cubes:
         evaluation = side.study("evaluations").get(cube.evaluation)
         data = side.study("datasets").get(cube.dataset)
         if evaluation is None or data is None or cube.model not in side.study("models"):
@@ -101,7 +104,8 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                 asked_by = zip(part.conditions, part.asked[headline][0], strict=True)
                 part = part.select(conditions=[condition for condition, asked in asked_by if asked])
                 if part.conditions:
-                    rows.append((about, Entry(side, measure, part, expected)))
+                    mark = words[cube.dataset, cube.model].get(explainer, "")
+                    rows.append((about, Entry(side, measure, part, expected, mark)))
     return rows
 
 
@@ -127,6 +131,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
             "model": entry.cube.model,
             "explainer": explainer,
             "control": explainer in entry.cube.controls,
+            "mark": entry.mark,
             "parameters": dict(entry.side.study("explainers").get(explainer) or {}),
             "model_fingerprint": model.get("fingerprint"),
             "precision": model.get("precision"),

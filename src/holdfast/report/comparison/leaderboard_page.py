@@ -101,7 +101,8 @@ def _row(row: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     ranked = row["rank"] is not None
     rank = f"{row['rank']:.0f}" if ranked else MISSING
     spread = f"{row['rank_low']:.0f} to {row['rank_high']:.0f}" if ranked else str(row["unranked"])
-    name = f"{row['explainer']} (control)" if row["control"] else str(row["explainer"])
+    said = ", ".join(filter(None, ("control" if row["control"] else "", row.get("mark"))))
+    name = f"{row['explainer']} ({said})" if said else str(row["explainer"])
     retained = f"{row['retained']} of {row['attempted']} pairs"
     share = None if row["retention"] is None else f"{100 * row['retention']:.0f} %"
     parameters = {key: value for key, value in row["parameters"].items() if key != "name"}

@@ -198,7 +198,7 @@ def text(comparison: Comparison) -> str:
     lines += ["", "Verdict", *(_wrapped(sentence) for sentence in comparison.verdict())]
     rows = main_rows(comparison)
     if len(rows):
-        lines += ["", *_grid(rows)]
+        lines += ["", *_grid(rows, comparison)]
     warned = cautions(comparison)
     if warned:
         lines += ["", _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + ".")]
@@ -207,7 +207,7 @@ def text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _grid(rows: pd.DataFrame) -> list[str]:
+def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
     head = ("evaluation", "explainer", "pair", "scores", "difference", "p (Holm)", "better", "joined")
     cells = [head]
     for r in records(rows):
@@ -215,7 +215,9 @@ def _grid(rows: pd.DataFrame) -> list[str]:
         digits = digits_of(r.difference, r.low, r.high)
         both = f"{number(r.mean_b, digits)} − {number(r.mean_a, digits)}"
         gap = with_interval(r.difference, r.low, r.high)
-        cells.append((r.evaluation, r.explainer, f"{r.b} − {r.a}", both, gap, p, outcome(r), f"{r.joined}/{r.samples}"))
+        cells.append(
+            (r.evaluation, comparison.named(r), f"{r.b} − {r.a}", both, gap, p, outcome(r), f"{r.joined}/{r.samples}")
+        )
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
