@@ -45,7 +45,7 @@ def open_data(
     shape: Sequence[int] | None = None,
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
-    groups: Sequence[str] | Mapping[str, str] | int | None = None,
+    groups: Sequence[str] | Mapping[str, str] | str | int | None = None,
     limit: int | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
@@ -63,8 +63,8 @@ def open_data(
     the central square; None keeps them as they are; "auto" is 224 for pictures in files, bytes or Pillow objects and
     None for tensors and arrays, which arrive as their owner made them. `shape` says what each row of an array is, for
     instance (3, 32, 32) for flattened pictures. `labels` go by position or by id and replace any of the source.
-    `groups` name what samples belong to that are not independent (the patient of a beat), by position, by id, or as
-    the level of the folder that is the group, 0 the outermost.
+    `groups` name what samples belong to that are not independent (the patient of a beat), by position, by id, as the
+    level of the folder that is the group, 0 the outermost, or by the name of a column of Parquet, Arrow or `.csv`.
 
     Sets are a list of (n_i, F) tensors, graphs PyG's objects or files, texts a list of strings or a file; samples may
     be (sample, label) pairs. All samples are padded to `length` elements, nodes or tokens, by default those of the
@@ -87,7 +87,8 @@ def open_data(
         source, size, name = sources.named(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     vocabulary = sources.vocabulary_of(vocabulary, length)
-    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
+    column = groups if isinstance(groups, str) else None
+    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label, column))
     if data is None:
         data = _dispatch(source, size, how)
     if label == NO_LABEL:
@@ -95,7 +96,10 @@ def open_data(
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
-    if groups is not None:
+    if column is not None and data.groups is None:
+        told = "give a list, a mapping by id, or the level of a folder"
+        raise UserError(f"groups={column!r} names a column, and {data.name!r} has none to name; {told}")
+    if groups is not None and column is None:
         named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
         data = data.grouped(named)
     if regions is not None:
