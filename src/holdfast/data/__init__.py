@@ -44,7 +44,7 @@ def open_data(
     shape: Sequence[int] | None = None,
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
-    groups: Sequence[str] | Mapping[str, str] | int | None = None,
+    groups: Sequence[str] | Mapping[str, str] | str | int | None = None,
     limit: int | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
@@ -61,7 +61,8 @@ def open_data(
     `size` squashes pictures to size × size, or with `resize="crop"` scales the short side to size / 0.875 and takes
     the central square; None keeps them; "auto" is 224 for encoded pictures and None for tensors and arrays. `shape`
     says what each row of an array is. `split` and `label` choose where there are several. `labels` go by position or by
-    id, and so do `groups` of samples that are not independent, or by the level of their folder, 0 the outermost.
+    id, and so do `groups` of samples that are not independent, by the level of their folder, 0 the outermost, or by
+    the name of a column of a table.
     Samples of sets (n_i, F), graphs and texts are padded to `length`, by default that of the largest; longer texts are
     cut. A `vocabulary`, its path, a function to token ids, or `hf:owner/name` makes the source text. `regions` say
     where the thing of the label is: masks (N, …) or by id, an array of an `.npz`, a folder of mask pictures, COCO's
@@ -79,7 +80,8 @@ def open_data(
         source, size, name = sources.named(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     vocabulary = sources.vocabulary_of(vocabulary, length)
-    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
+    column = groups if isinstance(groups, str) else None
+    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label, column))
     if data is None:
         data = _dispatch(source, size, how)
     if label == NO_LABEL:
@@ -87,7 +89,10 @@ def open_data(
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
-    if groups is not None:
+    if column is not None and data.groups is None:
+        told = "give a list, a mapping by id, or the level of a folder"
+        raise UserError(f"groups={column!r} names a column, and {data.name!r} has none to name; {told}")
+    if groups is not None and column is None:
         named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
         data = data.grouped(named)
     if regions is not None:

@@ -27,10 +27,11 @@ _MOST_FILES = 100_000
 
 
 class Choice(NamedTuple):
-    """What to take of data that holds several splits or labels; None where that is left open."""
+    """What to take of data that holds several splits, labels or columns of groups; None where that is left open."""
 
     split: str | None = None
     label: str | None = None
+    groups: str | None = None
 
 
 def only_choices(what: str, choice: Choice, *allowed: str) -> None:
@@ -40,7 +41,7 @@ def only_choices(what: str, choice: Choice, *allowed: str) -> None:
     Traceback (most recent call last):
     holdfast.errors.UserError: split='test' does not fit 'film.npz': it has no parts to choose from
     """
-    for key, value in choice._asdict().items():
+    for key, value in zip(("split", "label"), choice, strict=False):
         if value is not None and key not in allowed and not (key == "label" and value == NO_LABEL):
             reason = "it has no parts to choose from" if key == "split" else "its labels are not a matter of choice"
             raise UserError(f"{key}={value!r} does not fit {what!r}: {reason}")

@@ -80,6 +80,14 @@ def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
     return Lines(texts, labels, ids, names)
 
 
+def group_column(files: Sequence[Path], column: str) -> list[str]:
+    """What a column says of every row, as the groups that samples belong to."""
+    schema = _schema(files)
+    if column not in schema.names:
+        raise unknown(f"column of {str(files[0])!r}", column, schema.names)
+    return list(map(str, _values(files, column)))
+
+
 def _is_struct(kind: Any) -> bool:
     import pyarrow as pa
 
