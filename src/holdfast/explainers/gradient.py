@@ -16,6 +16,7 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.baselines import REFERENCES, Baseline, starting_points
 from holdfast.explainers.examples.training_set import Examples
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, defined_everywhere
 
@@ -184,8 +185,8 @@ class IntegratedGradients:
 
     `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
     numbers, or one of the samples of a pool, drawn for each sample (see `Baseline`). The maps sum to f_t(x) − f_t(b) up
-    to the quadrature's error. The rules have Captum's names and weights; those of
-    `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
+    to the quadrature's error; `error` asks for so small a gap, relative to that sum, in place of `steps`. The rules
+    have Captum's names and weights; those of `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -202,6 +203,11 @@ class IntegratedGradients:
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
+    error: Precision = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None and self.stochastic:
+            raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
 
     @property
     def stochastic(self) -> bool:
@@ -210,6 +216,8 @@ class IntegratedGradients:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         every = torch.arange(len(inputs), device=inputs.device)
@@ -240,7 +248,8 @@ class GradientShap:
 
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
     numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
-    depend on the seed and the sample's id only, so two versions of a sample share them.
+    depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a precision
+    in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -258,9 +267,12 @@ class GradientShap:
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     baseline: Baseline = 0.0
+    error: Precision = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
         noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import spatial
 from holdfast.features.fill import is_set, origins
 from holdfast.types import STRICT, Batch
@@ -108,7 +109,8 @@ class Rise:
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
     than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
     below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
-    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T).
+    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T). `error` asks for a
+    precision in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> from holdfast.models import Model
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
@@ -125,6 +127,7 @@ class Rise:
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
     readout: Readout = "probability"
+    error: Precision = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs are images or series; `shape` is that of a sample."""
@@ -135,6 +138,8 @@ class Rise:
             raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {finest}")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
         require_order(self.name, batch)
         batch = batch.to(model.device)

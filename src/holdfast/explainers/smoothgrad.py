@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import Saliency, draws, per_row
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Explainer, adopted, name_of
 
@@ -72,6 +73,7 @@ class _NoisyCopies:
     samples: Annotated[int, Field(ge=1)] = 20
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
     relative: bool = True
+    error: Precision = None
 
     def __post_init__(self) -> None:
         if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
@@ -105,6 +107,8 @@ class SmoothGrad(_NoisyCopies):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         return self.moments(model, batch, target, seed)[0]
 
 
@@ -121,6 +125,8 @@ class SmoothGradSquared(_NoisyCopies):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         mean, variance = self.moments(model, batch, target, seed)
         return variance + mean.square()
 
@@ -141,4 +147,6 @@ class VarGrad(_NoisyCopies):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         return self.moments(model, batch, target, seed)[1]
