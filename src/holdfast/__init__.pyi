@@ -7,6 +7,7 @@ from holdfast.axes import Agreement as Agreement
 from holdfast.axes import Certificate as Certificate
 from holdfast.axes import Dependence as Dependence
 from holdfast.axes import Faithfulness as Faithfulness
+from holdfast.axes import Localisation as Localisation
 from holdfast.axes import Smoothing as Smoothing
 from holdfast.axes import Stability as Stability
 from holdfast.axes import Symmetry as Symmetry

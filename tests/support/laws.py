@@ -80,6 +80,7 @@ AXES: dict[str, dict[str, Any]] = {
     "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
     "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
     "dependence": {"draws": 2, "classes": 2, "cascades": ["top_down", "bottom_up"], "steps": 3, "k": 50},
+    "localisation": {"any_class": True},
     "agreement": {"k": 50},
 }
 """Every axis but stability, with parameters that make it quick."""
@@ -88,6 +89,10 @@ AXES: dict[str, dict[str, Any]] = {
 def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, **options: Any) -> pd.DataFrame:
     others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
     given = pictures(n) if data is None else data
+    if axis == "localisation":
+        given = holdfast.open_data(
+            given, regions={f"{i:04}": torch.eye(32) + (i == torch.arange(32)) for i in range(9)}
+        )
     return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
 
 

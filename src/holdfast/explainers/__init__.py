@@ -8,9 +8,8 @@ from holdfast.explainers.attention import AttentionRollout, Chefer
 from holdfast.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
 from holdfast.explainers.concepts.explain import Car, Cav
 from holdfast.explainers.controls import RandomMap, SobelEdges, WeightNoise
-from holdfast.explainers.examples.influence import Influence
+from holdfast.explainers.examples.influence import Influence, TracIn
 from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx
-from holdfast.explainers.examples.tracin import TracIn
 from holdfast.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.explainers.lrp import Lrp
 from holdfast.explainers.masking import Occlusion, Rise

@@ -56,8 +56,9 @@ class _ClassActivation:
 
     def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
         leaves: list[Tensor] = []
+        filled, aux = model.filled_up(inputs, aux)
         with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
-            logits = model.logits(inputs.clone(), aux)
+            logits = model.logits(filled.clone(), aux)[: len(inputs)]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
         gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
         if gradient is None:
@@ -65,7 +66,7 @@ class _ClassActivation:
         # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
         gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
         gradient, features = site.spatial(gradient / model.gradient_scale), site.spatial(features)
-        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)
+        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)[: len(inputs)]
         return maps.relu() if self.relu else maps
 
 
