@@ -18,7 +18,7 @@ from holdfast.explainers.baselines import REFERENCES, Baseline, starting_points
 from holdfast.explainers.examples.training_set import Examples
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
@@ -132,7 +132,7 @@ def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.devi
 
 
 @dataclass(frozen=True, config=STRICT)
-class Saliency:
+class Saliency(Method):
     """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2))
@@ -142,10 +142,6 @@ class Saliency:
     """
 
     name: ClassVar[str] = "saliency"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     absolute: bool = True
 
@@ -156,7 +152,7 @@ class Saliency:
 
 
 @dataclass(frozen=True, config=STRICT)
-class InputXGradient:
+class InputXGradient(Method):
     """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2, bias=False))
@@ -167,10 +163,6 @@ class InputXGradient:
     """
 
     name: ClassVar[str] = "input_x_gradient"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -180,7 +172,7 @@ class InputXGradient:
 
 
 @dataclass(frozen=True, config=STRICT)
-class IntegratedGradients:
+class IntegratedGradients(Method):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
     `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
@@ -196,9 +188,6 @@ class IntegratedGradients:
     """
 
     name: ClassVar[str] = "integrated_gradients"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
@@ -243,7 +232,7 @@ class IntegratedGradients:
 
 
 @dataclass(frozen=True, config=STRICT)
-class GradientShap:
+class GradientShap(Method):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
@@ -258,11 +247,8 @@ class GradientShap:
     """
 
     name: ClassVar[str] = "gradient_shap"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     stratified: ClassVar[bool] = False
-    check = defined_everywhere
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

@@ -56,31 +56,28 @@ def settled(explainer: Any, model: Model, batch: Batch, target: Tensor, seed: in
     16
     """
     asked = explainer.error.asked if isinstance(explainer.error, Agreed) else explainer.error
-    rungs, refusals = [], []
+    found = torch.zeros(len(batch), 2, dtype=torch.float64)
+    active, before = torch.arange(len(batch)), None
     for count in LADDER:
         rung = _with_count(explainer, count)
         try:
             rung.check(model, batch.x.shape[1:])
-            rungs.append((count, rung))
-        except UserError as error:
-            refusals.append(error)
-    if not rungs:
-        raise refusals[-1]
-    found = torch.zeros(len(batch), 2, dtype=torch.float64)
-    active, before = torch.arange(len(batch)), torch.empty(0)
-    for number, (count, rung) in enumerate(rungs):
+        except UserError:
+            if count == LADDER[-1]:
+                raise
+            continue  # too few for so many features
         part, classes = batch[active], target[active.to(target.device)]
         maps = rung(model, part, classes, seed).flatten(1).double()
         if hasattr(explainer, "steps"):
-            size = rung.promised(model, part, classes).double().abs()
-            off, other = (maps.sum(1) - rung.promised(model, part, classes)).abs(), maps
+            other, size = maps, rung.promised(model, part, classes).double()
+            off, size = (maps.sum(1) - size).abs(), size.abs()
         else:
             size, other = maps.norm(dim=1), rung(model, part, classes, seed + _OTHER_DRAWS).flatten(1).double()
             off = (maps - other).norm(dim=1) / 2**0.5
-            off = off.maximum((maps - before).norm(dim=1) / 3**0.5) if number else off
+            off = off if before is None else off.maximum((maps - before).norm(dim=1) / 3**0.5)
         error = torch.where(off > 0, off / size, 0.0).cpu()
         found[active] = torch.stack([torch.full_like(error, count), error], 1)
-        going = ~(error <= asked) | bool(number == 0 and not hasattr(explainer, "steps"))
+        going = ~(error <= asked) | (before is None and not hasattr(explainer, "steps"))
         active, before = active[going], other[going.to(other.device)]
         if not len(active):
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
 from holdfast.features.fill import Fill, changeable, ground, kept_only, origins
-from holdfast.types import STRICT, Batch, name_of
+from holdfast.types import STRICT, Batch, Method, name_of
 
 if TYPE_CHECKING:
     from holdfast.models import Model
@@ -29,7 +29,7 @@ _SLIGHT_RIDGE = 1e-8
 
 
 @dataclass(frozen=True, config=STRICT)
-class Lime:
+class Lime(Method):
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
     Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all, the others come in
@@ -50,9 +50,7 @@ class Lime:
     """
 
     name: ClassVar[str] = "lime"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
     fill: Fill = "zero"
@@ -82,7 +80,7 @@ class Lime:
 
 
 @dataclass(frozen=True, config=STRICT)
-class KernelShap:
+class KernelShap(Method):
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 
     Coalitions z are drawn in pairs of complements, sizes in proportion to the Shapley kernel and balanced over features
@@ -102,9 +100,7 @@ class KernelShap:
     """
 
     name: ClassVar[str] = "kernel_shap"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
     fill: Fill = "zero"

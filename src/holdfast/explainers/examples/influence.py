@@ -32,7 +32,7 @@ from holdfast.explainers.examples.training_set import KEPT_BYTES, ExamplesField
 from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.checkpoints import Checkpoint, Checkpoints
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 LARGEST_SOLUTION = 2**28
 """The most numbers, examples times weights, that the solved gradients of the training set may have (1 GiB)."""
@@ -40,7 +40,7 @@ _BLOCK = 2**25
 
 
 @dataclass(frozen=True, config=STRICT)
-class Influence:
+class Influence(Method):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
     H is the curvature of the mean training loss plus `damping`·I, with respect to the weights of `layers`: by default
@@ -64,8 +64,6 @@ class Influence:
 
     name: ClassVar[str] = "influence"
     kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     train: ExamplesField
     layers: Layers = ()
@@ -146,7 +144,7 @@ Rates = Annotated[
 
 
 @dataclass(frozen=True, config=STRICT)
-class TracIn:
+class TracIn(Method):
     """Σ_t η_t ⟨∇L_t(x, c), ∇L_t(xₙ, yₙ)⟩ over checkpoints t, for every training example n; (B, n) float32.
 
     The gradients are those of the cross-entropy at the target class c, with the weights of checkpoint t, by the weights
@@ -164,8 +162,6 @@ class TracIn:
 
     name: ClassVar[str] = "tracin"
     kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     train: ExamplesField
     checkpoints: Checkpoints = ()

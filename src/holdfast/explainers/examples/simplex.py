@@ -18,13 +18,13 @@ from holdfast.explainers.examples.training_set import Examples, ExamplesField
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.models.smoothed import Smoothed
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 _STEPS = 30
 
 
 @dataclass(frozen=True, config=STRICT)
-class SimplEx:
+class SimplEx(Method):
     """argmin over w ≥ 0, Σw = 1 of ‖h(x) − Σₙ wₙ h(xₙ)‖²: a sample as a mixture of training examples; (B, n) float32.
 
     h is the output of `layer`, flattened, or what enters the last linear layer when none is named. It is solved to its
@@ -40,8 +40,6 @@ class SimplEx:
 
     name: ClassVar[str] = "simplex"
     kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     train: ExamplesField
     layer: str = ""
@@ -66,7 +64,7 @@ class SimplEx:
 
 
 @dataclass(frozen=True, config=STRICT)
-class RepresentationSimilarity:
+class RepresentationSimilarity(Method):
     """The cosine between h(x) and h(xₙ), or with "dot" their product h(x)ᵀh(xₙ), per training example; (B, n) float32.
 
     h is the output of `layer`, flattened, or what enters the last linear layer when none is named. A representation of
@@ -80,8 +78,6 @@ class RepresentationSimilarity:
 
     name: ClassVar[str] = "representation_similarity"
     kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     train: ExamplesField
     layer: str = ""
