@@ -13,7 +13,7 @@ from holdfast import rand
 from holdfast.explainers.controls import SobelEdges, content_words
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 How = Literal["none", "noise", "blur", "shift", "shuffle", "class", "sign", "constant", "sobel", "random"]
 RIGHT, MINOR, RANDOM, CONSTANT = "right map", "noise 0.05", "random", "constant"
@@ -25,7 +25,7 @@ GRADES |= {RANDOM: ("random", 0.0), CONSTANT: ("constant", 0.0)}
 
 
 @dataclass(frozen=True, config=STRICT)
-class Corrupted:
+class Corrupted(Method):
     """The right map a of a model that knows it, made less true; (B, …) in the shape of the input.
 
     `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
@@ -41,10 +41,6 @@ class Corrupted:
     """
 
     name: ClassVar[str] = "corrupted"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
     how: How
     level: float = 0.0
 

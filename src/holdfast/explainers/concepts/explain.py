@@ -63,8 +63,6 @@ class _OfConcepts(ABC):
     """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str

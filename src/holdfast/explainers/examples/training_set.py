@@ -20,7 +20,7 @@ from holdfast.data.images import Resize
 from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError, only_known
 from holdfast.models import Model
-from holdfast.types import Batch
+from holdfast.types import Batch, Method
 
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
@@ -200,12 +200,10 @@ ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 """The type of a field that holds training examples and is also given by name in a study file."""
 
 
-class ByExamples:
+class ByExamples(Method):
     """What explainers by training examples have in common; none of them draws random numbers."""
 
     kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
 
 def _own(tensor: Any) -> Any:
