@@ -27,7 +27,7 @@ from PIL import Image
 
 import holdfast
 from holdfast import errors
-from holdfast.runs import digests, storage, table
+from holdfast.runs import storage, table
 from holdfast.runs.verify import verify
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
@@ -221,8 +221,6 @@ class Stage:
         self._write_study(self.folder)
         study = str(self.folder / "study.yaml")
         assert call("run", study, "--out", str(self.folder / "whole"), "--allow-code")[0] == 0
-        (self.folder / "whole" / "batch_sizes").mkdir()  # as longer runs leave one
-        (self.folder / "whole" / "batch_sizes" / "net@cpu.json").write_bytes(digests.sealed({"batch_size": 4}))
         for half in "12":
             out = str(self.folder / f"half{half}")
             assert call("run", study, "--out", out, "--allow-code", "--shard", f"{half}/2")[0] == 0
@@ -419,7 +417,7 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     root = stage.work / "whole"
     if zipped:
         shutil.copy(stage.folder / "whole.zip", root := stage.work / "whole.zip")
-    kinds = ("parts", "samples", "gallery", "sessions", "batch_sizes", "manifest.json")
+    kinds = ("parts", "samples", "gallery", "sessions", "manifest.json")
     files = [root] if zipped else sorted(p for p in (root / draw.choice(kinds)).glob("**/*") if p.is_file())
     path = draw.choice(files or [root / "manifest.json"])
     content = bytearray(path.read_bytes())
@@ -439,7 +437,7 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     code, said = call(*command)
     if code == -1 or (code != 0 and path.name not in said):
         return what, f"{what} {path}: {scene.name} says {said}"
-    unread = {"batch_sizes", "gallery"} | ({"samples"} if scene.name == "check" else set())
+    unread = {"gallery"} | ({"samples"} if scene.name == "check" else set())
     if code == 0 and not zipped and path.relative_to(root).parts[0] not in unread:
         return what, f"{what} {path}: {scene.name} ended well"
     if code == 0 and zipped and stage.outcome("directory", scene, said) != stage.right(scene):

@@ -22,17 +22,19 @@ from holdfast.data import images, sources
 from holdfast.data.arrays import open_arrays, open_dataset
 from holdfast.data.choices import NO_LABEL, Choice, only_choices
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
-from holdfast.data.files import existing, open_files
+from holdfast.data.files import existing
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
-from holdfast.data.huggingface import check_hub_name
+from holdfast.data.hub import check_hub_name
 from holdfast.data.images import Resize
 from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
-from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
+from holdfast.data.regions import with_regions
+from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
+from holdfast.data.tables import Lines
 from holdfast.errors import UserError
 from holdfast.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data", "open_files"]
+__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data"]
 
 
 def open_data(
@@ -49,6 +51,7 @@ def open_data(
     vocabulary: Tokeniser | None = None,
     split: str | None = None,
     label: str | None = None,
+    regions: Any = None,
     allow_code: bool = False,
 ) -> Data:
     """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, a path, or a name, without reading much yet.
@@ -69,7 +72,8 @@ def open_data(
     path, a function from text to token ids, or `hf:owner/name`, the tokeniser of a model, makes the source text.
 
     Of a path that holds several splits, `split` chooses one, such as "test". Where a sample has several labels, `label`
-    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out.
+    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out. `regions` say where the thing of the
+    label is: masks (N, …) or by id, an array of an `.npz`, a folder of mask pictures, COCO's "masks" or "boxes".
 
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
@@ -81,7 +85,6 @@ def open_data(
     """
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
-    images.check_size(None if size == "auto" else size, resize)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     vocabulary = sources.vocabulary_of(vocabulary, length)
     data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
@@ -95,6 +98,8 @@ def open_data(
     if groups is not None:
         named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
         data = data.grouped(named)
+    if regions is not None:
+        data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
     return data if limit is None else data.limit(limit)
@@ -114,12 +119,12 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
     if vocabulary is not None and isinstance(first, Mapping):
         not_pictures("texts", how)
         rows = [source[i] for i in range(len(source))]
-        return open_lines(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length=length)
+        return open_texts(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length)
     if values and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
             raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
-        return open_texts("texts", values, vocabulary, length=length, labels=labels)
+        return open_texts("texts", Lines(values, labels), vocabulary, length)
     if _are_sets(values) and (length is not None or len({len(value) for value in values}) > 1):
         not_pictures("sets", how)
         sets = [Graph(torch.as_tensor(value).detach().cpu().float()) for value in values]

@@ -19,9 +19,8 @@ from torch import Tensor
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, unreadable
+from holdfast.data.dataset import Data, How, Reader, Sample, numbered, unreadable
 from holdfast.data.imagenet import imagenet_classes
-from holdfast.data.images import Resize
 from holdfast.data.labels import ranked, whole_labels
 from holdfast.errors import UserError, nearest, patiently, unknown
 
@@ -83,7 +82,7 @@ def open_folder(root: Path, how: How, split: str | None = None) -> Data:
     return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
 
 
-def _classes(root: Path, pictures: Sequence[str]) -> tuple[list[int] | None, Sequence[str] | None]:
+def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
     known = imagenet_classes(root, pictures)
     if known is not None:
         return known.labels, known.names
@@ -122,29 +121,11 @@ def open_pictures(
     paths: Sequence[Path],
     ids: Sequence[str],
     how: How,
-    labels: Sequence[int] | None = None,
+    labels: Sequence[int | None] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures in files."""
+    """Pictures in the files at `paths`, with ids and labels of the caller's choice."""
     return encoded(name, ids, partial(_pick, paths), how, labels, class_names)
-
-
-def open_files(
-    name: str,
-    paths: Sequence[Path],
-    *,
-    ids: Sequence[str],
-    size: Size = "auto",
-    resize: Resize = "squash",
-    labels: Sequence[int] | None = None,
-) -> Data:
-    """Pictures in the files at `paths`, with ids and labels of the caller's choice; `size` as in `open_data`.
-
-    >>> open_files("two", [Path("a.jpg"), Path("b.jpg")], ids=["a", "b"]).shape
-    (3, 224, 224)
-    """
-    images.check_size(None if size == "auto" else size, resize)
-    return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
 def encoded(

@@ -43,7 +43,6 @@ def open_graphs(
     graphs: Sequence[Graph],
     *,
     length: int | None = None,
-    ids: Sequence[str] | None = None,
     labels: Sequence[Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
@@ -68,7 +67,6 @@ def open_graphs(
         partial(padded, length=longest, width=width),
         prepared=f"padded to {longest} × {width}",
         shape=(longest, width),
-        ids=ids,
         labels=labels,
         class_names=class_names,
     )

@@ -39,12 +39,12 @@ def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | N
     )
 
 
-def ranked(labels: Sequence[Any], among: Iterable[Any] | None = None) -> tuple[list[int], tuple[str, ...]]:
-    """Labels of any kind as 0 … K − 1 in their sorted order, and what each number stands for.
+def ranked(labels: Sequence[Any], among: Iterable[Any] = ()) -> tuple[list[int | None], tuple[str, ...]]:
+    """Labels of any kind as 0 … K − 1 in their sorted order and that of others, and what each number stands for.
 
-    >>> ranked([-1, 1, 1])
-    ([0, 1, 1], ('-1', '1'))
+    >>> ranked([-1, 1, None, 1])
+    ([0, 1, None, 1], ('-1', '1'))
     """
-    distinct = sorted(set(labels if among is None else among))
-    number = {value: i for i, value in enumerate(distinct)}
+    distinct = sorted({*labels, *among} - {None})
+    number: dict[Any, int | None] = {None: None, **{value: i for i, value in enumerate(distinct)}}
     return [number[value] for value in labels], tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)

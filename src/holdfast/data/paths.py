@@ -17,8 +17,8 @@ from holdfast.data.coco import coco_annotations, open_coco
 from holdfast.data.dataset import Data, How, not_pictures, unpacked
 from holdfast.data.files import existing, open_folder, open_npz, open_pictures
 from holdfast.data.graphs import holds_tu_files, open_dgcnn, open_tu
-from holdfast.data.huggingface import HUB, hub_files, local_copy, saved_files, split_of
-from holdfast.data.sequences import Lines, Tokeniser, open_lines, open_text_file
+from holdfast.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
+from holdfast.data.sequences import Tokeniser, open_text_file, open_texts
 from holdfast.data.series import open_series
 from holdfast.data.tables import ARROW, PARQUET, open_table, read_table_texts
 from holdfast.data.tars import open_tars
@@ -37,7 +37,7 @@ class Texts(NamedTuple):
 
 def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     """Data from a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
-    if source.startswith(HUB):
+    if source.startswith(PREFIX):
         return _open_hub(source, how, texts, choice)
     path = Path(source).expanduser()
     folder = existing(path).is_dir()
@@ -78,8 +78,7 @@ def _no_length(path: Path, texts: Texts) -> None:
 def _open_tables(name: str, files: list[Path], how: How, texts: Texts, label: str | None) -> Data:
     if texts.vocabulary is not None:
         not_pictures(name, how)
-        found = Lines(*read_table_texts(files, label))
-        return open_lines(name, found, texts.vocabulary, length=texts.length)
+        return open_texts(name, read_table_texts(files, label), texts.vocabulary, texts.length)
     _no_length(files[0], texts)
     return open_table(name, files, how, label)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, Sample, as_text, unpacked
+from holdfast.data.dataset import Data, Sample, as_text, cells_of, unpacked
 from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
@@ -95,10 +93,7 @@ def _rows(path: Path, label: str | None) -> list[Row]:
     text = as_text(unpacked(path), str(path))
     first = next((line for line in text.splitlines() if line.strip()), "")
     between = max("\t,;", key=first.count)
-    try:
-        cells = [row for row in csv.reader(io.StringIO(text), delimiter=between) if any(c.strip() for c in row)]
-    except csv.Error as error:
-        raise UserError(f"cannot read {str(path)!r} as rows of cells: {error}") from error
+    cells = cells_of(text, str(path), between)
     header = [cell.strip() for cell in cells[0]] if cells else []
     words = [cell for cell in header if not _is_number(cell)]
     if 2 * len(words) > len(header) or any(cell.lower() in (*_LABELS, *_IDS) for cell in words):
@@ -167,9 +162,7 @@ def _numbered(rows: Sequence[Row], path: Path, label: str | None) -> tuple[list[
     if any(isinstance(value, str) for value in every):
         every = {f"{value:g}" if isinstance(value, float) else value for value in every}
         mine = [f"{value:g}" if isinstance(value, float) else value for value in mine]
-    numbers, names = ranked([value for value in mine if value is not None], every)
-    found = iter(numbers)
-    return [None if value is None else next(found) for value in mine], names
+    return ranked(mine, every)
 
 
 def _other_split(path: Path) -> list[Path]:

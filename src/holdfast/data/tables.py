@@ -58,16 +58,16 @@ def open_table(name: str, files: Sequence[Path], how: How, label: str | None = N
     )
 
 
-class Column(NamedTuple):
-    """The texts of a table with their labels, ids and the names of the classes, as far as it has them."""
+class Lines(NamedTuple):
+    """Texts with what their source says of them: label, id and the names of the classes, None where it says nothing."""
 
     texts: list[str]
-    labels: list[Any] | None
-    ids: list[str] | None
-    class_names: tuple[str, ...] | None
+    labels: list[Any] | None = None
+    ids: list[str] | None = None
+    class_names: tuple[str, ...] | None = None
 
 
-def read_table_texts(files: Sequence[Path], label: str | None = None) -> Column:
+def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
     """The texts of a table with a column `text` or `sentence`."""
     what, schema = str(files[0]), _schema(files)
     column = next((name for name in TEXTS if name in schema.names), None)
@@ -79,7 +79,7 @@ def read_table_texts(files: Sequence[Path], label: str | None = None) -> Column:
         raise UserError(f"{what!r}: row {wrong} of {column} is not text")
     labels, names = _labels(files, schema, _features(schema, files[0]), label, what)
     ids = [str(value) for value in _values(files, "id")] if "id" in schema.names else None
-    return Column(texts, labels, ids, names)
+    return Lines(texts, labels, ids, names)
 
 
 def _is_struct(kind: Any) -> bool:
@@ -132,9 +132,7 @@ def _labels(
     values = _values(files, column)
     known = [value for value in values if value is not None]
     if known and all(isinstance(value, str) for value in known):
-        numbers, names = ranked(known)
-        found = iter(numbers)
-        return [None if value is None else next(found) for value in values], names
+        return ranked(values)
     several = next((value for value in known if isinstance(value, list | dict)), None)
     if several is not None:
         raise UserError(

@@ -200,9 +200,7 @@ def _labelled(
             raise UserError(f"{what!r} has no member .{label} and no key {label!r} in .json to take labels from")
         return found, None, None
     if all(isinstance(value, str) for value in known):
-        numbers, names = ranked(known)
-        number = dict(zip(known, numbers, strict=True))
-        return found, [None if value is None else number[value] for value in values], names
+        return found, *ranked(values)
     whole = [None if not isinstance(v, int | float) or not math.isfinite(v) or v != int(v) else int(v) for v in values]
     mended = [
         sample._replace(problem=f"the label {str(sample.label)[:40]!r} is not a whole number")

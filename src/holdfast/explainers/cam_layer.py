@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.smoothed import Smoothed
 
 _MOST_PREFIX_TOKENS = 16
 
@@ -258,6 +259,12 @@ def _watched(module: nn.Module, seen: list[_Seen]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def refuse_averages(name: str, model: Model) -> None:
+    """Raise `UserError` for a smoothed model, whose many passes have no layers in common."""
+    if isinstance(model, Smoothed):
+        raise UserError(f"{name} reads layers, but {model.name} averages many passes; explain what it smooths")
 
 
 def first_tensor(value: Any) -> Tensor | None:

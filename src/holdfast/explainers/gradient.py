@@ -14,7 +14,8 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.baselines import Baseline, starting_points
+from holdfast.explainers.baselines import REFERENCES, Baseline, starting_points
+from holdfast.explainers.examples.training_set import Examples
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, defined_everywhere
 
@@ -237,9 +238,9 @@ class IntegratedGradients:
 class GradientShap:
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
-    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw, as "random"
-    numbers or from the samples of a pool (see `Baseline`). All draws depend on the seed and the sample's id only, so
-    two versions of a sample share them.
+    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
+    numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
+    depend on the seed and the sample's id only, so two versions of a sample share them.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -251,6 +252,7 @@ class GradientShap:
     kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = False
+    stratified: ClassVar[bool] = False
     check = defined_everywhere
 
     samples: Annotated[int, Field(ge=1)] = 5
@@ -260,27 +262,59 @@ class GradientShap:
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
-        path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
-        noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
+        path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
+        noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         total = torch.zeros_like(inputs)
         target = target.to(inputs.device)
+        stratum = self._strata(path) if self.stratified else None
         for row, index in draws(len(inputs), self.samples, model.rows, inputs.device):
-            alpha = rand.uniform(rand.fold(path[row], index), (1,)).to(inputs)
+            alpha = rand.uniform(rand.fold(path[row], index), (1,))
+            if stratum is not None:
+                alpha = (stratum[row, index][:, None] + alpha) / self.samples
             base = start if isinstance(start, float) else start(row, index).to(inputs)
             difference = inputs[row] - base
             if self.sigma:
                 drawn = rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
                 difference += self.sigma * batch[row].carried(drawn)
-            points = base + per_row(alpha, inputs) * difference
+            points = base + per_row(alpha.to(inputs), inputs) * difference
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
             total.index_add_(0, row, difference * gradients)
         return total / self.samples
 
+    def _strata(self, key: Tensor) -> Tensor:
+        """Which of `samples` strata of α each draw has, (B, samples): those of any one baseline are spread evenly."""
+        drawn = self.samples if self.baseline == "random" else 1
+        pool = len(self.baseline) if isinstance(self.baseline, Examples) else drawn
+        draw = torch.arange(self.samples, device=key.device)
+        place = rand.permutation(rand.fold(key, -1), pool)
+        return (draw // pool * pool + place[:, draw % pool]).argsort(1).argsort(1)
+
     def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
         """f_t(x) − f_t(b), what each map in expectation sums to; (B,)."""
         return rise_above(model, batch, target, self.baseline)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ExpectedGradients(GradientShap):
+    """The mean over baselines b of (x − b) · ∂f_t/∂x (b + α(x − b)), with one α in each of `samples` strata; (B, …).
+
+    Draw k has α uniform in [j, j + 1) / samples, the strata j of any one baseline far apart, and a baseline of its own:
+    by default one of the study's references, none twice before all had their turn; `sigma` as in `GradientShap`.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> maps = ExpectedGradients(baseline=0.0)(model, batch, target, 0)
+    >>> torch.allclose(maps, InputXGradient()(model, batch, target, 0), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "expected_gradients"
+    stratified: ClassVar[bool] = True
+
+    samples: Annotated[int, Field(ge=1)] = 50
+    baseline: Baseline = REFERENCES
 
 
 def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:

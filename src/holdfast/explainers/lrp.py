@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
+from holdfast.explainers.cam_layer import refuse_averages
 from holdfast.explainers.gradient import input_gradient, normalised
 from holdfast.explainers.lrp_pass import Relevance
 from holdfast.explainers.lrp_rules import (
@@ -29,7 +30,6 @@ from holdfast.explainers.lrp_rules import (
     z_plus,
 )
 from holdfast.models import Model
-from holdfast.models.smoothed import Smoothed
 from holdfast.types import STRICT, Batch
 
 Composite = Literal[
@@ -74,8 +74,7 @@ class Lrp:
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for a smoothed model, whose many passes have no layers in common."""
-        if isinstance(model, Smoothed):
-            raise UserError(f"lrp goes back through layers, but {model.name} averages many passes; explain its base")
+        refuse_averages(self.name, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

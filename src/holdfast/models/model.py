@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from holdfast.errors import UserError, nearest
 from holdfast.models.convolutions import quickly_differentiated
 from holdfast.models.guards import has_one_output, refuse_squashed
-from holdfast.models.network import Channels, embed_unless_vectors, frozen_copy, in_one_size
+from holdfast.models.network import Channels, embed_unless_vectors, fill_up, frozen_copy, in_one_size
 from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from holdfast.models.tasks import Binary, Classification, Task, as_task
 from holdfast.types import Batch
@@ -310,15 +310,34 @@ class Model:
             named = {name: value for name, value in extra.items() if not name.startswith("_")}
             return read(network(inputs_embeds=x, **named) if by_name else network(x, **named), extra)
 
-        # A small rest is not worth filling up.
-        if self._compiled is None or self._is_watched() or 2 * len(inputs) <= self.rows or len(inputs) > self.rows:
+        size = self.size_of(len(inputs))
+        if self._is_hooked():  # who reads layers would meet the rows that fill up
             return call(self.module, inputs, aux)
-        return in_one_size(partial(call, self._compiled), inputs, aux, self.rows)
+        if self._compiled is None or torch._C._len_torch_function_stack() or size != self.rows:
+            return in_one_size(partial(call, self.module), inputs, aux, size)
+        return in_one_size(partial(call, self._compiled), inputs, aux, size)
 
-    def _is_watched(self) -> bool:
-        """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
-        if torch._C._len_torch_function_stack():
-            return True
+    def size_of(self, rows: int) -> int:
+        """With how many inputs a pass of so many is done: as many as there are, but on a GPU one of a few sizes.
+
+        Libraries choose and build kernels for every new size: up to seconds for a network of depthwise layers in 16
+        bits, more than a filled-up pass costs. A compiled network would be compiled again.
+
+        >>> Model(nn.Linear(3, 2)).size_of(5)
+        5
+        """
+        if rows > self.rows or (self.device.type == "cpu" and not (self.is_compiled and 2 * rows > self.rows)):
+            return rows
+        return next((size for size in (self.rows // 16, self.rows // 4) if rows <= size), self.rows)
+
+    def filled_up(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The inputs of a pass in one of these sizes, for who hooks a layer and drops the rows that are no samples."""
+        size = self.size_of(len(inputs))
+        self.passes -= size - len(inputs)
+        return fill_up(inputs, size), {name: fill_up(value, size) for name, value in aux.items()}
+
+    def _is_hooked(self) -> bool:
+        """Whether someone hooks a layer, which a compiled network would not notice."""
         return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
 
     def _weight_type(self) -> torch.dtype | None:

@@ -101,17 +101,23 @@ def in_one_size(
 ) -> Tensor:
     """The outputs of a network that is only ever called with exactly `rows` inputs.
 
-    A compiled network is compiled again for every new size, so fewer are filled up with copies of an input, whose
-    outputs are dropped.
+    Fewer are filled up with copies of an input, whose outputs are dropped.
 
     >>> seen = []
     >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
     (7, [8])
     """
-    whole = network(_filled_up(inputs, rows), {name: _filled_up(value, rows) for name, value in aux.items()})
+    if len(inputs) == rows:
+        return network(inputs, aux)
+    whole = network(fill_up(inputs, rows), {name: fill_up(value, rows) for name, value in aux.items()})
     return whole[: len(inputs)]
 
 
-def _filled_up(rows: Tensor, size: int) -> Tensor:
+def fill_up(rows: Tensor, size: int) -> Tensor:
+    """The rows with copies of the first behind them, so that there are `size`.
+
+    >>> fill_up(torch.tensor([3, 4]), 4).tolist()
+    [3, 4, 3, 3]
+    """
     lacking = size - len(rows)
     return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows

@@ -215,16 +215,7 @@ class PublishedNoisyLinear(NoisyLinear):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
-_KINDS: tuple[Any, ...] = (
-    Zero,
-    Value,
-    DatasetMean,
-    ImageMean,
-    Blur,
-    UniformNoise,
-    NoisyLinear,
-    PublishedNoisyLinear,
-)
+_KINDS: Any = (Zero, Value, DatasetMean, ImageMean, Blur, UniformNoise, NoisyLinear, PublishedNoisyLinear)
 IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 """Every imputer by its name in a study file."""
 

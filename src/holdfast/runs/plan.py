@@ -10,6 +10,8 @@ from holdfast.axes import USUAL, Adopted
 from holdfast.axes.faithfulness.kinds import usual_windows
 from holdfast.data import Data
 from holdfast.errors import UserError
+from holdfast.explainers.baselines import REFERENCES
+from holdfast.explainers.examples.training_set import examples
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
 from holdfast.models.guards import check_arguments, has_one_output
@@ -164,7 +166,7 @@ def make_plan(
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
     models = {name: _with_evident_task(network, datasets) for name, network in models.items()}
-    methods = _with_usual_readouts(methods, models)
+    methods = _with_references(_with_usual_readouts(methods, models), datasets, seed, references)
     for source in datasets.values():
         first = _first_sample(source)
         methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
@@ -196,6 +198,24 @@ def _with_usual_readouts(explainers: Mapping[str, Any], models: Mapping[str, Mod
         name: replace(item, readout="logit") if getattr(item, "readout", "") == "probability" else item
         for name, item in explainers.items()
     }
+
+
+def _with_references(
+    explainers: Mapping[str, Any], datasets: Mapping[str, Data], seed: int, count: int | None
+) -> dict[str, Any]:
+    """Explainers whose baseline or background are the references of the data with these samples as their pool."""
+    fields_of = ("baseline", "background")
+    named = {n: f for n, item in explainers.items() for f in fields_of if str(getattr(item, f, "")) == REFERENCES}
+    if not named:
+        return dict(explainers)
+    if len(datasets) > 1:
+        raise UserError(
+            f"{min(named)} takes its baselines from the data, and the study has {len(datasets)} of them; "
+            "name the samples, as in baseline: path, or run one study for each"
+        )
+    pool = examples(load_references(next(iter(datasets.values())), seed, count))
+    filled = {n: replace(explainers[n], **{f: pool if f == "baseline" else pool.batch.x}) for n, f in named.items()}
+    return {**explainers, **filled}
 
 
 def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:

@@ -87,11 +87,7 @@ def load_references(data: Data, seed: int, count: int | None = None, ids: Sequen
             break
     if not batches:
         raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
-    return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), _join_aux(batches))
-
-
-def _join_aux(batches: Sequence[Batch]) -> dict[str, Tensor]:
-    return {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
+    return Batch.joined(batches)
 
 
 def _first_error(data: Data) -> str:

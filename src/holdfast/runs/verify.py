@@ -31,7 +31,7 @@ from holdfast.runs.storage import (
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery")
-FOLDERS = dict.fromkeys(PARTS, ".parquet") | dict.fromkeys(("sessions", "batch_sizes"), ".json")
+FOLDERS = dict.fromkeys(PARTS, ".parquet") | {"sessions": ".json"}
 """What a run directory holds beside its manifest, and how the files in it end."""
 
 

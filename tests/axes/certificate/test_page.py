@@ -21,7 +21,7 @@ from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
 from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
-from holdfast.statistics import wilson
+from holdfast.statistics import exact_share
 from holdfast.statistics.bounds import clopper_pearson_low
 from holdfast.types import Shown
 from support.pages import curve, is_sound, marks
@@ -68,7 +68,7 @@ def test_guarantees_are_counted_bound_against_bound():
     assert shares.loc[("grad_cam", 0.25, "hard", 2.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
-    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(wilson(7, 10))
+    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(exact_share(7, 10))
 
 
 def test_the_chart_of_guarantees_has_two_families_of_curves():
@@ -99,7 +99,7 @@ def test_accuracy_counts_labelled_samples_once():
     (cube,) = arrange(sweep_rows())
     rows = accuracy(cube)
     assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
-    assert (rows.low[0], rows.high[0]) == pytest.approx(wilson(6, 9))
+    assert (rows.low[0], rows.high[0]) == pytest.approx(exact_share(6, 9))
     found = marks(smoothed.accuracy_chart(cube).plots)
     assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found["x"].tolist() == [0.25, 1.0]
     unlabelled = sweep_rows().query("measure != 'correct'")

@@ -13,6 +13,7 @@ AXIS = Axis(
     page="holdfast.axes.agreement.page",
     findings="holdfast.axes.agreement.findings",
     figures="holdfast.axes.agreement.page",
+    trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )
 AXES = (AXIS,)

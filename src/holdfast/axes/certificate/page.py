@@ -113,7 +113,7 @@ def answer_chart(judged: Judged) -> Chart | None:
         return None
     plots = by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "share of samples")
     levels = {level for _, level in cube.conditions} - {0.0}
-    caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
+    caption += f"Bars are exact 95 % intervals over samples. {NOT_MONOTONE}"
     alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
     return Chart("answers", title, caption, alt, plots)
 

@@ -96,7 +96,7 @@ def smoothing_lead(judged: Judged) -> list[str]:
     if len(cells):
         best = records(cells.sort_values("mean", ascending=False))[0]
         said.append(
-            f"The largest mean hard radius is {with_interval(best.mean, best.low, best.high, 1)} features, "
+            f"The largest mean hard radius is {with_interval(best.mean, best.low, best.high)} features, "
             f"of {best.explainer} with λ = {judged.cube.made_of(best.condition).share:g}."
         )
     return said or [NOTHING]
@@ -104,4 +104,4 @@ def smoothing_lead(judged: Judged) -> list[str]:
 
 def percent(row: Any) -> str:
     """A share with its interval in percent; `row` is one of `shares`."""
-    return f"{with_interval(100 * row.share, 100 * row.low, 100 * row.high, 0)} %"
+    return f"{with_interval(100 * row.share, 100 * row.low, 100 * row.high)} %"

@@ -29,5 +29,6 @@ AXIS = Axis(
     marks="holdfast.axes.dependence.verdicts",
     aside=frozenset(CASCADES),
     condition=title,
+    trial={"any": {"k": 0.1, "draws": 2}},
 )
 AXES = (AXIS,)

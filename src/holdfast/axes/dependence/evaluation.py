@@ -169,14 +169,14 @@ class Dependence:
     def _randomised(self, subject: Subject, clean: Clean, draw: int) -> Iterator[Scores]:
         """Scores under one random network, and under those of which only some layers are random."""
         whole = self._explained(subject, clean, self._network(subject, draw))
-        yield from change_scores(clean, whole, (WEIGHTS, 0.0), "dependence", draw)
+        yield from change_scores(clean, whole, (WEIGHTS, 0.0), "dependence", draw, self.draws)
         yield entropy_rise(clean, whole, (WEIGHTS, 0.0), draw)
         for cascade in self.cascades:
             for step in range(1, self.steps + 1):
                 share, partly = step / self.steps, whole
                 if share < 1:
                     partly = self._explained(subject, clean, self._network(subject, draw, cascade, share))
-                yield from change_scores(clean, partly, (cascade, share), "dependence", draw, alone=True)
+                yield from change_scores(clean, partly, (cascade, share), "dependence", draw, self.draws, alone=True)
 
     def _explained(self, subject: Subject, clean: Clean, network: Workbench) -> Changed:
         item = subject.explainers[clean.explainer]
@@ -207,8 +207,9 @@ class Dependence:
         """Scores for other classes of each sample, in an order that is drawn by its id."""
         outputs = subject.predict(subject.batch).shape[1]
         order = rand.permutation(rand.keys(subject.seed, subject.batch.ids, "other class"), outputs - 1)
-        for number, other in enumerate(order[:, : self.classes].unbind(1)):
+        others = order[:, : self.classes].unbind(1)
+        for number, other in enumerate(others):
             target = other + (other >= subject.target.cpu()).long()  # all classes but the predicted one
             explain = partial(subject.explain, clean.explainer)
             now = changed(subject, clean, target, explain, "the map of the other class")
-            yield from change_scores(clean, now, (CLASS, 0.0), "class_dependence", number)
+            yield from change_scores(clean, now, (CLASS, 0.0), "class_dependence", number, len(others))

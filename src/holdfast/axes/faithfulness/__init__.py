@@ -27,6 +27,10 @@ AXIS = Axis(
     findings="holdfast.axes.faithfulness.findings",
     figures="holdfast.axes.faithfulness.figures",
     against="stability",
+    trial={
+        **{kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32} for kind in ("image", "series", "table")},
+        "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
+    },
     condition=removed,
 )
 RETRAINING = Axis(

@@ -28,8 +28,8 @@ from holdfast.types import Batch, label_of
 
 Order = Literal["morf", "lerf", "random"]
 ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
-VALUES = 2**22
-"""How many values of imputed images exist at a time."""
+VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
+"""How many values of imputed images exist at a time: a processor has them in its cache, a GPU wants full passes."""
 
 Predict = Callable[[Batch], Tensor]
 
@@ -207,7 +207,7 @@ def predict_kept(
     >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    step = max(1, VALUES // max(1, math.prod(batch.x.shape[1:])))
+    step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
     found = []
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))

@@ -24,7 +24,7 @@ from holdfast.types import Batch, Moved
 Explain = Callable[[Batch, Tensor], Tensor]
 """From samples and the classes to explain to explanations (B, …)."""
 
-VALUES_AT_ONCE = 2**25
+VALUES_AT_ONCE = 2**26
 """How many values of inputs and of what goes with them are moved at once, which bounds the memory."""
 NOTHING_MOVES = "the group has a single element here, which moves nothing"
 STILL = "no element of the group moves the explanation"

@@ -11,9 +11,8 @@ import pandas as pd
 
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.symmetry.evaluation import CONVERGENCE
-from holdfast.axes.symmetry.flowchart import flow_chart
 from holdfast.axes.symmetry.frames import SCORES, Symmetries, repaired, symmetries
-from holdfast.axes.symmetry.panels import failures, layer_table
+from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table
 from holdfast.axes.symmetry.relations import (
     dot_limit,
     models_chart,

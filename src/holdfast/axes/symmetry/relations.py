@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, symmetries
-from holdfast.axes.symmetry.words import score
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.plots import Curve, Mark, by_method, of_marks, points, span
-from holdfast.drawing.prose import number, records
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
+from holdfast.statistics.ranks import spearman
 
 MOST_DOTS = 400
 ALL_DOTS = 4000
@@ -28,9 +27,11 @@ def relaxed_chart(measured: Symmetries) -> Chart | None:
     if scores.empty or scores["model_invariance"].min() >= INVARIANT:
         return None
     rows, m = measured.means[measured.means["explainer"].isin(scores["explainer"])], measured.model
-    notes = {r.explainer: score(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
+    notes = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
     plots = _clouds(measured, scores, "model_invariance", "model invariance", notes, diagonal=True)
-    caption = f"A dot is a sample; the model’s invariance is {score(m.value, m.low, m.high)} on average, beside each "
+    caption = (
+        f"A dot is a sample; the model’s invariance is {with_interval(m.value, m.low, m.high)} on average, beside each "
+    )
     caption += "title the mean of the method. "
     caption += "On the dotted line an explanation is as alike as the predictions are. The relation need not be linear, "
     caption += "nor alike for two methods: a model that is nearly invariant can have explanations that are far from it."
@@ -87,20 +88,13 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
     """
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return "not defined"
-    value = _spearman(x[None], y[None])[0]
+    value = float(spearman(x, y))
     if len(x) < 8:
         return f"{number(value)}, {len(x)} samples"
     drawn = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
-    draws = _spearman(x[drawn], y[drawn])
+    draws = spearman(x[drawn], y[drawn])
     low, high = np.nanquantile(draws, [0.025, 0.975])
-    return f"{number(value)} [{number(low)}, {number(high)}]"
-
-
-def _spearman(x: Array, y: Array) -> Array:
-    a, b = (stats.rankdata(v, axis=1) for v in (x, y))
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    size = np.sqrt((a * a).sum(1) * (b * b).sum(1))
-    return np.asarray(np.divide((a * b).sum(1), size, out=np.full(len(x), np.nan), where=size > 0))
+    return with_interval(value, low, high)
 
 
 def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:

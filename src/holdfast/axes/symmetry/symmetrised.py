@@ -12,17 +12,19 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
+from scipy import stats
 from torch import Tensor
 
 from holdfast import rand
+from holdfast.axes.symmetry.criterion import compare
 from holdfast.axes.symmetry.groups import Group, build
 from holdfast.axes.symmetry.groups.contract import order_text, orders, probe, side_by_side
 from holdfast.errors import UserError, make
 from holdfast.explainers.gradient import draws, per_row
-from holdfast.maps.similarity import cosine
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
 
@@ -192,7 +194,9 @@ def symmetrise_curve(
         expected = clean.value()[repeated]
         if symmetrised.kind == "feature":
             expected = group.move(g, expected)
-        each = _similarity(turned.value(), expected, symmetrised.categorical)
+        found = turned.value()
+        alike = "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
+        each = compare(alike, found, expected)
         scores = each.reshape(len(others), len(batch)).nanmean(0)
         whole = n == order <= LISTED
         points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
@@ -323,16 +327,4 @@ def majority(votes: Tensor) -> Tensor:
     >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
     [0, 1]
     """
-    ordered = votes.long() if votes.dtype == torch.bool else votes
-    ranked = ordered.movedim(0, -1).contiguous().sort(-1).values
-    counts = torch.searchsorted(ranked, ranked, right=True) - torch.searchsorted(ranked, ranked)
-    # ranked upwards, so the first rank with the most votes holds the smallest of the most frequent values
-    ranks = torch.arange(len(votes), device=votes.device)
-    first = ranks.where(counts == counts.amax(-1, keepdim=True), len(votes)).amin(-1, keepdim=True)
-    return ranked.gather(-1, first)[..., 0].to(votes.dtype)
-
-
-def _similarity(a: Tensor, b: Tensor, categorical: bool) -> Tensor:
-    if a.is_floating_point() and not categorical:
-        return cosine(a.flatten(1), b.flatten(1))
-    return (a == b).flatten(1).float().mean(1)
+    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(votes)

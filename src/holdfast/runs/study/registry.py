@@ -16,6 +16,7 @@ from holdfast.axes.symmetry.groups import GROUPS
 from holdfast.data import Data, open_data
 from holdfast.errors import BadParameter, UserError, resolve
 from holdfast.explainers import EXPLAINERS as METHODS
+from holdfast.explainers.adapters.named import LIBRARIES, by_library
 from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
@@ -26,7 +27,7 @@ from holdfast.types import label_of, name_of
 EXPLAINERS: dict[str, Any] = {**METHODS, **{kind.name: kind for axis in AXES for kind in axis.explainers}}
 """Every explainer by its name in a study, those that only one axis can make included."""
 REGISTRIES: dict[str, dict[str, Any]] = {
-    "explainers": EXPLAINERS,
+    "explainers": EXPLAINERS | {f"{of}: {name}": kind for of in LIBRARIES for name, kind in LIBRARIES[of].items()},
     "evaluations": EVALUATIONS,
     "groups": GROUPS,
     "features": GROUPINGS,
@@ -100,6 +101,11 @@ def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
     >>> build("explainer", EXPLAINERS, {"smoothgrad": {"of": "input_x_gradient"}}).of
     InputXGradient()
     """
+    if isinstance(spec, Mapping) and len(spec) == 1 and (of := next(iter(spec))) in LIBRARIES and what == "explainer":
+        try:
+            return by_library(of, spec[of])
+        except BadParameter as error:
+            raise error.inside(of) from error
     if isinstance(spec, Mapping):
         spec = {name: _with_inner_explainer(name, values) for name, values in spec.items()}
     return resolve(what, known, spec)

@@ -31,7 +31,6 @@ class Rotation:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "°"
     magnitude_field: ClassVar[str] = "degrees"
-    text: ClassVar[str] = "rotation {degrees:g}°"
     stochastic: ClassVar[bool] = False
     degrees: Finite = 15.0
 
@@ -58,7 +57,6 @@ class Translation:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "pixels"
-    text: ClassVar[str] = "{axis} translation {pixels} px"
     stochastic: ClassVar[bool] = False
     pixels: int = 20
     axis: Literal["horizontal", "vertical"] = "horizontal"
@@ -99,7 +97,6 @@ class Elastic:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "amplitude"
-    text: ClassVar[str] = "elastic deformation up to {amplitude:g} px, smooth over {smoothness:g} px"
     stochastic: ClassVar[bool] = True
     amplitude: NonNegative = 4.0
     smoothness: Positive = 8.0

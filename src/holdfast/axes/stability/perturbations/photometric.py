@@ -40,7 +40,6 @@ class Identity:
     kind: ClassVar[None] = None
     unit: ClassVar[str] = ""
     magnitude_field: ClassVar[str] = ""
-    text: ClassVar[str] = "identity"
     stochastic: ClassVar[bool] = False
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -60,7 +59,6 @@ class Brightness:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    text: ClassVar[str] = "brightness ×{factor:g}"
     stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
@@ -84,7 +82,6 @@ class Contrast:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    text: ClassVar[str] = "contrast ×{factor:g}"
     stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
@@ -110,7 +107,6 @@ class GaussianNoise:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
     stochastic: ClassVar[bool] = True
     sigma: PixelSigma = 0.15
 
@@ -134,7 +130,6 @@ class GaussianBlur:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "Gaussian blur σ {sigma:g} px"
     stochastic: ClassVar[bool] = False
     sigma: NonNegative = 2.0
 
@@ -160,7 +155,6 @@ class Jpeg:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "quality"
     magnitude_field: ClassVar[str] = "quality"
-    text: ClassVar[str] = "JPEG quality {quality}"
     stochastic: ClassVar[bool] = False
     quality: Annotated[int, Field(ge=1, le=100)] = 40
 
@@ -201,7 +195,6 @@ class OccludingPatch:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "of the area"
     magnitude_field: ClassVar[str] = "fraction"
-    text: ClassVar[str] = "occluding patch, {fraction:g} of the area, value {value:g}"
     stochastic: ClassVar[bool] = True
     fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)] = 0.1
     value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5

@@ -1,0 +1,91 @@
+"""Maps that are less true: the right map with noise, blurred, moved, shuffled, of another class, or none at all."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from holdfast import rand
+from holdfast.explainers.controls import SobelEdges, content_words
+from holdfast.models import Model
+from holdfast.models.modality import modality
+from holdfast.types import STRICT, Batch, defined_everywhere
+
+How = Literal["none", "noise", "blur", "shift", "shuffle", "class", "sign", "constant", "sobel", "random"]
+RIGHT, MINOR, RANDOM, CONSTANT = "right map", "noise 0.05", "random", "constant"
+GRADES: dict[str, tuple[How, float]] = {
+    RIGHT: ("none", 0.0),
+    MINOR: ("noise", 0.05),
+    "noise 0.3": ("noise", 0.3),
+    "noise 1": ("noise", 1.0),
+    "noise 3": ("noise", 3.0),
+    "blurred": ("blur", 1.0),
+    "shifted": ("shift", 0.25),
+    "shuffled": ("shuffle", 0.0),
+    "wrong class": ("class", 1.0),
+    "sign turned": ("sign", 0.0),
+    "Sobel": ("sobel", 0.0),
+    RANDOM: ("random", 0.0),
+    CONSTANT: ("constant", 0.0),
+}
+"""Name -> what is done to the right map, and how strongly; the first is the right map itself."""
+OF_IMAGES = ("sobel",)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Corrupted:
+    """The right map a of a model that knows it, made less true; (B, …) in the shape of the input.
+
+    `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
+    where there are none), `shift` moves by a share of the width, `shuffle` puts the values in an order that belongs to
+    the sample, `class` explains the next class, `sign` is −a; the rest do not look at a.
+
+    >>> from holdfast.truth.models import truths
+    >>> truth = truths()[0]
+    >>> batch, target = truth.samples(2), torch.tensor([0, 1])
+    >>> right, turned = (Corrupted(how)(truth.model(), batch, target, seed=0) for how in ("none", "sign"))
+    >>> torch.equal(right, -turned)
+    True
+    """
+
+    name: ClassVar[str] = "corrupted"
+    kind: ClassVar[Literal["feature"]] = "feature"
+    stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    check = defined_everywhere
+    how: How
+    level: float = 0.0
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        if self.how == "class":
+            target = (target + 1) % len(model.module.weight)
+        maps: Tensor = model.module.right(model.inputs(batch), target)
+        key, kind = rand.keys(seed, batch.ids, "corrupted"), modality(model, batch)
+        match self.how:
+            case "noise" | "random":
+                for word in content_words(batch.x).unbind(1):
+                    key = rand.fold(key, word)
+                noise = rand.normal(key, maps.shape[1:]).to(maps)
+                size = maps.flatten(1).square().mean(1).sqrt().view(-1, *[1] * (maps.ndim - 1))
+                maps = noise if self.how == "random" else maps + self.level * size * noise
+            case "blur" if kind in ("image", "series"):
+                maps = (F.avg_pool2d if kind == "image" else F.avg_pool1d)(maps, 5, 1, 2)
+            case "blur":
+                maps = 0.5 * (maps + maps.mean(1, keepdim=True))
+            case "shift":
+                along = 1 if kind in ("set", "text") else -1
+                maps = maps.roll(round(self.level * maps.shape[along]), along)
+            case "shuffle":
+                maps = maps.flatten(1).gather(1, rand.permutation(key, maps[0].numel()).to(maps.device)).view_as(maps)
+            case "sign":
+                maps = -maps
+            case "constant":
+                maps = torch.ones_like(maps)
+            case "sobel":
+                maps = SobelEdges()(model, batch, target, seed)
+        return maps
