@@ -203,8 +203,8 @@ def open_npz(path: Path, how: How, label: str | None = None) -> Data:
         raise unknown(f"array of {str(path)!r}", label, found)
     keys = ("y", "label", "labels") if label is None else (label,)
     labels = next((found[key] for key in keys if key in found), None)
-    ids = next((tuple(map(str, found[key].tolist())) for key in ("ids", "id") if key in found), None)
-    names = tuple(map(str, found["classes"].tolist())) if "classes" in found else None
+    texts = {key: tuple(map(str, found[key].ravel().tolist())) for key in ("ids", "id", "classes") if key in found}
+    ids, names = texts.get("ids", texts.get("id")), texts.get("classes")
     if "jpeg" in found and "offsets" in found:
         return _open_blobs(path, found["jpeg"], found["offsets"], how, labels, ids, names)
     x = next((found[key] for key in ("x", "images", "data") if key in found), None)
