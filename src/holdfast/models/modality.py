@@ -157,3 +157,31 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
     if name in _SMOOTHS_ANY and inner is not None:
         return why_not_explainable(inner, model)
     return NEEDS_A_NETWORK.get(name, "")
+
+
+COSTS: dict[str, tuple[str, ...]] = {
+    "no pass": ("random", "sobel", "weight_noise", "precomputed"),
+    "1 pass and its gradient": ("saliency", "input_x_gradient", "guided_backprop", "lrp", *_CAMS, *_ATTENTION),
+    "2 passes and a gradient": ("deep_lift",),
+    "`steps` passes and their gradients": ("integrated_gradients", "mfaba"),
+    "`samples` passes and their gradients": ("expected_gradients", "gradient_shap"),
+    "`samples` maps of the inner one": ("smoothgrad", "smoothgrad_squared", "vargrad"),
+    "`samples` passes": ("lime", "kernel_shap", "rise"),
+    "1 pass per window": ("occlusion",),
+    "1 pass per feature": ("feature_ablation",),
+    "`draws` passes per feature": ("feature_permutation",),
+}
+"""What one map costs, and the explainers that cost it; those of examples and concepts depend on their examples."""
+
+
+def terms_of(explainer: str) -> str:
+    """What a map costs, and on which data and models an explainer is defined, in words.
+
+    >>> terms_of("grad_cam")
+    '1 pass and its gradient; image, series; networks whose layers show'
+    """
+    cost = next((cost for cost, names in COSTS.items() if explainer in names), "")
+    kinds = [kind for kind in MODALITIES if not why_undefined(explainer, kind)]
+    need = {_NO_GRADIENT: "networks with gradients", _NO_LAYERS: "networks whose layers show"}
+    data = "any data" if len(kinds) == len(MODALITIES) else ", ".join(kinds)
+    return "; ".join(filter(None, [cost, data, need.get(NEEDS_A_NETWORK.get(explainer, ""), "any model")]))

@@ -75,6 +75,8 @@ def scores_in(output: Any) -> Tensor:
     (torch.Size([1, 2]), torch.Size([3, 4]))
     """
     if isinstance(output, Tensor):
+        if output.layout != torch.strided or output.is_complex():
+            raise UserError(f"the model returned numbers of {output.dtype}, {output.layout}; real, dense ones are read")
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
