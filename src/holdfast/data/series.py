@@ -13,19 +13,12 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, Sample, as_text, cells_of, unpacked
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")
 _IDS = ("id", "ids")
-
-
-class Series(NamedTuple):
-    """One series (T,)."""
-
-    x: Tensor
 
 
 class Row(NamedTuple):
@@ -74,15 +67,15 @@ def open_series(
     return data if groups is None else data.grouped([row.group for row in rows])
 
 
-def _one_series(series: Series, shape: tuple[int, ...]) -> Sample:
-    return Sample(series.x.reshape(shape))
+def _one_series(series: tuple[Tensor], shape: tuple[int, ...]) -> Sample:
+    return Sample(series[0].reshape(shape))
 
 
-def _series(values: Sequence[float], steps: int) -> Series | ValueError:
+def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
     if len(values) != steps:
         return ValueError(f"{len(values)} steps where most have {steps}")
     x = torch.tensor([values], dtype=torch.float32)
-    return Series(x) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
+    return (x,) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
 
 
 def _steps(cells: Sequence[str]) -> list[float] | ValueError:

@@ -16,9 +16,8 @@ from holdfast import axes, statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
-from holdfast.axes.symmetry.page import PAGE
+from holdfast.axes.symmetry.page import MOST_DOTS, PAGE, correlation
 from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table, shown_pairs
-from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import colour_of
 from holdfast.drawing.prose import number, with_interval
