@@ -39,9 +39,8 @@ class Estimate:
     sample. `each` (B, n) holds the score of every element of `elements` (n, B, …), NaN beyond the last of a sample.
     `reason` says why a value is NaN. Beside it, (B,) each: `floor`, the score of a stochastic explainer at the identity
     with fresh draws; `back`, that of a map moved there and back by a group that interpolates; `chance`, what the
-    explanations of other samples score, moved alike, and `by_reference` (R,) how far each of them lies above that, summed
-    over samples. `worst` holds the explanation with the lowest score, or without one, for the samples that it was asked
-    for.
+    explanations of other samples score, moved alike, and `by_reference` (R,) how far each lies above that, summed over
+    samples. `worst` holds the explanation with the lowest score, or without one, for the samples it was asked for.
     """
 
     value: Tensor
