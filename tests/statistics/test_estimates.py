@@ -240,9 +240,11 @@ def test_coverage_in_short(bench: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exchangeable", "unequal skew and variance"])
-def test_families_of_tests_hold_their_level(bench: ModuleType, kind: str) -> None:
-    (line,) = bench.family(kind, 14, 300)
-    assert line["error"] < 0.1  # 0.06 and three standard errors
+def test_families_of_tests_and_ranks_hold_their_level(bench: ModuleType, kind: str) -> None:
+    for n in (5, 14, 120):
+        tests, ranks = bench.family(kind, n, 300)
+        assert tests["error"] < 0.1 and ranks["error"] < 0.1  # 0.06 and three standard errors
+    assert ranks["width"] < 4, "120 samples close some of the ranks"
 
 
 def test_estimates_of_some_samples_are_those_of_a_smaller_table() -> None:
