@@ -44,7 +44,8 @@ class Measure:
     "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
     model alone, and "cost". `span` are the ends of its range, where it has them. `chance` says what an explanation
     without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
-    the measure for a random order (`_random`), "zero", or nothing where nobody knows.
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `unable` are the corruptions of
+    `holdfast.truth` to which it does not prefer the right map; the page says so of a headline.
 
     >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
     -1
@@ -57,6 +58,7 @@ class Measure:
     role: Role
     span: tuple[float, float] | None = None
     chance: Literal["column", "zero", "random", ""] = ""
+    unable: tuple[str, ...] = ()
 
     @property
     def sign(self) -> int:

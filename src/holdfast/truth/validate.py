@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from holdfast.axes import AXES, arrange
+from holdfast.errors import unknown
 from holdfast.runs.run import evaluate
 from holdfast.statistics import exact_share
 from holdfast.statistics.bootstrap import mean_of_finite
@@ -35,7 +36,10 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
     `resilience` is the share of samples on which minor noise moves the score less than half as far as a random map does
     (MetaQuantus' noise resilience), with its interval; `constant` the share of constant maps that got a score.
     """
-    rows = [row for truth in truths() if only is None or truth.name in only for row in _scores(truth, samples, seed)]
+    known = {truth.name: truth for truth in truths()}
+    if wrong := [name for name in only or () if name not in known]:
+        raise unknown("model", wrong[0], known)
+    rows = [row for name in only or known for row in _scores(known[name], samples, seed)]
     found = []
     for (axis, measure), here in pd.concat(rows, ignore_index=True).groupby(["axis", "measure"], sort=False):
         near, far = (here[RIGHT] - here[MINOR]).abs(), (here[RIGHT] - here[RANDOM]).abs()

@@ -30,13 +30,10 @@ def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """(axis.measure, what it can be trusted for) of every measure, from its rows of `validate`."""
     for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
         first, names = records(rows)[0], {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS}
-        most, minor = (
-            rows.loc[rows["verdict"] == "prefers", "needed"].max(),
-            (first.resilience_low, first.resilience_high),
-        )
+        most, minor = rows.loc[rows["verdict"] == "prefers", "needed"].max(), first.resilience
         ways = ("prefers the right map to", "is blind to", "is misled by")
         if first.better == "neither":
-            ways = ("scores the right map higher than", "the same as", "lower than")
+            ways = ("scores the right map higher than", "does not tell it from", "scores it lower than")
         said = [f"{way} {names[v]}" for way, v in zip(ways, SIGNS, strict=False) if names[v]]
         text = f"{'No direction is better; it' if first.better == 'neither' else 'It'} {', '.join(said)}."
         text += f" {most} samples show each preference four times out of five." if names["prefers"] else ""
