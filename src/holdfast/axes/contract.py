@@ -44,8 +44,7 @@ class Measure:
     "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
     model alone, and "cost". `span` are the ends of its range, where it has them. `chance` says what an explanation
     without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
-    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `unable` are the corruptions of
-    `holdfast.truth` to which it does not prefer the right map; the page says so of a headline.
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows.
 
     >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
     -1
@@ -58,7 +57,6 @@ class Measure:
     role: Role
     span: tuple[float, float] | None = None
     chance: Literal["column", "zero", "random", ""] = ""
-    unable: tuple[str, ...] = ()
 
     @property
     def sign(self) -> int:
@@ -87,7 +85,8 @@ class Axis:
     `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words.
-    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`.
+    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`, and
+    `unable` what came of it: the corruptions to which a headline does not prefer the right map. The page says so.
     """
 
     name: str
@@ -107,6 +106,7 @@ class Axis:
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
     trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def measure(self, name: str) -> Measure | None:
         """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""

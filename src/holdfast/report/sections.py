@@ -23,7 +23,7 @@ from holdfast.types import Shown
 PACKAGE = "holdfast.report"
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
 NOTHING = "Nothing can be concluded: no pair was attempted."
-UNABLE = "On models whose right map is known, {} does not prefer it to one that is {} (`holdfast validate`)."
+UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `holdfast validate`)."
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
     for number_, judged in enumerate(here):
         drawn = page_of(judged.axis)
         parts = drawn.parts(judged) if drawn is not None else []
-        tried = [UNABLE.format(m.title, listing(m.unable)) for m in judged.headlines if m.unable]
+        unable = judged.axis.unable
+        tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
         sections.append(AxisSection(f"{key}-a{number_}", judged, [*leads(judged), *tried], parts))
     if sections:
         last = sections[-1]

@@ -15,14 +15,15 @@ SIGNS = {"prefers": "", "blind": "?", "misled": "!", "": ""}
 WAYS = {"higher": "↑", "lower": "↓", "neither": "–"}
 HEAD = """# Which measure can be trusted for what
 
-Written by `holdfast validate{how} --markdown docs/validation.md`: every measure of every axis on models whose right map
-is known, {n} samples of each ({models}). The right map competes with maps that are less true. A number is the share of
-samples on which the right map scores better; by its Clopper–Pearson interval (95 %) the measure *prefers* the right map
-(plain), is *blind* (`?`) or *misled* (`!`). Noise is in root mean squares of the map, and *0.3 over 3* asks for less of
-it; shuffled maps keep an order that belongs to the sample. The last columns are MetaQuantus' two tests in our form: the
-share of samples on which minor noise (0.05) moves the score less than half as far as a random map does (*resilient*),
-and on which the score of a random map is worse (*reactive*). Models are small, and the corruptions ours: a measure
-that fails here fails where the truth is known; one that passes has passed these tests and no others.
+Written by `holdfast validate{how} --markdown docs/validation.md`: every measure of every axis on models whose right
+map is known, {n} samples of each ({models}). The right map competes with maps that are less true. A number is the
+share of samples on which the right map scores better; by its Clopper–Pearson interval (95 %) the measure *prefers* the
+right map (plain), is *blind* (`?`) or *misled* (`!`); pairs without a score of both are left out. Noise is in root
+mean squares of the map, and *0.3 over 3* asks for less of it; shuffled maps keep an order that belongs to the sample.
+The last columns are MetaQuantus' two tests in our form: the share of samples on which minor noise (0.05) moves the
+score less than half as far as a random map does (*resilient*), and on which the score of a random map is worse
+(*reactive*). Models are small, and the corruptions ours: a measure that fails here fails where the truth is known; one
+that passes has passed these tests and no others.
 """
 
 

@@ -31,7 +31,7 @@ from holdfast.models.randomised import (
 )
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
-_UNIT: tuple[Any, ...] = ("neither", "component", (0.0, 1.0))
+_UNIT: Any = ("neither", "component", (0.0, 1.0))
 _HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
 MEASURES = (
     Measure("dependence", "Dependence", _HEAD, "neither", "headline"),
