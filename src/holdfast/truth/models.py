@@ -39,7 +39,7 @@ class Summed(nn.Module):
     ) -> None:
         super().__init__()
         self.parts, self.weight = parts, nn.Parameter(weight)
-        self.table = nn.Identity() if vectors is None else nn.Embedding(*vectors.shape, _weight=vectors)
+        self.table = nn.Identity() if vectors is None else nn.Embedding(len(vectors), vectors.shape[1], _weight=vectors)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
         """Logits (B, K); elements or tokens (B, N) that a mask leaves out add nothing."""
