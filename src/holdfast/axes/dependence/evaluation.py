@@ -16,6 +16,7 @@ from holdfast import rand
 from holdfast.axes.contract import Better, Measure, Role
 from holdfast.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
 from holdfast.errors import UserError
+from holdfast.explainers.precision import Agreed
 from holdfast.maps.chance import K, check_k
 from holdfast.maps.complexity import entropy, gini
 from holdfast.maps.undefined import reasons
@@ -39,6 +40,9 @@ MEASURES = (
     Measure("entropy", "Entropy", "of the map’s shares, by log n: 1 even, 0 a single value", *_UNIT),
     Measure(
         "completeness_gap", "Completeness gap", "|Σa − Δ| / (|Σa| + |Δ|), Δ what the map promises", "lower", *_UNIT[1:]
+    ),
+    Measure(
+        "error_reached", "Error reached", "of the map by its size, by a method asked for one", "lower", "component"
     ),
     Measure("passes", "Passes per map", "inputs that go through the network for one map", "lower", "cost"),
 )
@@ -123,6 +127,9 @@ class Dependence:
             total, wanted = clean.maps.flatten(1).double().sum(1).cpu(), promised.double().cpu()
             gap = (total - wanted).abs() / (total.abs() + wanted.abs())
             yield Scores.column(name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised")
+        if isinstance(agreed := getattr(item, "error", None), Agreed):
+            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids])
+            yield Scores.column(name, "error_reached", where, error, [""] * len(error))
         if len(subject.references):
             target = subject.model.task.target(subject.predict(subject.references[:1]))
             before = subject.model.passes

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from holdfast.axes.contract import Axis, Measure
-from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness
+from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
 
 
 def removed(condition: str, level: float) -> str:
@@ -38,6 +38,7 @@ AXIS = Axis(
         "infidelity_scaled": ("sign turned",),
     },
     condition=removed,
+    spans=spans_of_curves,
 )
 RETRAINING = Axis(
     name="retraining",
