@@ -357,6 +357,25 @@ def test_the_commands(runs, tmp_path):
     assert (tmp_path / "leaderboard.html").exists(), shown.output
 
 
+def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
+    axes = [{"stability": {"perturbations": ["jpeg"], "k": 50}}, {"dependence": {"draws": 1, "k": 50}}]
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path, net in zip(paths, (small.model(), moved_model()), strict=True):
+        holdfast.evaluate(net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False)
+    compared = compare(*paths)
+    page = compared.page(tmp_path / "page.html").read_text()
+    assert "sobel (blind)" in page and "Sobel (blind)" in page and "saliency (blind)" not in page
+    rows = compared.differences[compared.differences["measure"] == "fass"]
+    assert {compared.named(row) for row in rows.itertuples()} == {"saliency", "sobel (blind)"}
+    boards = leaderboard(*paths)["boards"]
+    marks = {(row["explainer"], row["mark"]) for board in boards for row in board["rows"]}
+    assert marks == {("saliency", ""), ("sobel", "blind")} and {b["axis"] for b in boards} == {
+        "stability",
+        "dependence",
+    }
+    assert "sobel (control, blind)" in leaderboard_page(leaderboard(*paths))
+
+
 def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object) -> Side:
     """A run of which only the study is known: names with their fingerprints."""
     study = {

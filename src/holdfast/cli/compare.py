@@ -103,6 +103,7 @@ def validate(
         Path | None, typer.Option(metavar="FILE", help="Write the whole table with its sentences here.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")] = None,
 ) -> None:
     """Try every measure on models whose right map is known.
 
@@ -115,7 +116,7 @@ def validate(
     from holdfast.truth.validate import validate as tried
 
     samples = QUICK if quick else FULL
-    found = tried(samples, seed)
+    found = tried(samples, seed, only)
     for name, text in words.sentences(found):
         say(f"{name}: {text}")
     if markdown is not None:

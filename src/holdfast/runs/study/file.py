@@ -33,8 +33,7 @@ from holdfast.types import STRICT
 SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references")
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
-DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
-DATA_KEYS += ("regions",)
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label", "regions")
 LARGEST_FILE = 1_000_000
 
 
