@@ -199,7 +199,7 @@ class IntegratedGradients(Method):
             raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters: where the baseline is drawn."""
         return not isinstance(self.baseline, float)
 
