@@ -1,7 +1,7 @@
 """How near maps come to the truth at equal passes: beside the schemes of SHAP, Captum and LIME, and our own before.
 
     python benchmarks/bench_accuracy.py --device cuda     everything, a few minutes on a GPU
-    python benchmarks/bench_accuracy.py --tiny            seconds on a processor, with a small network: does it run
+    python benchmarks/bench_accuracy.py                   seconds on a processor, with a small network: does it run
     python benchmarks/bench_accuracy.py --only shapley ig rise expected lime stability
 
 `shapley`: squared error relative to the map against exact Shapley values of EfficientNet-Lite0's logit on photographs,
@@ -387,8 +387,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=512, help="inputs in one pass")
     parser.add_argument("--photographs", type=int, default=4)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--tiny", action="store_true", help="a small network and few draws: does it run")
+    parser.add_argument("--full", action="store_true", help="on a processor too, which takes hours")
     given = parser.parse_args(arguments)
+    given.tiny = given.device == "cpu" and not given.full
     data = holdfast.open_data("bundled:photographs", size=32 if given.tiny else 224)
     count = 12 if given.only == ["stability"] else given.photographs
     photos = data.load(range(min(count, len(data.ids)))).batch.x

@@ -98,5 +98,5 @@ def test_passes_for_an_error_are_read_off_the_line(bench):
 @pytest.mark.parametrize("part", ["shapley", "ig", "expected", "stability"])
 def test_the_benchmark_runs(bench, part, capsys):
     pytest.importorskip("skimage", reason="the bundled photographs are not installed")
-    bench.main(["--tiny", "--only", part, "--photographs", "2"])
+    bench.main(["--only", part, "--photographs", "2"])
     assert "passes" in capsys.readouterr().out or part == "ig"
