@@ -288,7 +288,9 @@ def _explained(
         maps = clean.new_empty(0, *clean.shape[1:])
         if parts:
             maps = subject.explain(explainer, Batch.joined(parts), subject.target[torch.cat(rows)])
-        for pair, found, own, made in zip(some, status, rows, torch.split(maps, [len(own) for own in rows]), strict=True):
+        for pair, found, own, made in zip(
+            some, status, rows, torch.split(maps, [len(own) for own in rows]), strict=True
+        ):
             reason = [why if found[i] == UNDEFINED != pair.status[i] else pair.reason[i] for i, why in enumerate(blank)]
             whole = torch.full_like(clean, torch.nan)
             whole[own.to(whole.device)] = made
