@@ -179,8 +179,15 @@ class Pairwise(Protocol):
     def pairwise(self) -> bool: ...
 
 
-def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
-    """The `check` of an explainer that is defined on every model and shape."""
+class Method:
+    """What an explainer says of itself unless it says otherwise: of features, no draws, for any model and shape."""
+
+    kind: ClassVar[ExplanationKind] = "feature"
+    stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Refuse nothing."""
 
 
 @dataclass(frozen=True)

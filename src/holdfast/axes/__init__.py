@@ -52,12 +52,14 @@ def arrange(
     headlines = [measure for axis in AXES for measure in axis.of_role("headline")]
     every = [measure for axis in AXES for measure in axis.measures]
     aside = {IDENTITY, *(name for axis in AXES for name in axis.aside)}
-    datasets = ((manifest or {}).get("study") or {}).get("datasets") or {}
+    study = (manifest or {}).get("study") or {}
+    datasets, asked = (study.get(section) or {} for section in ("datasets", "evaluations"))
     cubes = []
     for cube in statistics.arrange(table, headlines, aside):
         references = tuple((datasets.get(cube.dataset) or {}).get("references") or ())
-        own = axis_of(cube.evaluation, manifest or {}, cube.values).measures
-        spans = {measure.name: measure.span for measure in (*every, *own) if measure.span is not None}
+        axis = axis_of(cube.evaluation, manifest or {}, cube.values)
+        spans = {measure.name: measure.span for measure in (*every, *axis.measures) if measure.span is not None}
+        spans |= axis.spans(asked.get(cube.evaluation) or {}, cube.values)
         cubes.append(replace(cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)))
     return cubes
 

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
-from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
+from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split, ranked, whole_labels
 from holdfast.data.dataset import Data, How, Reader, Sample, numbered, unreadable
 from holdfast.data.imagenet import imagenet_classes
-from holdfast.data.labels import ranked, whole_labels
 from holdfast.errors import UserError, nearest, patiently, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
@@ -85,7 +84,7 @@ def open_folder(root: Path, how: How, split: str | None = None) -> Data:
 def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
     known = imagenet_classes(root, pictures)
     if known is not None:
-        return known.labels, known.names
+        return known
     if not all("/" in picture for picture in pictures):
         return None, None
     return ranked([picture.split("/")[0] for picture in pictures])

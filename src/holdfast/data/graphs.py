@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
+from holdfast.data.choices import ranked, whole_label
 from holdfast.data.dataset import Data, Sample, as_text, checked_length, unpacked
-from holdfast.data.labels import ranked, whole_label
 from holdfast.errors import UserError
 
 Array = np.ndarray[Any, Any]

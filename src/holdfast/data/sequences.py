@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL, Choice, only_choices
+from holdfast.data.choices import NO_LABEL, Choice, only_choices, ranked
 from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, unpacked
-from holdfast.data.labels import ranked
 from holdfast.data.tables import ARROW, PARQUET, TEXTS, Lines, read_table_texts
 from holdfast.errors import UserError, unknown
 
@@ -95,12 +94,6 @@ Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
 """How text becomes token ids: a vocabulary, the path of one, or any function of a text such as `tokenizer.encode`."""
 
 
-class Tokens(NamedTuple):
-    """The token ids of one text."""
-
-    ids: Tensor
-
-
 def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
     """Texts as token ids x (L,) int64 with aux attention_mask (L,), 1 at real tokens.
 
@@ -115,7 +108,7 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
         vocabulary = Vocabulary.load(vocabulary)
     encode = vocabulary.encode if isinstance(vocabulary, Vocabulary) else vocabulary
     encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in found.texts]
-    items = [Tokens(ids) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
+    items = [(ids,) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
     longest = checked_length(length, max(map(len, encoded), default=1))
     labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
@@ -132,8 +125,8 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     )
 
 
-def _padded_tokens(tokens: Tokens, length: int) -> Sample:
-    kept = tokens.ids[:length]
+def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:
+    kept = tokens[0][:length]
     x = torch.full((length,), PADDING, dtype=torch.int64)
     x[: len(kept)] = kept
     return Sample(x, aux={"attention_mask": (torch.arange(length) < len(kept)).long()})

@@ -61,6 +61,15 @@ def with_interval(value: float, low: float, high: float) -> str:
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
+def at_least(bound: float) -> str:
+    """A lower bound for reading, which rounding must not lift.
+
+    >>> at_least(0.7069), at_least(0.71)
+    ('0.70', '0.71')
+    """
+    return number(math.floor(100 * bound + 1e-9) / 100) if math.isfinite(bound) else number(bound)
+
+
 def listing(names: Iterable[str]) -> str:
     """Names as they are written in a sentence.
 

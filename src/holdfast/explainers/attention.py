@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from holdfast.explainers.cam import enlarged
 from holdfast.explainers.cam_layer import find_layer, refuse_averages
 from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 
@@ -51,12 +51,9 @@ class Attentions(TorchFunctionMode):
 
 
 @dataclass(frozen=True, config=STRICT)
-class _OfAttention:
+class _OfAttention(Method):
     """What rollout and Chefer's relevance share: whose attention is read, and where the tokens lie."""
 
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
     name: ClassVar[str]
 
     def check(self, model: Model, shape: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,19 +15,16 @@ from holdfast.errors import UserError
 from holdfast.explainers.cam_layer import Site, find_layer, first_tensor, refuse_averages
 from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
 """How maps of samples with so many dimensions are enlarged."""
 
 
 @dataclass(frozen=True, config=STRICT)
-class _ClassActivation:
+class _ClassActivation(Method):
     """The parameters of Grad-CAM and its kin, which differ in what they multiply features by (`_WEIGHTS`)."""
 
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
     name: ClassVar[str]
 
     layer: str | None = None
@@ -96,10 +93,8 @@ class GradCAMPlusPlus(_ClassActivation):
     This is the paper's α = G² / (2G² + ΣA·G³), which divides 0 by 0 where G is 0. The sum is over positive activations:
     after a ReLU that is all of them, and elsewhere it keeps α finite. Layer and map as in `GradCAM`.
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    >>> batch, target = Batch(("a",), torch.rand(1, 3, 8, 8)), torch.tensor([1])
-    >>> GradCAMPlusPlus()(Model(net), batch, target, seed=0).shape
-    torch.Size([1, 3, 8, 8])
+    >>> GradCAMPlusPlus().name
+    'grad_cam_plus_plus'
     """
 
     name: ClassVar[str] = "grad_cam_plus_plus"
@@ -111,10 +106,8 @@ class LayerCAM(_ClassActivation):
 
     Layer and map as in `GradCAM`; meant for earlier layers too, whose maps are finer.
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    >>> batch, target = Batch(("a",), torch.rand(1, 3, 8, 8)), torch.tensor([1])
-    >>> LayerCAM("0")(Model(net), batch, target, seed=0).shape
-    torch.Size([1, 3, 8, 8])
+    >>> LayerCAM("0").name
+    'layer_cam'
     """
 
     name: ClassVar[str] = "layer_cam"
@@ -124,10 +117,8 @@ class LayerCAM(_ClassActivation):
 class HiResCAM(_ClassActivation):
     """ReLU(Σ_c ∂f_t/∂A_c ⊙ A_c): the gradient is not averaged over places; (B, C, H, W). Layer and map as in `GradCAM`.
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2, bias=False))
-    >>> batch, target = Batch(("a",), torch.rand(1, 3, 8, 8)), torch.tensor([1])
-    >>> HiResCAM(relu=False)(Model(net), batch, target, seed=0).shape
-    torch.Size([1, 3, 8, 8])
+    >>> HiResCAM(relu=False).name
+    'hires_cam'
     """
 
     name: ClassVar[str] = "hires_cam"

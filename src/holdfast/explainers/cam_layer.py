@@ -141,7 +141,9 @@ def _candidates(
             grid = token_grid(entry.taken.shape[1], shape, sizes, prefix)
             if grid is not None:
                 yield Site(entry.path, "input", "tokens", grid), entry.taken
-        elif entry.path and entry.given is not None and entry.given.ndim == 4 and not _resizes(entry.module):
+        elif (
+            entry.path and entry.given is not None and entry.given.ndim == 4 and not isinstance(entry.module, ADAPTIVE)
+        ):
             site = _output_site(entry, shape, sizes, prefix)
             if site is not None:
                 yield site, entry.given
@@ -176,10 +178,6 @@ def _is_block(entry: _Seen) -> bool:
         return False
     inside = list(entry.module.modules())[1:]
     return taken.shape[1] > 1 and any("norm" in type(part).__name__.lower() for part in inside)
-
-
-def _resizes(module: nn.Module) -> bool:
-    return isinstance(module, ADAPTIVE)
 
 
 def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None) -> Site | None:

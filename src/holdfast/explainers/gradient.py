@@ -16,8 +16,9 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.baselines import REFERENCES, Baseline, starting_points
 from holdfast.explainers.examples.training_set import Examples
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
@@ -131,7 +132,7 @@ def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.devi
 
 
 @dataclass(frozen=True, config=STRICT)
-class Saliency:
+class Saliency(Method):
     """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2))
@@ -141,10 +142,6 @@ class Saliency:
     """
 
     name: ClassVar[str] = "saliency"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     absolute: bool = True
 
@@ -155,7 +152,7 @@ class Saliency:
 
 
 @dataclass(frozen=True, config=STRICT)
-class InputXGradient:
+class InputXGradient(Method):
     """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2, bias=False))
@@ -166,10 +163,6 @@ class InputXGradient:
     """
 
     name: ClassVar[str] = "input_x_gradient"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -179,13 +172,13 @@ class InputXGradient:
 
 
 @dataclass(frozen=True, config=STRICT)
-class IntegratedGradients:
+class IntegratedGradients(Method):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
     `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
     numbers, or one of the samples of a pool, drawn for each sample (see `Baseline`). The maps sum to f_t(x) − f_t(b) up
-    to the quadrature's error. The rules have Captum's names and weights; those of
-    `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
+    to the quadrature's error; `error` asks for so small a gap, relative to that sum, in place of `steps`. The rules
+    have Captum's names and weights; those of `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -195,13 +188,15 @@ class IntegratedGradients:
     """
 
     name: ClassVar[str] = "integrated_gradients"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
+    error: Precision = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None and self.stochastic:
+            raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
 
     @property
     def stochastic(self) -> bool:
@@ -210,6 +205,8 @@ class IntegratedGradients:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         every = torch.arange(len(inputs), device=inputs.device)
@@ -235,12 +232,13 @@ class IntegratedGradients:
 
 
 @dataclass(frozen=True, config=STRICT)
-class GradientShap:
+class GradientShap(Method):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
     numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
-    depend on the seed and the sample's id only, so two versions of a sample share them.
+    depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a precision
+    in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -249,18 +247,18 @@ class GradientShap:
     """
 
     name: ClassVar[str] = "gradient_shap"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     stratified: ClassVar[bool] = False
-    check = defined_everywhere
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     baseline: Baseline = 0.0
+    error: Precision = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
         noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)

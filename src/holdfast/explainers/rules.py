@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import input_gradient, normalised, quadrature, rise_above, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 _KINKED: dict[str, Callable[..., Any]] = {
     **{name: getattr(F, name) for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")},
@@ -102,7 +102,7 @@ class _WithPullback(torch.autograd.Function):
 
 
 @dataclass(frozen=True, config=STRICT)
-class DeepLift:
+class DeepLift(Method):
     """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
 
     An elementwise function passes Δout/Δin back in place of its derivative, Δ being the difference between the pass
@@ -120,10 +120,6 @@ class DeepLift:
     """
 
     name: ClassVar[str] = "deep_lift"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
@@ -277,7 +273,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, config=STRICT)
-class GuidedBackprop:
+class GuidedBackprop(Method):
     """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
 
     ReLU-like are relu, relu6 and clamps from below at 0, called in any way.
@@ -289,10 +285,6 @@ class GuidedBackprop:
     """
 
     name: ClassVar[str] = "guided_backprop"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

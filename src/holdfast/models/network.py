@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -121,3 +122,31 @@ def fill_up(rows: Tensor, size: int) -> Tensor:
     """
     lacking = size - len(rows)
     return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """sha256 of weights and buffers with their names, types and shapes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
+            found.update(f"{name}|{tensor!r}|".encode())
+            continue
+        found.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        found.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return found.hexdigest()
+
+
+def channel_values(what: str, values: Channels) -> Tensor | None:
+    """A mean or standard deviation of every channel (C,), checked."""
+    if values is None:
+        return None
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
+    if not tensor.numel():
+        raise UserError(f"{what} is empty; give a number or one per channel")
+    if not bool(torch.isfinite(tensor).all()):
+        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
+    return tensor

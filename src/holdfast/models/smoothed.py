@@ -185,7 +185,7 @@ class Smoothed(Model):
         """`logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
         batch = batch.to(self.device)
         with torch.no_grad():
-            inputs, parts = self.inputs(batch), torch.arange(len(batch), device=self.device).split(self.rows)
+            inputs, parts = self.inputs(batch), torch.split(torch.arange(len(batch), device=self.device), self.rows)
             return torch.cat([self.logits(inputs[p], {k: v[p] for k, v in batch.aux.items()}) for p in parts])
 
     def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:

@@ -188,7 +188,7 @@ def _run_shard(
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
-        shard.explainers = {name: plan.explainers[name] for name in names}
+        shard.explainers = {name: shard.settled(name) for name in names}
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
         for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):

@@ -13,31 +13,19 @@ from holdfast import rand
 from holdfast.explainers.controls import SobelEdges, content_words
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 How = Literal["none", "noise", "blur", "shift", "shuffle", "class", "sign", "constant", "sobel", "random"]
 RIGHT, MINOR, RANDOM, CONSTANT = "right map", "noise 0.05", "random", "constant"
-GRADES: dict[str, tuple[How, float]] = {
-    RIGHT: ("none", 0.0),
-    MINOR: ("noise", 0.05),
-    "noise 0.3": ("noise", 0.3),
-    "noise 1": ("noise", 1.0),
-    "noise 3": ("noise", 3.0),
-    "blurred": ("blur", 1.0),
-    "shifted": ("shift", 0.25),
-    "shuffled": ("shuffle", 0.0),
-    "wrong class": ("class", 1.0),
-    "sign turned": ("sign", 0.0),
-    "Sobel": ("sobel", 0.0),
-    RANDOM: ("random", 0.0),
-    CONSTANT: ("constant", 0.0),
-}
-"""Name -> what is done to the right map, and how strongly; the first is the right map itself."""
-OF_IMAGES = ("sobel",)
+GRADES: dict[str, tuple[How, float]] = {f"noise {level:g}": ("noise", level) for level in (0.05, 0.3, 1.0, 3.0)}
+GRADES |= {RIGHT: ("none", 0.0), "blurred": ("blur", 0.0), "shifted": ("shift", 0.25), "shuffled": ("shuffle", 0.0)}
+GRADES |= {"wrong class": ("class", 0.0), "sign turned": ("sign", 0.0), "Sobel": ("sobel", 0.0)}
+GRADES |= {RANDOM: ("random", 0.0), CONSTANT: ("constant", 0.0)}
+"""Name -> what is done to the right map, and how strongly."""
 
 
 @dataclass(frozen=True, config=STRICT)
-class Corrupted:
+class Corrupted(Method):
     """The right map a of a model that knows it, made less true; (B, …) in the shape of the input.
 
     `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
@@ -53,18 +41,13 @@ class Corrupted:
     """
 
     name: ClassVar[str] = "corrupted"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
     how: How
     level: float = 0.0
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        if self.how == "class":
-            target = (target + 1) % len(model.module.weight)
-        maps: Tensor = model.module.right(model.inputs(batch), target)
+        asked = (target + 1) % len(model.module.weight) if self.how == "class" else target
+        maps: Tensor = model.module.right(model.inputs(batch), asked)
         key, kind = rand.keys(seed, batch.ids, "corrupted"), modality(model, batch)
         match self.how:
             case "noise" | "random":

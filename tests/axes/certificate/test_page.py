@@ -19,6 +19,7 @@ from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.certificate.words import certificate_lead
 from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
+from holdfast.drawing.prose import at_least
 from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import exact_share
@@ -193,10 +194,13 @@ def test_the_lead_names_delta_and_the_prediction_that_is_certified():
     rates = {"grad_cam": [0.9] * 10, "lime": [0.5] * 10}
     said = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1})))
     low = clopper_pearson_low(180, 200, 0.1)
-    assert f"a mean rate of at least {float(low):.2f} over these 10 samples; that fails" in said and "δ = 0.1" in said
+    assert (
+        f"a mean rate of at least {at_least(float(low))} over these 10 samples; that fails" in said
+        and "δ = 0.1" in said
+    )
     assert "prediction on the explanation alone; " in said and "for 6 of 10 samples" in said
     together = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True})))
-    assert f"at least {float(clopper_pearson_low(180, 200, 0.05)):.2f} over these 10" in together
+    assert f"at least {at_least(float(clopper_pearson_low(180, 200, 0.05)))} over these 10" in together
     assert "for all methods and radii at once" in together
     anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
     assert "Certified is the prediction on the whole input" in anchored

@@ -11,8 +11,8 @@ from torch import nn
 import holdfast
 from holdfast import Batch, UserError, open_data
 from holdfast.axes import arrange, judge
-from holdfast.axes.localisation.evaluation import Localisation, scored
-from holdfast.axes.localisation.measures import box, relevance
+from holdfast.axes.localisation.evaluation import Localisation
+from holdfast.axes.localisation.measures import box, relevance, scored
 from holdfast.axes.localisation.mosaic import composed
 from holdfast.axes.localisation.page import findings, lead
 from holdfast.testing.check import Limits, check

@@ -122,7 +122,8 @@ def rates_chart(judged: Judged) -> Chart | None:
     if not plots:
         return None
     caption = "How often the smoothed prediction stays when up to r features are added, mean over samples with 95 % "
-    caption += "intervals; dashed, the mean of the lower bounds guaranteed for each sample. "
+    caption += "intervals; dashed, the mean of the lower bounds guaranteed for each sample, but for a probability of "
+    caption += f"δ = {delta(judged):g}. "
     alt = f"Curves of the rate for {len(cube.explainers)} methods and {len(keeps)} values of λ."
     return Chart("rates", "Rates of the smoothed models", caption + NOT_MONOTONE, alt, plots)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from holdfast.axes.contract import Axis, Measure
-from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness
+from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
 
 
 def removed(condition: str, level: float) -> str:
@@ -32,6 +32,7 @@ AXIS = Axis(
         "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
     },
     condition=removed,
+    spans=spans_of_curves,
 )
 RETRAINING = Axis(
     name="retraining",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -46,6 +46,17 @@ MEASURES = (
     Measure("detectability", "detectability", "ROC area: filled inputs told from real ones", "neither", "model", SHARE),
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
+
+
+def spans_of_curves(settings: Mapping[str, Any], measured: Collection[str]) -> dict[str, tuple[float, float]]:
+    """The ends of what is read from curves of probabilities or hits; of logits and margins there are none.
+
+    >>> spans_of_curves({"readout": "accuracy"}, ["road", "probability"])["road"]
+    (-0.5, 0.5)
+    """
+    bounded = settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
+    return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)} if bounded else {}
+
 
 NEEDS: dict[str, tuple[Order, ...]] = {
     "road": ("morf", "lerf"),

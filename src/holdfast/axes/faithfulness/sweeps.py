@@ -153,11 +153,6 @@ def settled(values: Tensor, counts: Tensor) -> Tensor:
     return (values.double() / unit).round()
 
 
-def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = torch.unique(values, return_inverse=True)
-    return found
-
-
 def _inverse(order: Tensor) -> Tensor:
     """The place of each item in an order (B, n)."""
     place = torch.arange(order.shape[1], device=order.device).expand_as(order)
@@ -237,7 +232,8 @@ def sweep(
     """
     samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
     most = int(sizes.max()) + 1 if sizes.numel() else 1
-    pairs, place = _unique(samples * most + sizes)
+    unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
+    pairs, place = unique
     index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
     logits = clean[index.cpu()]
     some = (size > 0).nonzero().flatten()

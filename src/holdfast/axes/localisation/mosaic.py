@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast import rand
+from holdfast.models.tasks import REGION
 from holdfast.types import Batch, Subject
 
-NONE = "no reference sample of another class"
+ALONE = "no reference sample of another class"
 UNSEEN = "the tile does not raise the score of its class: the network does not see it there"
 
 
-@dataclass(frozen=True)
-class Mosaics:
-    """Pictures (B, C, H, W) of four tiles, where the tile of the sample is, (B, H, W), and why some have none."""
+def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
+    """Every sample of a shard in one quarter, drawn by its id, references of other predicted classes in the others.
 
-    batch: Batch
-    region: Tensor
-    reason: list[str]
-    seen: Tensor
-
-
-def mosaics(subject: Subject) -> Mosaics:
-    """Every sample of a shard in one quarter, drawn by its id, and references of other predicted classes in the others.
-
-    A sample is `seen` where its tile raises the score of its class over that of a fourth reference in its place.
+    The region of each is its tile. Beside them stands why some cannot be judged: a tile must raise the score of its
+    class over that of a fourth reference in its place.
     """
     batch, others, task = subject.batch, subject.references, subject.model.task
     classes = subject.once(("classes of references",), lambda: task.target(subject.predict(others)))
-    key = rand.keys(subject.seed, batch.ids, "mosaic")
+    key, rows = rand.keys(subject.seed, batch.ids, "mosaic"), torch.arange(len(batch))
     alike = subject.target.cpu()[:, None] == classes.cpu()
     order = rand.uniform(rand.fold(key, 0), (len(others),)).cpu().masked_fill(alike, torch.inf).argsort(1)
     count = (~alike).sum(1, keepdim=True)
     chosen = order.gather(1, torch.arange(4) % count.clamp(min=1))  # again from the first where there are fewer
-    place = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu().clamp(max=3)[:, 0]
-    bare = others.x[chosen.to(others.x.device)].to(batch.x.device)
-    whole = bare.clone()
-    whole[torch.arange(len(batch)), place] = batch.x
-    made, without = (batch.with_x(composed(tiles)) for tiles in (whole, bare))
-    region = composed(F.one_hot(place, 4)[:, :, None, None, None].expand(-1, -1, 1, *batch.x.shape[-2:]).double())
-    scores = [subject.predict(each).gather(1, subject.target.cpu()[:, None])[:, 0] for each in (made, without)]
-    reason = ["" if many else NONE for many in count[:, 0].tolist()]
-    return Mosaics(made, region[:, 0] > 0.5, reason, scores[0] > scores[1])
+    place = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu()[:, 0]
+    without = others.x[chosen.to(others.x.device)].to(batch.x.device)
+    whole, tile = without.clone(), torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
+    whole[rows, place], tile[rows, place] = batch.x, 1.0
+    made = replace(batch, x=composed(whole), aux={**batch.aux, REGION: composed(tile)[:, 0] > 0.5})
+    before, after = (
+        subject.predict(each)[rows, subject.target.cpu()] for each in (batch.with_x(composed(without)), made)
+    )
+    seen = zip(count[:, 0].tolist(), (after > before).tolist(), strict=True)
+    return made, [ALONE if not some else "" if raised else UNSEEN for some, raised in seen]
 
 
 def composed(tiles: Tensor) -> Tensor:

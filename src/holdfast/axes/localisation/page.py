@@ -21,7 +21,7 @@ AT_CHANCE = Finding(
     severity="mind",
     title="Maps that do not find the class",
     seen="Not shown to lie where the class is more than chance allows: {scores}.",
-    means="Maps of this kind put no more of their relevance into the region than its share of the area.",
+    means="The maps put no more of their relevance into the region than its share of the area.",
     do="See whether the method is faithful. If it is, the model looks at the context; if not, take another method.",
 )
 
@@ -32,24 +32,18 @@ def lead(judged: Judged) -> list[str]:
     methods = records(rows[~rows["control"].astype(bool)]) or records(rows)
     if not methods:
         return [NOTHING]
-    best, *others = methods
-    told = {r.explainer: with_interval(r.score, r.low, r.high) for r in methods}
-    tied = [r.explainer for r in others if not above(judged.tests, best.explainer, r.explainer)]
-    if not others:
-        said = f"{best.explainer} scores {told[best.explainer]}; no other method was run to compare it with."
-    elif tied:
-        top = [best.explainer, *tied]
-        said = f"{some(top)} cannot be separated at the top: {each([(e, told[e]) for e in top])}."
-    else:
-        said = f"{best.explainer} points best: {told[best.explainer]}, ahead of {each(list(told.items())[1:2])}."
+    told = [(r.explainer, with_interval(r.score, r.low, r.high)) for r in methods]
+    tied = [pair for pair in told if pair == told[0] or not above(judged.tests, told[0][0], pair[0])]
+    said = f"{told[0][0]} points best: {told[0][1]}, ahead of {each(told[1:2])}."
+    if len(told) == 1:
+        said = f"{told[0][0]} scores {told[0][1]}; no other method was run to compare it with."
+    elif len(tied) > 1:
+        said = f"{some(name for name, _ in tied)} cannot be separated at the top: {each(tied)}."
     shown = sum(r.low > 0 for r in methods)
-    where = "the tile of the class in a mosaic" if _mosaics(judged) else "the region of the class"
+    by_mosaics = any(condition == MOSAICS for condition, _ in judged.cube.conditions)
+    where = "the tile of the class in a mosaic" if by_mosaics else "the region of the class"
     scale = f"0 is chance, the share of the area of {where}, and 1 a map that lies inside it"
     return [said, f"{shown} of {len(methods)} are shown to be above chance; {scale}.", CONTEXT]
-
-
-def _mosaics(judged: Judged) -> bool:
-    return any(condition == MOSAICS for condition, _ in judged.cube.conditions)
 
 
 def findings(judged: Judged) -> Iterator[Finding]:
@@ -57,10 +51,8 @@ def findings(judged: Judged) -> Iterator[Finding]:
     rows = judged.ranking[judged.ranking["score"].notna() & ~judged.ranking["control"].astype(bool)]
     unshown = [r for r in records(rows) if r.low <= 0]
     if unshown:
-        scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in unshown)
-        yield replace(
-            AT_CHANCE, seen=AT_CHANCE.seen.format(scores=scores), explainers=tuple(r.explainer for r in unshown)
-        )
+        seen = AT_CHANCE.seen.format(scores=each((r.explainer, with_interval(r.score, r.low, r.high)) for r in unshown))
+        yield replace(AT_CHANCE, seen=seen, explainers=tuple(r.explainer for r in unshown))
 
 
 def score_chart(judged: Judged) -> Chart | None:
@@ -69,32 +61,24 @@ def score_chart(judged: Judged) -> Chart | None:
     marks = [mark(judged.looks[r.explainer], r.score, r.low, r.high, chance=0.0) for r in rows]
     if not marks:
         return None
-    title = judged.headlines[0].title
-    caption = f"{title} beyond chance: (score − chance) / (1 − chance), with 95 % intervals; hollow where an interval "
-    caption += f"reaches chance. Relevance is the {judged.settings.get('sign', 'positive')} part of the map."
-    alt = f"{title} of {len(marks)} explainers: {listing(f'{r.explainer} {number(r.score)}' for r in rows)}."
+    caption = "Relevance mass beyond chance: (score − chance) / (1 − chance), with 95 % intervals; hollow where an "
+    caption += f"interval reaches chance. Relevance is the {judged.settings.get('sign', 'positive')} part of the map."
+    alt = f"Localisation of {len(marks)} explainers: {listing(f'{r.explainer} {number(r.score)}' for r in rows)}."
     plots = [dots("", marks, of_marks(marks, 0.0, 1.0), guides=(("chance", 0.0),))]
     return Chart("scores", "Where the maps point", caption, alt, plots)
 
 
-def measures_panel(judged: Judged) -> Panel | None:
-    """Every measure as it is, beside its chance."""
-    measures = [m for m in judged.axis.measures if m.name in judged.cube.values]
-    by_row = {(r.explainer, r.measure): r for r in records(judged.summary[judged.summary["mean"].notna()])}
-    names = [e for e in judged.cube.explainers if any((e, m.name) in by_row for m in measures)]
-    if not names:
-        return None
-    told = {key: f"{with_interval(r.mean, r.low, r.high)} ({number(r.chance)})" for key, r in by_row.items()}
-    rows = [Row([e, *(told.get((e, m.name), "–") for m in measures)], e in judged.cube.controls) for e in names]
-    caption = "Means with 95 % intervals, and in brackets what chance scores: the share of the area, and ½ for the AUC."
-    return Panel(
-        "measures", "All measures", caption, grid(["Explainer", *(m.title for m in measures)], rows, "Measures")
-    )
-
-
 def parts(judged: Judged) -> list[Chart | Panel]:
-    """The headline as a chart, and a table of everything."""
-    return [part for part in (score_chart(judged), measures_panel(judged)) if part is not None]
+    """The headline as a chart, and a table of every measure as it is beside its chance."""
+    measures = [m for m in judged.axis.measures if m.name in judged.cube.values]
+    known = records(judged.summary[judged.summary["mean"].notna()])
+    told = {(r.explainer, r.measure): f"{with_interval(r.mean, r.low, r.high)} ({number(r.chance)})" for r in known}
+    cells = {e: [told.get((e, m.name), "–") for m in measures] for e in dict.fromkeys(r.explainer for r in known)}
+    table = [Row([e, *line], e in judged.cube.controls) for e, line in cells.items()]
+    caption = "Means with 95 % intervals, and in brackets what chance scores: the share of the area, and ½ for the AUC."
+    html = grid(["Explainer", *(m.title for m in measures)], table, "Measures")
+    chart = score_chart(judged)
+    return [] if chart is None else [chart, Panel("measures", "All measures", caption, html)]
 
 
 def scores(material: Material, width: float) -> Iterator[Piece]:

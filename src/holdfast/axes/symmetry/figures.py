@@ -8,8 +8,7 @@ from functools import partial
 from holdfast.axes.material import Material, drawings
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import Symmetries, paired_tests, symmetries
-from holdfast.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart
-from holdfast.axes.symmetry.relations import sensitivity_chart
+from holdfast.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart, sensitivity_chart
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, Table, about, subjects

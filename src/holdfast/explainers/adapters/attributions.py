@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError, unknown
 from holdfast.explainers.adapters.foreign import Arguments, Foreign, Object, class_named, library, unwrapped
-from holdfast.explainers.adapters.isolation import check_network, foreign_maps
+from holdfast.explainers.adapters.isolation import Adapter, check_network, foreign_maps
 from holdfast.explainers.baselines import Baseline
 from holdfast.explainers.cam_layer import find_layer
 from holdfast.explainers.examples.training_set import Examples
@@ -35,7 +35,7 @@ def _callable(value: Foreign) -> Foreign:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Captum:
+class Captum(Adapter):
     """A method of Captum, called as `method.attribute(model.inputs(batch), target=target, **arguments)`; (B, …).
 
     `attribution` is the class or its name in `captum.attr`, an object that is bound to the network under test (the
@@ -54,8 +54,6 @@ class Captum:
     """
 
     name: ClassVar[str] = "captum"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     attribution: Object
     arguments: Arguments = None
@@ -92,10 +90,6 @@ class Captum:
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
-    @property
-    def _label(self) -> str:
-        return f"captum({self.attribution})"
-
     def _found(self) -> Any:
         given = self.attribution.value
         return class_named("captum.attr", "captum", given) if isinstance(given, str) else given
@@ -111,7 +105,7 @@ class Captum:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Quantus:
+class Quantus(Adapter):
     """A function `explain_func(model, inputs, targets, **arguments) -> array` as Quantus takes them; (B, …).
 
     It gets the torch module, the normalised inputs (B, …) and the classes (B,) as arrays. It sees one sample at a time
@@ -126,8 +120,6 @@ class Quantus:
     """
 
     name: ClassVar[str] = "quantus"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     explain_func: Annotated[Any, BeforeValidator(Foreign.of), AfterValidator(_callable)]
     arguments: Arguments = None
@@ -140,7 +132,7 @@ class Quantus:
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Refuse a model that is no plain network."""
-        check_network(f"quantus({self.explain_func})", model)
+        check_network(self._label, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -150,13 +142,11 @@ class Quantus:
             arrays = inputs.cpu().numpy(), classes.cpu().numpy()
             return self.explain_func.value(model=network, inputs=arrays[0], targets=arrays[1], **arguments)
 
-        return foreign_maps(
-            f"quantus({self.explain_func})", compute, model, batch, target, seed, draws=self.draws, alone=False
-        )
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.draws, alone=False)
 
 
 @dataclass(frozen=True, config=STRICT)
-class PytorchGradCam:
+class PytorchGradCam(Adapter):
     """A class activation map of pytorch-grad-cam, repeated for every channel; (B, C, H, W).
 
     `method` is the class or its name, such as "GradCAMPlusPlus"; `layer` the dotted path of the layer, or several, and
@@ -168,8 +158,6 @@ class PytorchGradCam:
     """
 
     name: ClassVar[str] = "pytorch_grad_cam"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     method: Object
     layer: str | tuple[str, ...] | None = None
@@ -211,17 +199,13 @@ class PytorchGradCam:
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
-    @property
-    def _label(self) -> str:
-        return f"pytorch_grad_cam({self.method})"
-
     def _found(self) -> Any:
         given = self.method.value
         return class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, config=STRICT)
-class Zennit:
+class Zennit(Adapter):
     """Layer-wise relevance propagation with a composite of zennit, from a relevance of 1 at the target; (B, …).
 
     `composite` is an object such as `EpsilonGammaBox(low=-2, high=2, canonizers=[ResNetCanonizer()])`, a class or
@@ -233,8 +217,6 @@ class Zennit:
     """
 
     name: ClassVar[str] = "zennit"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     composite: Object
     attributor: Attributor = "gradient"
@@ -264,10 +246,6 @@ class Zennit:
                 return attribute(inputs, at_target)[1]
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
-
-    @property
-    def _label(self) -> str:
-        return f"zennit({self.composite})"
 
     def _made(self) -> Any:
         given = self.composite.value

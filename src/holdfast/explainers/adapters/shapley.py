@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError
 from holdfast.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
-from holdfast.explainers.adapters.isolation import check_network, foreign_maps
+from holdfast.explainers.adapters.isolation import Adapter, check_network, foreign_maps
 from holdfast.explainers.baselines import REFERENCES
 from holdfast.models import Model
 from holdfast.models.loaders.sklearn import SklearnNetwork
@@ -47,7 +47,7 @@ class ClassScore(nn.Module):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Shap:
+class Shap(Adapter):
     """SHAP values of the target's logit, one sample at a time; (B, …) in the shape of the input.
 
     `method` is "gradient" (`shap.GradientExplainer`, expected gradients), "deep" (`shap.DeepExplainer`), "partition"
@@ -62,8 +62,6 @@ class Shap:
     """
 
     name: ClassVar[str] = "shap"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     method: Literal["gradient", "deep", "partition", "tree"]
     background: Background = 0.0
@@ -113,10 +111,6 @@ class Shap:
             return explain.shap_values(inputs, **arguments)[..., 0]
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True)
-
-    @property
-    def _label(self) -> str:
-        return f"shap({self.method})"
 
     def _samples(self, shape: Sequence[int]) -> Tensor:
         if isinstance(self.background, int | float):

@@ -63,8 +63,6 @@ class _OfConcepts(ABC):
     """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str
@@ -132,9 +130,7 @@ class Cav(_OfConcepts):
     classifier s(z) = w·z + b minimises penalty · Σ log(1 + exp(−y·s)) + ½‖w‖², to its optimum. `output` says what is
     given for a sample: "sensitivity", the derivative ∂f_t/∂z · w/‖w‖ of the target's logit along the unit vector (a
     unit that hardly varies among the examples hardly counts); "decision", s itself; "presence", 1 where s > 0, else 0.
-
-    The share `held_out` of the examples, chosen by their content, tests the classifier: see `accuracy`. Classifiers
-    are fitted once per model; nothing depends on the seed.
+    The share `held_out` of the examples, chosen by their content, tests the classifier: see `accuracy`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(60, 4, generator=generator)

@@ -28,7 +28,7 @@ from holdfast.explainers.examples.loss_gradients import (
     sample_gradients,
     weights_of,
 )
-from holdfast.explainers.examples.training_set import KEPT_BYTES, ExamplesField
+from holdfast.explainers.examples.training_set import KEPT_BYTES, ByExamples, ExamplesField
 from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.checkpoints import Checkpoint, Checkpoints
@@ -40,21 +40,19 @@ _BLOCK = 2**25
 
 
 @dataclass(frozen=True, config=STRICT)
-class Influence:
+class Influence(ByExamples):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
     H is the curvature of the mean training loss plus `damping`·I, with respect to the weights of `layers`: by default
-    the last linear layer that runs. The sign is that of leaving n out: divided by the number of examples, the value is
-    to first order L(x, t) after training without n minus L(x, t), so a positive one marks an example that helped. It is
-    exact in that order when the weights minimise the mean loss + damping/2·‖θ‖².
+    the last linear layer that runs. Divided by the number of examples, the value is to first order L(x, t) after
+    training without n minus L(x, t), so a positive one marks an example that helped; exactly so when the weights
+    minimise the mean loss + damping/2·‖θ‖².
 
-    "gauss_newton" is the curvature without the network's own second derivatives. It equals the Hessian for the last
-    layer and is positive definite for every other; a "hessian" may be indefinite, which is an error.
-
-    solver "closed", for one linear layer on vectors of at most 6144 weights, is a Cholesky factorisation in double
-    precision; "cg" runs conjugate gradients for any layers, until every relative residual is at most `tolerance`, and
-    raises if `iterations` do not suffice; "auto" takes the first where it applies. H⁻¹∇L(xₙ, yₙ) is solved once for
-    the training set, so a sample costs one gradient.
+    "gauss_newton" is the curvature without the network's own second derivatives: the Hessian for the last layer, and
+    positive definite for every other; a "hessian" may be indefinite, which is an error. The solver "closed", for one
+    linear layer on vectors of at most 6144 weights, is a Cholesky factorisation in double precision; "cg" runs
+    conjugate gradients for any layers, until every relative residual is at most `tolerance`, and raises if `iterations`
+    do not suffice; "auto" takes the first where it applies.
 
     >>> train = Batch(("a", "b"), torch.tensor([[1.0], [-1.0]]), label=torch.tensor([1, 0]))
     >>> values = Influence(train)(Model(torch.nn.Linear(1, 2)), train, torch.tensor([1, 0]), seed=0)
@@ -63,10 +61,6 @@ class Influence:
     """
 
     name: ClassVar[str] = "influence"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     layers: Layers = ()
     damping: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -146,7 +140,7 @@ Rates = Annotated[
 
 
 @dataclass(frozen=True, config=STRICT)
-class TracIn:
+class TracIn(ByExamples):
     """Σ_t η_t ⟨∇L_t(x, c), ∇L_t(xₙ, yₙ)⟩ over checkpoints t, for every training example n; (B, n) float32.
 
     The gradients are those of the cross-entropy at the target class c, with the weights of checkpoint t, by the weights
@@ -163,10 +157,6 @@ class TracIn:
     """
 
     name: ClassVar[str] = "tracin"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     checkpoints: Checkpoints = ()
     learning_rates: Rates = ()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from holdfast.errors import UserError
 from holdfast.explainers.examples.loss_gradients import head
-from holdfast.explainers.examples.training_set import Examples, ExamplesField
+from holdfast.explainers.examples.training_set import ByExamples, Examples, ExamplesField
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.models.smoothed import Smoothed
@@ -23,8 +23,20 @@ from holdfast.types import STRICT, Batch
 _STEPS = 30
 
 
+class _ByLayer(ByExamples):
+    """What is compared are the outputs of a layer."""
+
+    name: ClassVar[str]
+    train: Examples
+    layer: str
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise unless the layer exists and the training examples have the samples' shape; no pass is made."""
+        check_layer(model, self.train, self.layer, shape, self.name)
+
+
 @dataclass(frozen=True, config=STRICT)
-class SimplEx:
+class SimplEx(_ByLayer):
     """argmin over w ≥ 0, Σw = 1 of ‖h(x) − Σₙ wₙ h(xₙ)‖²: a sample as a mixture of training examples; (B, n) float32.
 
     h is the output of `layer`, flattened, or what enters the last linear layer when none is named. It is solved to its
@@ -39,18 +51,10 @@ class SimplEx:
     """
 
     name: ClassVar[str] = "simplex"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     layer: str = ""
     ridge: Annotated[float, Field(ge=1e-10, le=1)] = 1e-7
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-9
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise unless the layer exists and the training examples have the samples' shape; no pass is made."""
-        check_layer(model, self.train, self.layer, shape, self.name)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Weights (B, n); the classes do not matter."""
@@ -66,7 +70,7 @@ class SimplEx:
 
 
 @dataclass(frozen=True, config=STRICT)
-class RepresentationSimilarity:
+class RepresentationSimilarity(_ByLayer):
     """The cosine between h(x) and h(xₙ), or with "dot" their product h(x)ᵀh(xₙ), per training example; (B, n) float32.
 
     h is the output of `layer`, flattened, or what enters the last linear layer when none is named. A representation of
@@ -79,17 +83,9 @@ class RepresentationSimilarity:
     """
 
     name: ClassVar[str] = "representation_similarity"
-    kind: ClassVar[Literal["example"]] = "example"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
     train: ExamplesField
     layer: str = ""
     metric: Literal["cosine", "dot"] = "cosine"
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise unless the layer exists and the training examples have the samples' shape; no pass is made."""
-        check_layer(model, self.train, self.layer, shape, self.name)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Similarities (B, n); the classes do not matter."""

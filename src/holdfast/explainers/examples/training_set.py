@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from weakref import ReferenceType, ref
 
 import torch
@@ -20,7 +20,7 @@ from holdfast.data.images import Resize
 from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError, only_known
 from holdfast.models import Model
-from holdfast.types import Batch
+from holdfast.types import Batch, Method
 
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
@@ -198,6 +198,12 @@ def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool =
 
 ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 """The type of a field that holds training examples and is also given by name in a study file."""
+
+
+class ByExamples(Method):
+    """What explainers by training examples have in common; none of them draws random numbers."""
+
+    kind: ClassVar[Literal["example"]] = "example"
 
 
 def _own(tensor: Any) -> Any:

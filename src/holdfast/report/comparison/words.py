@@ -111,7 +111,10 @@ def _gap(row: Any, sign: int) -> str:
 
 
 def _place(row: Any, rows: pd.DataFrame) -> str:
-    model = f" for {row.model}" if rows["model"].nunique() > 1 else ""
+    """What tells a row from others that are named alike: its evaluation, model and data, where there are several."""
+    kin = rows.loc[rows["kind"] == row.kind, "evaluation"].nunique() > 1
+    model = f" in {row.evaluation}" if kin else ""
+    model += f" for {row.model}" if rows["model"].nunique() > 1 else ""
     return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
 
 
@@ -137,14 +140,14 @@ def cautions(comparison: Comparison) -> list[Finding]:
     items = {
         FEW: [],
         LOST: [
-            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {r.joined} of {r.samples} joined, "
-            f"{r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
+            f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {r.joined} of {r.samples} "
+            f"joined, {r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
             for r in records(lost)
         ],
         OTHER: _other_predictions(comparison),
         SMALL: [f"{_what(r, rows, common)}, {r.b} − {r.a}: {_gap(r, 1)}" for r in records(near)],
         MOVED: [
-            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {_gap(r, 1)}"
+            f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {_gap(r, 1)}"
             for r in records(moved)
             # Scores that compare maps with maps: the model has no part in those of a control.
             if common.evaluation(r.evaluation).measure(r.measure).chance == "column"

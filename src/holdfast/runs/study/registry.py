@@ -20,7 +20,9 @@ from holdfast.explainers.adapters.named import LIBRARIES, by_library
 from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
+from holdfast.models.modality import terms_of
 from holdfast.removal import CONTEXTUAL, IMPUTERS
+from holdfast.runs.study.recommended import RECOMMENDED
 from holdfast.types import adopted as adopted_explainer
 from holdfast.types import label_of, name_of
 
@@ -48,7 +50,8 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     'rotation 5°, ...'
     """
     if what in REGISTRIES:
-        return [(name, _summary(kind)) for name, kind in REGISTRIES[what].items()]
+        terms = {name: f"; {terms_of(name)}" for name in EXPLAINERS} if what == "explainers" else {}
+        return [(name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()]
     if what == "perturbations":
         made_for = {
             **dict.fromkeys(perturbations.FOR_SERIES, "series, "),
@@ -124,9 +127,13 @@ def _with_inner_explainer(name: str, values: Any) -> Any:
 def explainers(specs: Any) -> dict[str, Any]:
     """Explainers by unique label, from a list of specifications or a mapping of label to specification.
 
+    "recommended" stays as it is: the plan knows what suits.
+
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
+    if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
+        return {RECOMMENDED: RECOMMENDED}
     return {label: adopted_explainer(item) for label, item in _labelled("explainer", EXPLAINERS, specs).items()}
 
 

@@ -184,22 +184,14 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
         demands(shape)
 
 
-def images_of(perturbation: Perturbation, batch: Batch) -> Tensor:
-    """The batch's pixels in float32, after the checks that need a shape."""
-    check(perturbation, batch.x.shape[1:])
-    if not batch.x.is_floating_point():
-        raise UserError(
-            f"{name_of(perturbation)} needs floating-point pixels in [0, 1], got {batch.x.dtype}; divide by 255 first"
-        )
-    return batch.x.float()
-
-
 def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
-    """The batch's series or rows in their own units, after the checks that need a shape."""
+    """The batch's values in their own units, images in float32, after the checks that need a shape."""
     check(perturbation, batch.x.shape[1:])
+    images = perturbation.kind == "image"
     if not batch.x.is_floating_point():
-        raise UserError(f"{name_of(perturbation)} needs floating-point numbers, got {batch.x.dtype}")
-    return batch.x
+        what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
+        raise UserError(f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}")
+    return batch.x.float() if images else batch.x
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:

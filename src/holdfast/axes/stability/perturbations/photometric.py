@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, images_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, values_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
 from holdfast.types import STRICT, Batch, Kind
@@ -63,7 +63,7 @@ class Brightness:
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return (images_of(self, batch) * self.factor).clamp(0, 1)
+        return (values_of(self, batch) * self.factor).clamp(0, 1)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -86,7 +86,7 @@ class Contrast:
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         means = x.mean((2, 3))
         grey = (means * means.new_tensor(_LUMA)).sum(1) if x.shape[1] == 3 else means.mean(1)
         grey = grey.reshape(-1, 1, 1, 1)
@@ -111,7 +111,7 @@ class GaussianNoise:
     sigma: PixelSigma = 0.15
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         z = normal(keys(seed, batch.ids, "gaussian_noise").to(x.device), x.shape[1:])
         return (x + self.sigma * z).clamp(0, 1)
 
@@ -134,7 +134,7 @@ class GaussianBlur:
     sigma: NonNegative = 2.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         return _smooth(_smooth(x, self.sigma, 2), self.sigma, 3).clamp(0, 1)
 
 
@@ -164,7 +164,7 @@ class Jpeg:
             raise UserError(f"jpeg needs images of 1 or 3 channels, got {shape[0]}")
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         pixels = (x.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
         pictures = pixels.permute(0, 2, 3, 1).contiguous().numpy()
         with ThreadPoolExecutor(max(1, min(len(pictures), os.cpu_count() or 1))) as pool:
@@ -213,7 +213,7 @@ class OccludingPatch:
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         height, width = x.shape[-2:]
         side = self.side(height, width)
         draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (2,))

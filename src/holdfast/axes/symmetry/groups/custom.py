@@ -45,10 +45,9 @@ class Own(Numbered):
     a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. For
     the bench an element is its place in that list, so elements here are numbers 0 … |G| − 1.
 
-    Products and inverses are found by trying what `moving` does to a made-up map. `check` tries up to 256 pairs of
-    elements and whether maps are moved one by one and linearly; `check_inputs`, and the first `act` on inputs of each
-    shape, do the same to samples. Functions that are no group action are refused, and so are elements that are there
-    twice. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
+    Products and inverses are found by trying what `moving` does to a made-up map; `check` tries up to 256 pairs of
+    elements, `check_inputs` and the first `act` on inputs of each shape do the same to samples. What is no group action
+    is refused. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
 
     >>> flip = Own(
     ...     acting=lambda g, batch: batch.x.flip(-1) if g else batch.x,
