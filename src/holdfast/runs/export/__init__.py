@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UserError, unknown
-from holdfast.runs.atomic import this_host
+from holdfast.runs.atomic import sync, this_host
 from holdfast.runs.export.archive import unpacked, write_zip
 from holdfast.runs.export.card import dataset_card
 from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
@@ -118,7 +118,10 @@ def _new(target: Path) -> Iterator[Path]:
         yield temporary
         if target.exists():
             raise UserError(f"{target} came into being meanwhile; the export was not written")
+        for path in (temporary, *temporary.rglob("*")):
+            sync(path)
         temporary.rename(target)
+        sync(target.parent)
     except OSError as error:
         raise failure(target, error) from error
     finally:
