@@ -141,7 +141,7 @@ def say_gaps(gaps: list[str]) -> None:
     """On standard error, how many parts a run lacks; nothing where it is complete."""
     if gaps:
         parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        say(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+        say(f"holdfast: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:

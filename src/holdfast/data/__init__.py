@@ -79,6 +79,9 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
+    given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    options = {"size": size, "resize": resize, "length": length, "split": split, "label": label}
+    prepared = {"source": given, **{key: value for key, value in options.items() if value is not None}}
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
     images.check_size(None if size == "auto" else size, resize)
@@ -97,6 +100,7 @@ def open_data(
         data = data.grouped(named)
     if name is not None:
         data = replace(data, name=name)
+    data = replace(data, prepared=prepared)
     return data if limit is None else data.limit(limit)
 
 

@@ -109,7 +109,7 @@ def compare(
 
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:
-    """The runs read, with a letter each."""
+    """The runs read, with a name each."""
     from holdfast.runs.run import Run, read
 
     opened = [run if isinstance(run, Run) else read(run) for run in runs]
@@ -117,7 +117,26 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
     for i, place in enumerate(places):
         if place in places[:i]:
             raise UserError(f"{opened[i].path} is given twice")
-    return [Side(letter(i), str(run.path), run.manifest, run.compact(), run.samples()) for i, run in enumerate(opened)]
+    labels = names([str(run.packed.with_suffix("") if run.packed else run.path.resolve()) for run in opened])
+    sides = zip(labels, opened, strict=True)
+    return [Side(label, str(run.path), run.manifest, run.compact(), run.samples()) for label, run in sides]
+
+
+def names(paths: Sequence[str]) -> list[str]:
+    """What each run is called: the end of its path, as much of it as tells it from the others.
+
+    A run in a new temporary directory has a letter, for nobody chose that name.
+
+    >>> names(["/runs/june", "/runs/july", "/old/july"]), names(["/tmp/holdfast-x1", "/tmp/holdfast-y2"])
+    (['june', 'runs/july', 'old/july'], ['A', 'B'])
+    """
+    found = []
+    for i, path in enumerate(paths):
+        parts = path.strip("/").split("/")
+        ends = ("/".join(parts[-n:]) for n in range(1, len(parts) + 1))
+        alone = next((end for end in ends if not any(f"/{o}".endswith(f"/{end}") for o in paths if o != path)), path)
+        found.append(letter(i) if parts[-1].startswith("holdfast-") else alone)
+    return found
 
 
 def letter(i: int) -> str:

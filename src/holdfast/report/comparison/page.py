@@ -16,8 +16,9 @@ from holdfast.drawing.plots import Mark, dots
 from holdfast.drawing.prose import number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.drawing.tables import to_csv
-from holdfast.report.comparison.common import Common, Side, short
+from holdfast.report.comparison.common import Common, Side
 from holdfast.report.comparison.compare import Comparison
+from holdfast.report.comparison.leaderboard import run_facts
 from holdfast.report.comparison.pairs import OVERALL
 from holdfast.report.comparison.words import ALL_CONDITIONS, cautions, condition_title, legend, outcome
 from holdfast.report.page import embed
@@ -44,15 +45,16 @@ def comparison_page(comparison: Comparison) -> str:
         "runs": [_made(side) for side in comparison.runs],
         "level": f"{100 * comparison.level:g}",
         "payload": embed({"all": to_csv(comparison.differences)}),
-        **look("comparison.js"),
+        **look(),
     }
     return page(PACKAGE, "comparison.html").render(context)
 
 
-def look(script: str) -> dict[str, Markup]:
-    """The report's style with what these pages add, and the script of one of them."""
+def look(*script: str) -> dict[str, Markup]:
+    """The report's style with what these pages add, and their script with what one of them adds."""
     style = shared_style() + template("holdfast.report", "style.css") + template(PACKAGE, "comparison.css")
-    return {"style": Markup(style), "script": Markup(shared_script() + template(PACKAGE, script))}
+    scripts = shared_script() + "".join(template(PACKAGE, name) for name in ("shared.js", *script))
+    return {"style": Markup(style), "script": Markup(scripts)}
 
 
 def forests(comparison: Comparison) -> list[Chart]:
@@ -136,14 +138,18 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     titles["measures"] = "Other measures"
     place = ["evaluation", "dataset", "model"]
     several = [name for name in place[1:] if differences[name].nunique() > 1]
+    named = looks(differences["explainer"])
     tables = []
     for family, title in titles.items():
         part = differences[differences["family"] == family]
         for key, rows in part.groupby(["evaluation", *several], sort=False):
             heading = ", ".join(map(str, key))
-            cells = [_cells(r, comparison.common) for r in records(rows.head(MOST_ROWS))]
-            kept = [i for i, name in enumerate(COLUMNS) if not _says_nothing(name, {row[i] for row in cells})]
-            about = {"title": f"{title}: {heading}", "columns": [COLUMNS[i] for i in kept], "open": family == OVERALL}
+            cells = [_cells(r, comparison.common, named) for r in records(rows.head(MOST_ROWS))]
+            heads = COLUMNS.copy()
+            if _is_one_pair(rows):
+                heads[3:6] = ["", *rows[["a", "b"]].iloc[0]]
+            kept = [i for i, name in enumerate(heads) if name and not _says_nothing(name, {row[i] for row in cells})]
+            about = {"title": f"{title}: {heading}", "columns": [heads[i] for i in kept], "open": family == OVERALL}
             shown = [[row[i] for i in kept] for row in cells]
             tables.append({**about, "rows": shown, "left_out": max(0, len(rows) - MOST_ROWS)})
     return tables
@@ -153,29 +159,15 @@ def _says_nothing(column: str, cells: set[str]) -> bool:
     return cells == {"–"} or (column == "Condition" and cells == {ALL_CONDITIONS})
 
 
-def _cells(r: Any, common: Common) -> list[str]:
+def _cells(r: Any, common: Common, named: Mapping[str, Look]) -> list[str]:
     p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
     measure = common.evaluation(r.evaluation).measure(r.measure)
-    cells = [r.explainer, condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
+    cells = [named[r.explainer].name, condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
     cells += [number(r.mean_a, 3), number(r.mean_b, 3), with_interval(r.difference, r.low, r.high, 3), p, outcome(r)]
     counts = [r.flipped, r.undefined, r.absent, r.unreadable]
     return [*cells, f"{r.joined}/{r.samples}", *(str(n) if n else "–" for n in counts)]
 
 
 def _made(side: Side) -> dict[str, Any]:
-    manifest = side.manifest
-    prints = {
-        kind: {name: short(entry.get("fingerprint")) for name, entry in side.study(kind).items()}
-        for kind in ("models", "datasets")
-    }
-    return {
-        "label": side.label,
-        "path": side.path,
-        "command": str(manifest.get("command") or ""),
-        "created": str(manifest.get("created") or ""),
-        "versions": dict(manifest.get("versions") or {}),
-        "weights": prints["models"],
-        "data": prints["datasets"],
-        "seed": manifest["study"].get("seed"),
-        "references": references_of(manifest["study"]),
-    }
+    study = side.manifest["study"]
+    return {**run_facts(side), "facts": {"seed": study.get("seed"), "references": references_of(study)}}
