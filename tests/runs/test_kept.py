@@ -138,6 +138,19 @@ def test_kept_maps_are_judged_without_the_model(kept: holdfast.Run) -> None:
         kept.judge_maps({"stability": AXES["stability"]})
 
 
+def test_kept_maps_are_judged_by_regions_of_the_data() -> None:
+    x, labels = pictures(5)
+    masks = torch.zeros(5, 32, 32)
+    masks[:, 8:24, 8:24] = 1
+    data = holdfast.open_data((x, labels), regions=masks)
+    run = holdfast.evaluate(model(), data, ["saliency", "grad_cam"], ["localisation"], keep_maps=True)
+    again = run.judge_maps("localisation", data)
+    own = run.table().sort_values(KEY, ignore_index=True)
+    pd.testing.assert_frame_equal(own, again.sort_values(KEY, ignore_index=True)[own.columns], check_dtype=False)
+    with pytest.raises(UserError, match="only maps were kept"):
+        run.judge_maps([{"localisation": {"by": "mosaics"}}], data)
+
+
 def test_exported_maps_are_read_by_others_and_by_holdfast(kept: holdfast.Run, tmp_path: Path) -> None:
     done = export(kept, "maps", tmp_path / "maps")
     assert done.files["grad_cam.npz"] == 7

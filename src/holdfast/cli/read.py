@@ -20,19 +20,8 @@ PIPED = 80
 MOST_UNREADABLE = 10
 """How many samples that could not be read are listed; `holdfast show` and the report have all."""
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")]
-
-
-class Listing(str, Enum):
-    """What `holdfast ls` can list."""
-
-    explainers = "explainers"
-    evaluations = "evaluations"
-    perturbations = "perturbations"
-    presets = "presets"
-    groups = "groups"
-    features = "features"
-    imputers = "imputers"
-    measures = "measures"
+KINDS = ("explainers", "evaluations", "perturbations", "presets", "groups", "features", "imputers", "measures")
+Listing = Enum("Listing", [(kind, kind) for kind in KINDS], type=str)  # type: ignore[misc]
 
 
 def report(

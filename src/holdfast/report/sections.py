@@ -17,7 +17,7 @@ from holdfast.drawing.pictures import Album, label_words, photo, prediction
 from holdfast.drawing.prose import number, records, with_interval
 from holdfast.drawing.tables import Row
 from holdfast.report.findings import findings_here, unreadable
-from holdfast.report.frontier import frontier_chart, weighed
+from holdfast.report.frontier import frontier_charts
 from holdfast.types import Shown
 
 PACKAGE = "holdfast.report"
@@ -125,9 +125,8 @@ def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
         parts = drawn.parts(judged) if drawn is not None else []
         sections.append(AxisSection(f"{key}-a{number_}", judged, leads(judged), parts))
     if sections:
-        frontiers = [chart for pair in weighed(here) if (chart := frontier_chart(*pair)) is not None]
         last = sections[-1]
-        sections[-1] = replace(last, parts=[*last.parts, *frontiers])
+        sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
     return sections
 
 
@@ -173,7 +172,7 @@ def number_rows(judged: Judged) -> list[Row]:
         cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
         cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
         cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
-        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high, 0)
+        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
         cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
         rows.append(Row(cells, bool(r.control)))
     return rows

@@ -51,6 +51,7 @@ class Kept:
     """The `Subject` that evaluations see where there are maps alone; it is its own model, of which nothing is known."""
 
     batch: Batch
+    target: Tensor
     references: Batch
     explainers: Mapping[str, Any]
     maps: Mapping[str, Maps]
@@ -79,6 +80,7 @@ class Kept:
 def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any) -> pd.DataFrame:
     """The rows that evaluations give for the kept maps of every data set and model, in the form of `Run.table`."""
     asked, study, parts = registry.evaluations(evaluations), manifest["study"], [table.PARTS.empty_table()]
+    predicted = table.read_samples(root).set_index(["dataset", "model", "sample"])["predicted"]
     for dataset, facts in study["datasets"].items():
         for model, task in study["tasks"][dataset].items():
             every = {name: read_maps(root, dataset, model, name) for name in study["explainers"]}
@@ -91,9 +93,10 @@ def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any
             embedding = "kept" if task["modality"] == "text" else None
             for start in range(0, len(known), manifest["shard_size"]):
                 batch = _batch(known[start : start + manifest["shard_size"]], task["modality"], maps, data)
-                subject: Any = Kept(batch, references, dict.fromkeys(maps), maps, study["seed"], embedding)
+                target = torch.tensor([predicted[dataset, model, sample] for sample in batch.ids])
+                subject: Any = Kept(batch, target, references, dict.fromkeys(maps), maps, study["seed"], embedding)
                 for label, evaluation in asked.items():
-                    for scores in evaluation(subject):
+                    for scores in evaluation.suited(subject, batch)(subject):
                         if isinstance(scores, Scores):
                             role = study["explainers"][scores.explainer]["role"]
                             parts.append(table.score_rows(dataset, model, label, role, batch.ids, [scores]))

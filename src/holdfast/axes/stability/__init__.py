@@ -16,5 +16,10 @@ AXIS = Axis(
     findings="holdfast.axes.stability.findings",
     figures="holdfast.axes.stability.figures",
     condition=title,
+    trial={
+        "image": {"perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"], "k": 0.1},
+        "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
+        "table": {"perturbations": ["column_noise"], "k": 0.2},
+    },
 )
 AXES = (AXIS,)

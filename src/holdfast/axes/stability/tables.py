@@ -22,8 +22,8 @@ FLOOR += "raw score under perturbation, where both maps share their draws."
 
 
 def ranking_table(frames: Frames) -> Markup:
-    """Explainer, rank with its interval, share of draws in front, score, raw score, samples."""
-    columns = ["Explainer", "Rank", "Rank, 95 %", "First in", "Score", "Raw", "Samples"]
+    """Explainer, rank with those that the tests leave open, score, raw score, samples."""
+    columns = ["Explainer", "Rank", "Rank, 95 %", "Score", "Raw", "Samples"]
     return folded("Ranks with their uncertainty", grid(columns, ranking_rows(frames), "Ranking"))
 
 
@@ -33,12 +33,11 @@ def ranking_rows(frames: Frames) -> list[Row]:
     for r in records(frames.ranking):
         rank = number(r.rank, 0)
         spread = f"{number(r.rank_low, 0)} to {number(r.rank_high, 0)}"
-        first = f"{100 * r.p_best:.0f} %" if r.p_best == r.p_best else "–"
         score = with_interval(r.score, r.low, r.high)
         raw = with_interval(r.raw, r.raw_low, r.raw_high)
         notes = filter(None, ("control" if r.control else "", frames.judged.marks.get(r.explainer, "")))
         name = str(r.explainer) + (f" ({told})" if (told := ", ".join(notes)) else "")
-        rows.append(Row([name, rank, spread, first, score, raw, str(r.samples)], bool(r.control)))
+        rows.append(Row([name, rank, spread, score, raw, str(r.samples)], bool(r.control)))
     return rows
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from holdfast.axes import arrange, marked
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Common, Side, common
 from holdfast.report.comparison.pairs import paired_differences
@@ -35,7 +36,7 @@ class Comparison:
     >>> asked = {"stability": {"stability": {"perturbations": "jpeg"}}}
     >>> twice = [holdfast.evaluate(net, images, "input_x_gradient", asked) for _ in range(2)]
     >>> holdfast.compare(*twice).verdict()[0]
-    'A and B agree exactly: all 4 differences are 0 on every sample.'
+    'run 1 and run 2 agree exactly: all 4 differences are 0 on every sample.'
     """
 
     runs: tuple[Side, ...]
@@ -52,6 +53,21 @@ class Comparison:
     def left_out(self) -> list[str]:
         """What was not compared, and why."""
         return list(self.common.left_out)
+
+    @cached_property
+    def _marks(self) -> dict[str, dict[str, str]]:
+        """Run -> explainer -> the word with which all its data and models mark it, such as *blind*."""
+        found = {}
+        for side in self.runs:
+            words = list(marked(arrange(side.table, side.manifest), side.manifest).values())
+            common = set.intersection(*map(set, words)) if words else set()
+            found[side.label] = {name: words[0][name] for name in common}
+        return found
+
+    def named(self, row: Any) -> str:
+        """The explainer of a row of `differences`, with what either run marks it with."""
+        word = self._marks[row.a].get(row.explainer_a) or self._marks[row.b].get(row.explainer_b)
+        return f"{row.explainer} ({word})" if word else str(row.explainer)
 
     def verdict(self) -> list[str]:
         """The outcome in sentences."""
@@ -96,7 +112,7 @@ def compare(
     >>> data, asked = torch.rand(6, 3, 16, 16, generator=g), {"stability": {"stability": {"perturbations": "jpeg"}}}
     >>> before, after = (holdfast.evaluate(net, data, "saliency", asked) for net in nets)
     >>> compare(before, after).differences[["a", "b", "explainer", "measure"]].head(1).values.tolist()
-    [['A', 'B', 'saliency', 'fass']]
+    [['run 1', 'run 2', 'saliency', 'fass']]
     """
     if len(runs) < 2:
         raise UserError(f"a comparison needs at least two runs, got {len(runs)}")
@@ -125,25 +141,15 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
 def names(paths: Sequence[str]) -> list[str]:
     """What each run is called: the end of its path, as much of it as tells it from the others.
 
-    A run in a new temporary directory has a letter, for nobody chose that name.
+    A run in a new temporary directory has a number, for nobody chose that name.
 
     >>> names(["/runs/june", "/runs/july", "/old/july"]), names(["/tmp/holdfast-x1", "/tmp/holdfast-y2"])
-    (['june', 'runs/july', 'old/july'], ['A', 'B'])
+    (['june', 'runs/july', 'old/july'], ['run 1', 'run 2'])
     """
     found = []
     for i, path in enumerate(paths):
         parts = path.strip("/").split("/")
         ends = ("/".join(parts[-n:]) for n in range(1, len(parts) + 1))
         alone = next((end for end in ends if not any(f"/{o}".endswith(f"/{end}") for o in paths if o != path)), path)
-        found.append(letter(i) if parts[-1].startswith("holdfast-") else alone)
+        found.append(f"run {i + 1}" if parts[-1].startswith("holdfast-") else alone)
     return found
-
-
-def letter(i: int) -> str:
-    """A short name for the i-th run.
-
-    >>> letter(0), letter(25), letter(26)
-    ('A', 'Z', 'AA')
-    """
-    head, last = divmod(i, 26)
-    return (letter(head - 1) if head else "") + string.ascii_uppercase[last]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +48,14 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     Traceback (most recent call last):
     holdfast.errors.UserError: this is no leaderboard of schema holdfast-leaderboard/1: schema is 'other/2'
     """
-    runs, every = {run["run"]: run for run in data["runs"]}, {}
-    several = any(len(run["models"]) > 1 for run in runs.values())
     boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in boards_of(data)]
-    for row in (row for board in boards for row in board["rows"]):
-        every[row["explainer"]] = row["control"]
+    runs = {run["run"]: run for run in data["runs"]}
+    several = any(len(run["models"]) > 1 for run in runs.values())
+    every = {row["explainer"]: row["control"] for board in boards for row in board["rows"]}
     named = looks(every, {name for name, control in every.items() if control})
     for row in (row for board in boards for row in board["rows"]):
-        row |= {"look": named[row["explainer"]], "path": runs[row["run"]]["path"]}
+        known, word = named[row["explainer"]], row.get("mark")
+        row["look"] = replace(known, name=f"{known.name} ({word})") if word else known
         row["where"] = f"{row['model']}, {row['run']}" if several else row["run"]
         row["name"] = f"{row['look'].name}, {row['where']}" if len(runs) > 1 or several else row["look"].name
     titles = _titles(boards)
@@ -117,9 +118,7 @@ def _board(board: Mapping[str, Any], title: str) -> dict[str, Any]:
     within = [[_mark({**row, **cell}, row["name"]) for cell in row["conditions"]] for row in rows]
     folded = {"By condition": [cells([row["name"] for row in rows], conditions, within)]} if len(conditions) > 1 else {}
     alt = f"Scores with intervals of {len(rows)} methods; the numbers are in the table."
-    caption = (
-        f"{said}{way}. Bands are 95 % intervals; under a rank is the central 95 % of its ranks."
-    )
+    caption = f"{said}{way}. Bands are 95 % intervals; under a rank is the central 95 % of its ranks."
     pictures = [dots(where, marks, ends, said) for where, marks in by_run.items()]
     facts = [(key.capitalize(), str(board[key])) for key in ("samples", "seed", "references") if key in board]
     return {
@@ -139,9 +138,9 @@ def _cells(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     said: list[tuple[str, str, Any]] = [
         (MISSING if row["rank"] is None else f"{row['rank']:.0f}", _rank(row).removeprefix("rank "), row["rank"]),
         (row["look"].name, "", row["look"].name),
-        (with_interval(mark.value, mark.low, mark.high, 3), "", row["score"]),
+        (with_interval(mark.value, mark.low, mark.high), "", row["score"]),
         (str(row["model"]), str(row["precision"] or ""), str(row["model"])),
-        (str(row["run"]), str(row["path"]), str(row["run"])),
+        (str(row["run"]), "", str(row["run"])),
         (MISSING if share is None else f"{100 * share:.0f} %", f"{row['retained']} of {row['attempted']} pairs", share),
         (str(row["samples"]), "", row["samples"]),
     ]
