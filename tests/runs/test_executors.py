@@ -192,7 +192,7 @@ def test_a_model_that_is_not_the_same_in_every_process_is_refused(main, study, t
     text = re.sub("model: .*", "model: python:nets.py:make", STUDY)
     (tmp_path / "random.yaml").write_text(text)
     code, _, error = main("run", tmp_path / "random.yaml", "--allow-code", "--workers", 2, "--out", tmp_path / "run")
-    assert code == 2 and "models.make.fingerprint" in error and "each process must load the same" in error
+    assert code == 2 and "models.make: other weights" in error and "each process must load the same" in error
     assert not list((tmp_path / "run").glob("parts/**/*.parquet"))
 
 

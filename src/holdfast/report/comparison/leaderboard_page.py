@@ -118,7 +118,7 @@ def _board(board: Mapping[str, Any], title: str) -> dict[str, Any]:
     within = [[_mark({**row, **cell}, row["name"]) for cell in row["conditions"]] for row in rows]
     folded = {"By condition": [cells([row["name"] for row in rows], conditions, within)]} if len(conditions) > 1 else {}
     alt = f"Scores with intervals of {len(rows)} methods; the numbers are in the table."
-    caption = f"{said}{way}. Bands are 95 % intervals; under a rank is the central 95 % of its ranks."
+    caption = f"{said}{way}. Bands are 95 % intervals; under a rank are those that the paired tests leave open."
     pictures = [dots(where, marks, ends, said) for where, marks in by_run.items()]
     facts = [(key.capitalize(), str(board[key])) for key in ("samples", "seed", "references") if key in board]
     return {
