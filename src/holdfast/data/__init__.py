@@ -76,6 +76,9 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
+    given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    options = {"size": size, "resize": resize, "length": length, "split": split, "label": label}
+    prepared = {"source": given, **{key: value for key, value in options.items() if value is not None}}
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
@@ -100,6 +103,7 @@ def open_data(
         data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
+    data = replace(data, prepared=prepared)
     return data if limit is None else data.limit(limit)
 
 

@@ -168,6 +168,11 @@ class Faithfulness:
             axis = replace(axis, against="label" if labelled else "prediction")
         return axis
 
+    def notes(self, model: Model) -> list[str]:
+        """What a task without probabilities leaves out."""
+        lost = f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
+        return [] if has_probability(model.task) else [f"{lost}them out"]
+
     def _reading(self, task: Task) -> Faithfulness:
         """The axis with a readout and metrics that the task has; others that were asked for are refused."""
         if not task.exclusive and (self.against == "label" or self.readout == "margin"):
