@@ -329,7 +329,8 @@ class Model:
         >>> Model(nn.Linear(3, 2)).size_of(5)
         5
         """
-        if rows > self.rows or (self.device.type == "cpu" and not (self.is_compiled and 2 * rows > self.rows)):
+        worth_it = self.device.type != "cpu" or (self.is_compiled and 2 * rows > self.rows)
+        if rows > self.rows or not worth_it:
             return rows
         return next((size for size in (self.rows // 16, self.rows // 4) if rows <= size), self.rows)
 
