@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.contract import Measure
+from holdfast.axes.contract import Better, Measure, Role
 from holdfast.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
 from holdfast.errors import UserError
 from holdfast.explainers.precision import Agreed
@@ -23,16 +23,10 @@ from holdfast.maps.undefined import reasons
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
-from holdfast.models.randomised import (
-    Scheme,
-    is_randomisable,
-    layers_in_order,
-    random_weights,
-    with_weights,
-)
+from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
-_UNIT: tuple[Any, ...] = ("neither", "component", (0.0, 1.0))
+_UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
 _HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
 MEASURES = (
     Measure("dependence", "Dependence", _HEAD, "neither", "headline"),
