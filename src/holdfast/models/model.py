@@ -58,6 +58,8 @@ class Model:
     (torch.Size([1, 5]), True)
     """
 
+    _compiled: Any = None  # of models that never compile too
+
     def __init__(
         self,
         module: nn.Module,
@@ -100,7 +102,6 @@ class Model:
         refuse_squashed(self.module, self.name, self.task)
         self.precision: Precision = "float32"
         self._gradient_scale = GRADIENT_SCALES[0]
-        self._compiled: Any = None
         self.embedding = embedding
         if embedding is not None:
             table = self.layer(embedding)
