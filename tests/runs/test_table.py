@@ -173,7 +173,7 @@ def test_differences_name_the_place_and_both_values():
     new = {"seed": 1, "models": {"net": {"fingerprint": "bb"}}, "explainers": {"a": {"name": "lime", "samples": 20}}}
     assert differences(old, new) == [
         "seed: the run has 0, this study says 1",
-        'models.net.fingerprint: the run has "aa", this study says "bb"',
+        "models.net: other weights than those that the run was begun with",
         "explainers.a.samples: the run has 10, this study says 20",
     ]
 

@@ -14,7 +14,7 @@ from holdfast.axes.contract import Finding, page_of
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.pages import page
 from holdfast.drawing.pictures import Album, label_words, photo, prediction
-from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.drawing.tables import Row
 from holdfast.report.findings import findings_here, unreadable
 from holdfast.report.frontier import frontier_charts
@@ -23,6 +23,7 @@ from holdfast.types import Shown
 PACKAGE = "holdfast.report"
 INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
 NOTHING = "Nothing can be concluded: no pair was attempted."
+UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `holdfast validate`)."
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
     for number_, judged in enumerate(here):
         drawn = page_of(judged.axis)
         parts = drawn.parts(judged) if drawn is not None else []
-        sections.append(AxisSection(f"{key}-a{number_}", judged, leads(judged), parts))
+        unable = judged.axis.unable
+        tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
+        sections.append(AxisSection(f"{key}-a{number_}", judged, [*leads(judged), *tried], parts))
     if sections:
         last = sections[-1]
         sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
