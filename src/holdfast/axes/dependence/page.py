@@ -1,4 +1,4 @@
-"""Dependence on the page: verdicts, sentences, findings, charts. Nobody is ranked, for noise depends on the model too."""
+"""Dependence on the page: verdicts, sentences, findings, charts. Nobody is ranked, for noise depends on weights too."""
 
 from __future__ import annotations
 
