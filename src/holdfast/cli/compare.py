@@ -13,14 +13,7 @@ from holdfast.cli.read import check_file, paint, say, terminal_width
 Runs = Annotated[
     list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
 ]
-
-
-class Form(str, Enum):
-    """How `holdfast check` says what it found."""
-
-    text = "text"
-    json = "json"
-    github = "github"
+Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=str)
 
 
 def check(

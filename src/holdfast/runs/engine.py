@@ -25,6 +25,7 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
 from holdfast.runs.differences import listed
+from holdfast.runs.kept import MAPS, map_rows
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
@@ -33,6 +34,7 @@ from holdfast.runs.table import (
     INPUTS,
     SAMPLES,
     exhibits_path,
+    maps_path,
     part_path,
     read_manifest,
     read_rows,
@@ -169,7 +171,10 @@ def _run_shard(
             for name in names:
                 empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
-                tick(name, len(positions) * plan.conditions(evaluation))
+                _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
+        for name in plan.unkept(root, *job):
+            write(maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
+            _told(tick, "maps", name, len(positions))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
     batch = bench.fixed(batch)
@@ -189,9 +194,10 @@ def _run_shard(
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
         shard.explainers = {name: shard.settled(name) for name in names}
+        told = shard.announce = partial(_told, tick, evaluation)
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
-        for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):
+        for name, results in groupby(_ticking(stream, told, len(positions)), key=lambda r: r.explainer):
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
@@ -202,6 +208,13 @@ def _run_shard(
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
             write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
+    wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
+    for name in plan.unkept(root, *job):
+        _told(tick, "maps", name)
+        maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
+        rows = partial(map_rows, dataset, model_name, name, [batch.ids[i] for i in wanted], target[wanted], maps)
+        write(maps_path(root, dataset, model_name, name, number), rows)
+        _told(tick, "maps", name, len(positions))
 
 
 def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
@@ -225,6 +238,10 @@ def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str],
     if shown:
         rows = partial(exhibit_rows, dataset, model_name, INPUTS[0], shown)
         write(exhibits_path(root, dataset, model_name, *INPUTS, number), rows)
+
+
+def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:
+    tick(f"{evaluation} of {explainer}", amount)
 
 
 def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:

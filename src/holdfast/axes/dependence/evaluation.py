@@ -44,6 +44,7 @@ MEASURES = (
     Measure(
         "error_reached", "Error reached", "of the map by its size, by a method asked for one", "lower", "component"
     ),
+    Measure("capped", "Capped", "1 where the ladder of counts ended before the error asked for", "lower", *_UNIT[1:]),
     Measure("passes", "Passes per map", "inputs that go through the network for one map", "lower", "cost"),
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
@@ -128,8 +129,9 @@ class Dependence:
             gap = (total - wanted).abs() / (total.abs() + wanted.abs())
             yield Scores.column(name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised")
         if isinstance(agreed := getattr(item, "error", None), Agreed):
-            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids])
+            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids], dtype=torch.float64)
             yield Scores.column(name, "error_reached", where, error, [""] * len(error))
+            yield Scores.column(name, "capped", where, (error > agreed.asked).double(), [""] * len(error))
         if len(subject.references):
             target = subject.model.task.target(subject.predict(subject.references[:1]))
             before = subject.model.passes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -254,4 +255,5 @@ def _estimated(
     bounds = (score.low, score.high)
     yield Scores.column(explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds)
     if score.chance is not None:
-        yield Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)
+        chance = Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)
+        yield replace(chance, by_reference=score.by_reference)
