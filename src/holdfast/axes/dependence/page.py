@@ -226,7 +226,7 @@ def verdicts_panel(judged: Judged) -> Panel | None:
         rows.append(Row([*cells, number(r.passes, 0)], bool(r.control)))
     if not rows:
         return None
-    caption = "Dependence is (1 − similarity) / (1 − chance), sample by sample. Redrawn is the change between two draws "
+    caption = "Dependence is (1 − similarity) / (1 − chance), sample by sample. Redrawn: the change between two draws "
     caption += "of the same map. Nothing here has a better direction but the gap and the cost."
     return Panel("verdicts", "Verdicts, and what describes the maps", caption, grid(COLUMNS, rows, "Verdicts"))
 
