@@ -22,7 +22,7 @@ from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subjec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.drawing.charts import Chart, Panel
+    from holdfast.drawing.charts import Chart, Panel, Tiles
     from holdfast.drawing.pieces import Item
     from holdfast.models import Model
     from holdfast.types import Shown
@@ -84,7 +84,8 @@ class Axis:
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
     `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
-    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words.
+    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words,
+    `best` what is said after the name of a clear winner.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Axis:
     within: str = ""
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
+    best: str = ""
 
     def measure(self, name: str) -> Measure | None:
         """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""
@@ -229,11 +231,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Page:
-    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
+    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.
+
+    `tiles` are its maps for the hold sheet, where it keeps some.
+    """
 
     lead: Callable[[Judged], list[str]]
     parts: Callable[[Judged], list[Chart | Panel]]
     across: Callable[[Sequence[Judged]], list[Chart]] = lambda judged: []
+    tiles: Callable[[Judged], Tiles | None] = lambda judged: None
 
 
 def page_of(axis: Axis) -> Page | None:

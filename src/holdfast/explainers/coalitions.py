@@ -68,7 +68,8 @@ def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
     top = torch.tensor(n + 1.0, dtype=torch.float64, device=key.device)
     most = half * (torch.lgamma(top) - torch.lgamma(s + 1) - torch.lgamma(n - s + 1)).exp().round()
     mass = half / (s * (n - s))
-    low, high = torch.zeros_like(top), (most / mass).max()
+    # `most` of many features is far beyond what halving an interval can cross: no size needs more than all pairs
+    low, high = torch.zeros_like(top), torch.minimum((most / mass).max(), pairs / mass.min())
     for _ in range(200):
         middle = (low + high) / 2
         few = torch.minimum(most, middle * mass).sum() < pairs

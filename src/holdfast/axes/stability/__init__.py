@@ -16,5 +16,6 @@ AXIS = Axis(
     findings="holdfast.axes.stability.findings",
     figures="holdfast.axes.stability.figures",
     condition=title,
+    best="’s maps hold best",
 )
 AXES = (AXIS,)
