@@ -4,14 +4,20 @@ VENV ?= .venv
 PHOTOGRAPHS ?= 14
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ECOSYSTEM ?= .venv-ecosystem
 
-.PHONY: demo test check docs release bench clean
+.PHONY: demo test ecosystem test-ecosystem check docs release bench clean
 
 demo: $(READY)  ## judge five explainers on four axes on real photographs; ends with the path of a report
 	$(BIN)/holdfast demo --out demo-run --limit $(PHOTOGRAPHS)
 
 test: $(READY)  ## all tests, doctests included; warnings are errors
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -rs
+
+ecosystem: $(ECOSYSTEM)/.ready  ## a second environment with the libraries that holdfast works with (7 GB)
+
+test-ecosystem: ecosystem  ## the tests that `make test` skips for want of a package; here a skip is a failure
+	HOLDFAST_NO_SKIPS=1 $(ECOSYSTEM)/bin/python -m pytest --numprocesses 2 --dist loadscope -rs @tests/ecosystem.txt
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .
@@ -32,5 +38,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev,ray]'
 	touch $@
 
+$(ECOSYSTEM)/.ready: pyproject.toml constraints-ecosystem.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-ecosystem.txt --editable '.[demo,dev,ecosystem]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo-run build dist site
+	rm -rf $(VENV) $(ECOSYSTEM) demo-run build dist site

@@ -3,9 +3,11 @@
 Every cell draws samples anew from a stated distribution, and references too where chance has a part in the score, calls
 the product's own functions, and counts how often the truth was covered. Usage:
 
-    python benchmarks/coverage.py [--jobs 16] [--replicates 2000] [--quick] [--out docs/coverage.md]
+    python benchmarks/coverage.py [intervals] [families] [evaluate] [--jobs 16] [--replicates N] [--quick] [--out FILE]
 
-`--quick` is a test of a few cells. The table goes to OUT as Markdown, and as JSON beside it.
+Each part writes its own table into OUT, docs/coverage.md if nothing is said, and leaves the others as they are; without
+a name all are done. Replicates are 2,000 for intervals, 5,000 for families and 200 through `evaluate` unless said
+otherwise. `--quick` is a trial of a few cells.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
-import json
 import math
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -34,13 +36,23 @@ from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
 from holdfast.statistics.bounds_of_means import guaranteed
 from holdfast.statistics.cubes import Cube
 from holdfast.statistics.estimates import calibrated, column, of_means
+from holdfast.statistics.ranks import rank_ranges
 
 SIZES = (5, 8, 14, 30, 100, 400)
 UNIT = (0.0, 1.0)
-ABOUT = """Shares of replicates in which the truth was covered: two-sided
-intervals at 95 %, bounds (one-sided) at 95 %. In brackets the mean width, and the width of a betting interval, which is
-a guarantee for any bounded scores. A dash in place of the width: no interval shorter than half of the scale holds, so
-none is printed. Families of tests: how often any of them was wrong."""
+ABOUT = {
+    "intervals": """Shares of replicates in which the truth was covered: two-sided intervals at 95 %, bounds (one-sided)
+at 95 %. In brackets the mean width, and the width of a betting interval, which is a guarantee for any bounded scores. A
+dash in place of the width: no interval shorter than half of the scale holds, so none is printed.""",
+    "families": """Five methods under five conditions. *Family of tests*: the share of replicates in which any of the
+ten pairs of methods with equal means was called different at 5 % after Holm's correction. *Ranks*: the share in which
+the ranks of any method, of means 0.60, 0.60, 0.63, 0.66 and 0.70, left out a true one; in brackets how many ranks are
+open to a method on average. *No ends*: the scale has no declared ends, so nothing unseen can be thought of.""",
+    "evaluate": """The interval of whole runs of a small network on drawn images against the score of one large run,
+with references drawn anew each time; in brackets the mean width.""",
+}
+TITLES = {"intervals": "Intervals and bounds", "families": "Families of tests, and ranks", "evaluate": "Whole runs"}
+REPLICATES = {"intervals": 2000, "families": 5000, "evaluate": 200}
 Generator = np.random.Generator
 
 
@@ -235,27 +247,59 @@ def of_leakage(n: int, times: int) -> list[dict[str, Any]]:
     return [cell("leakage bits, truth 0", "bound, rate", n, times, np.array([bits[str(k)] <= 1e-9 for k in hits]))]
 
 
-def family(kind: str, n: int, times: int) -> list[dict[str, Any]]:
-    """Holm's tests between five methods of equal mean under five conditions: how often any is called different."""
-    g, wrong = seed_of("family", kind, n), 0
+KINDS = ("exchangeable", "unequal skew and variance")
+MEANS = np.array([0.0, 0.0, 0.03, 0.06, 0.1])
+"""What the means of methods that are not alike have more than 0.6: their true ranks are 4 to 5, twice, 3, 2 and 1."""
+TRUE_RANKS = rank_ranges(MEANS[:, None] > MEANS + 1e-9)
+AT_ONCE = 500
+"""Replicates of one task."""
+
+
+def drawn_scores(g: Generator, kind: str, times: int, n: int) -> Any:
+    """Scores (times, 5 methods, 5 conditions, n) with a mean of 0.6."""
+    noise = g.normal(0, 0.02, (times, 5, 5, n))
+    if kind == "exchangeable":
+        return 0.6 + g.normal(0, 0.05, (times, 1, 1, n)) + 4 * noise
+    # Equal means; left and right skew, narrow, wide, and rare failures of whole samples.
+    skew = g.beta(8, 2, (2, times, n)) - 0.8
+    rare = np.where(g.random((times, n)) < 0.1, -0.54, 0.06)
+    narrow, wide = g.normal(0, 0.01, (times, n)), g.normal(0, 0.1, (times, n))
+    return 0.6 + np.stack([skew[0], -skew[1], narrow, wide, rare], 1)[:, :, None] + noise
+
+
+def family(kind: str, n: int, times: int, ends: bool = True, part: int = 0) -> list[dict[str, Any]]:
+    """Holm's tests between five methods under five conditions: how often any pair, or any rank, is wrongly decided."""
+    g, wrong, missed, room = seed_of("family", kind, n, part), 0, 0, 0.0
     a, b = np.triu_indices(5, 1)
     for start in range(0, times, step := max(1, 100_000 // n)):
-        some = min(step, times - start)
-        noise = g.normal(0, 0.02, (some, 5, 5, n))
-        if kind == "exchangeable":
-            scores = 0.6 + g.normal(0, 0.05, (some, 1, 1, n)) + 4 * noise
-        else:  # equal means; left and right skew, narrow, wide, and rare failures of whole samples
-            skew = g.beta(8, 2, (2, some, n)) - 0.8
-            rare = np.where(g.random((some, n)) < 0.1, -0.54, 0.06)
-            narrow, wide = g.normal(0, 0.01, (some, n)), g.normal(0, 0.1, (some, n))
-            scores = 0.6 + np.stack([skew[0], -skew[1], narrow, wide, rare], 1)[:, :, None] + noise
-        found = of_means(scores, UNIT).nested([f"c{i}" for i in range(5)])
-        p = found[:, a].minus(found[:, b]).p()
-        wrong += sum(bool((statistics.holm(row) < 0.05).any()) for row in p)
-    return [cell(f"family of tests, {kind}", "family", n, times, np.full(times, True), error=wrong / times)]
+        scores = drawn_scores(g, kind, min(step, times - start), n)
+        for means in (0.0, MEANS):
+            found = of_means(scores + np.reshape(means, (-1, 1, 1)), UNIT if ends else None)
+            overall = found.nested([f"c{i}" for i in range(5)])
+            apart = overall[:, a].minus(overall[:, b])
+            shown = np.stack([statistics.holm(row) for row in apart.p()]) < 0.05
+            if means is not MEANS:
+                wrong += int(shown.any(1).sum())
+                continue
+            ahead = np.zeros((len(scores), 5, 5), dtype=bool)
+            ahead[:, a, b], ahead[:, b, a] = shown & (apart.value > 0), shown & (apart.value < 0)
+            low, high = rank_ranges(ahead)
+            missed += int(((low > TRUE_RANKS[0]) | (high < TRUE_RANKS[1])).any(1).sum())
+            room += float((high - low + 1).mean(1).sum())
+    more = "" if ends else ", no ends"
+    tests = {"what": f"family of tests, {kind}{more}", "error": wrong / times}
+    ranks = {"what": f"ranks, {kind}{more}", "error": missed / times, "width": room / times}
+    return [{"kind": "family", "n": n, "replicates": times, "width": None} | line for line in (tests, ranks)]
 
 
-def through_evaluate(n: int, times: int, many: int) -> list[dict[str, Any]]:
+WHOLE = {
+    "calibrated FASS": {"stability": {"perturbations": {"gaussian_noise": {"sigma": 0.1}}, "k": 10}},
+    "dependence": {"dependence": {"draws": 1, "classes": 0, "k": 10}},
+    "calibrated agreement": {"agreement": {"k": 10}},
+}
+
+
+def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str, Any]]:
     """A small network on drawn images: does the interval of a run cover the score of a large one?"""
     import torch
 
@@ -267,7 +311,7 @@ def through_evaluate(n: int, times: int, many: int) -> list[dict[str, Any]]:
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=make) * 0.2)
-    asked = {"s": {"stability": {"perturbations": {"gaussian_noise": {"sigma": 0.1}}, "k": 10}}}
+    asked = {"s": WHOLE[what]}
     methods = ["saliency", "input_x_gradient"]
 
     def images(key: int, count: int) -> Any:
@@ -277,7 +321,8 @@ def through_evaluate(n: int, times: int, many: int) -> list[dict[str, Any]]:
         return (smooth + 0.1 * torch.rand(count, 1, 12, 12, generator=g)).clamp(0, 1)
 
     def run(key: int, count: int, **more: Any) -> pd.DataFrame:
-        done = holdfast.evaluate(net, images(key, count), methods, asked, seed=key, show_progress=False, **more)
+        seed = key if what == "calibrated FASS" else 0  # random networks, for one, stay the same
+        done = holdfast.evaluate(net, images(key, count), methods, asked, seed=seed, show_progress=False, **more)
         return done.ranking().set_index("explainer")
 
     truth = run(10**6, many, references=many // 8, shard_size=500)["score"]
@@ -289,51 +334,87 @@ def through_evaluate(n: int, times: int, many: int) -> list[dict[str, Any]]:
             low, high = found.loc[name, ["low", "high"]].astype(float)
             held[name].append(bool(low <= truth[name] <= high))
             width[name].append(high - low)
-    label = "through evaluate: calibrated FASS of"
-    return [cell(f"{label} {m}", "evaluate", n, times, np.array(held[m]), np.array(width[m])) for m in methods]
+    return [cell(f"{what} of {m}", "evaluate", n, times, np.array(held[m]), np.array(width[m])) for m in methods]
 
 
-def cells(times: int, quick: bool) -> Iterable[tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]]:
-    """Every cell as a function and its arguments, the slow ones first."""
+Task = tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]
+
+
+def cells(part: str, times: int, quick: bool) -> Iterable[Task]:
+    """Every cell of a part as a function and its arguments, the slow ones first."""
     sizes = (8, 30) if quick else SIZES
-    for n in (30,) if quick else (30, 100):
-        yield through_evaluate, (n, *((3, 200) if quick else (200, 3000)))
-    for kind in ("exchangeable", "unequal skew and variance"):
-        for n in (14,) if quick else (14, 30, 100, 400):
-            yield family, (kind, n, times if quick else max(times, 5000))
-    for aligned, strength, r in ((False, 1.0, 8), (False, 1.0, 32), (False, 3.0, 8), (True, 1.0, 8)):
+    if part == "evaluate":
+        for n in (100, 30)[quick:]:
+            yield from ((through_evaluate, (what, n, times, 200 if quick else 3000)) for what in WHOLE)
+    if part == "families":
+        for n in sizes[::-1]:
+            for kind in KINDS:
+                for start in range(0, times, AT_ONCE):
+                    many = min(AT_ONCE, times - start)
+                    yield from ((family, (kind, n, many, ends, start)) for ends in (True, False))
+    if part == "intervals":
+        for aligned, strength, r in ((False, 1.0, 8), (False, 1.0, 32), (False, 3.0, 8), (True, 1.0, 8)):
+            for n in sizes:
+                yield of_calibrated, (aligned, strength, r, n, times)
         for n in sizes:
-            yield of_calibrated, (aligned, strength, r, n, times)
-    for n in sizes:
-        yield from ((of_population, (name, n, times)) for name in POPULATIONS)
-        yield from ((of_rate, (rate, n, times)) for rate in RATES)
-        yield of_difference, (n, times)
-        yield of_correlation, (n, times)
-        yield of_leakage, (n, times)
+            yield from ((of_population, (name, n, times)) for name in POPULATIONS)
+            yield from ((of_rate, (rate, n, times)) for rate in RATES)
+            yield of_difference, (n, times)
+            yield of_correlation, (n, times)
+            yield of_leakage, (n, times)
 
 
-def work(task: tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]) -> list[dict[str, Any]]:
+def work(task: Task) -> list[dict[str, Any]]:
     function, arguments = task
     return function(*arguments)
 
 
-def markdown(lines: list[dict[str, Any]], seconds: float) -> str:
-    """The table, one row per kind of number and one column per number of samples."""
-    text = ["# Measured coverage", ""]
-    text += [f"Written by `python benchmarks/coverage.py` ({seconds:.0f} s). {ABOUT}", ""]
+def merged(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of one cell that several tasks did, as one: shares weighted by their replicates."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in lines:
+        key = line["what"], line["n"]
+        if key not in found:
+            found[key] = dict(line)
+            continue
+        whole, both = found[key], found[key]["replicates"] + line["replicates"]
+        for name in ("error", "width"):
+            if whole[name] is not None:
+                whole[name] = (whole[name] * whole["replicates"] + line[name] * line["replicates"]) / both
+        whole["replicates"] = both
+    return list(found.values())
+
+
+def markdown(part: str, lines: list[dict[str, Any]], seconds: float, jobs: int) -> str:
+    """The table of a part, one row per kind of number and one column per number of samples."""
+    most = max(line["replicates"] for line in lines)
+    text = [f"## {TITLES[part]}", "", f"`python benchmarks/coverage.py {part}`: {len(lines)} cells of up to {most:,} "]
+    text[-1] += f"replicates in {seconds:.0f} s on {jobs} cores. {ABOUT[part]}"
     sizes = sorted({line["n"] for line in lines})
-    text += ["| what | " + " | ".join(f"n = {n}" for n in sizes) + " |", "|---|" + "---|" * len(sizes)]
-    for what in dict.fromkeys(line["what"] for line in lines):
+    text += ["", "| what | " + " | ".join(f"n = {n}" for n in sizes) + " |", "|---|" + "---|" * len(sizes)]
+    for what in sorted({line["what"] for line in lines}, key=[line["what"] for line in lines].index):
         row = {line["n"]: line for line in lines if line["what"] == what}
         text.append(f"| {what} | " + " | ".join(_shown(row.get(n)) for n in sizes) + " |")
-    return "\n".join(text) + "\n"
+    return "\n".join(text)
+
+
+def put(path: Path, part: str, text: str) -> None:
+    """Write a part of the page between its two marks, at the end where it has none yet."""
+    page = path.read_text(encoding="utf-8") if path.exists() else "# Measured coverage\n"
+    begin, end = f"<!-- {part} -->", f"<!-- end of {part} -->"
+    block = f"{begin}\n\n{text}\n\n{end}"
+    if begin in page:
+        page = re.sub(f"{begin}.*?{end}", lambda _: block, page, flags=re.DOTALL)
+    else:
+        page = f"{page.rstrip()}\n\n{block}\n"
+    path.write_text(page, encoding="utf-8")
 
 
 def _shown(line: dict[str, Any] | None) -> str:
     if line is None:
         return ""
     if "error" in line:
-        return f"{line['error']:.3f}"
+        return f"{line['error']:.3f}" + (f" ({line['width']:.1f})" if line["width"] is not None else "")
     width = "" if line["width"] is None else f" ({line['width']:.2f}" + (")" if "betting" not in line else "")
     if "betting" in line:
         width = f"{width or ' (–'}; {line['betting']:.2f})"
@@ -342,24 +423,27 @@ def _shown(line: dict[str, Any] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(TITLES))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--replicates", type=int, default=2000)
+    parser.add_argument("--replicates", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md")
     given = parser.parse_args()
-    begun = time.perf_counter()
-    tasks = list(cells(60 if given.quick else given.replicates, given.quick))
-    if given.jobs == 1:
-        found = [work(task) for task in tasks]
-    else:
-        with ProcessPoolExecutor(given.jobs) as pool:
-            found = list(pool.map(work, tasks))
-    lines = [line for part in found for line in part]
-    seconds = time.perf_counter() - begun
-    given.out.write_text(markdown(lines, seconds), encoding="utf-8")
-    plain = [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in line.items()} for line in lines]
-    given.out.with_suffix(".json").write_text(json.dumps(plain, indent=1), encoding="utf-8")
-    print(f"{len(lines)} cells in {seconds:.0f} s: {given.out}")
+    if not set(given.parts) <= set(TITLES):
+        parser.error(f"parts are {', '.join(TITLES)}; got {', '.join(given.parts)}")
+    for part in given.parts or TITLES:
+        begun = time.perf_counter()
+        times = given.replicates or ((3 if part == "evaluate" else 60) if given.quick else REPLICATES[part])
+        tasks = list(cells(part, times, given.quick))
+        if given.jobs == 1:
+            found = [work(task) for task in tasks]
+        else:
+            with ProcessPoolExecutor(given.jobs) as pool:
+                found = list(pool.map(work, tasks))
+        lines = merged(line for each in found for line in each)
+        seconds = time.perf_counter() - begun
+        put(given.out, part, markdown(part, lines, seconds, given.jobs))
+        print(f"{part}: {len(lines)} cells in {seconds:.0f} s: {given.out}")
 
 
 if __name__ == "__main__":

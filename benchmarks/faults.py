@@ -1,18 +1,21 @@
 """Faults, flipped bits and kills over every command and every kind of file: what of it is silent, and what is lost.
 
-    python benchmarks/faults.py faults --count 5000
-    python benchmarks/faults.py races --count 500
-    python benchmarks/faults.py flips --count 5000
-    python benchmarks/faults.py kills --count 1000
+    python benchmarks/faults.py faults --count 5000 --jobs 15
+    python benchmarks/faults.py races --count 500 --jobs 15
+    python benchmarks/faults.py flips --count 5000 --jobs 15
+    python benchmarks/faults.py kills --count 1000 --jobs 15
+    python benchmarks/faults.py push --count 200            # needs MLflow; to a database and a folder beside the run
 
-Trial i is drawn from (seed, i) alone, so the work can be cut into chunks with --start, in several processes, and a
-failure is repeated with its number. The commands run on a small study (six pictures, two explainers) in this process;
-kills are SIGKILL to processes of their own. `tests/support/faults.py` says what is tried and which laws must hold.
+Trial i is drawn from (seed, i) alone, so the work can be cut into chunks with --start, is shared by --jobs processes,
+and a failure is repeated with its number. The commands run on a small study (six pictures, two explainers) in these
+processes; kills are SIGKILL to processes of their own. `tests/support/faults.py` says what is tried and which laws must
+hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import shutil
@@ -21,8 +24,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -48,6 +55,25 @@ def faults(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
         error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
         found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
         counts[f"{kind} {scene.name}"] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def pushes(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """One operation of sending a run to a tracker fails, once or from then on."""
+    counts, broken = Counter[str](), []
+    for number in numbers:
+        draw = random.Random(f"push {seed} {number}")
+        kind = draw.choice(KINDS)
+        scene = stage.pushing(kind)
+        with mock.patch.object(tempfile, "tempdir", str(stage.work.parent)):  # what is sent is written there first
+            if (kind, "push") not in KNOWN:
+                KNOWN[kind, "push"] = rightly(stage, kind, scene)
+                scene = stage.pushing(kind)
+            operations, right = KNOWN[kind, "push"]
+            error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
+            found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
+        counts[f"{kind} push"] += 1
         broken += [f"trial {number}: {found}"] if found else []
     return counts, broken
 
@@ -118,30 +144,59 @@ def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
     return counts, broken
 
 
+TRIALS = {"faults": faults, "races": races, "flips": flips, "kills": kills, "push": pushes}
+STAGES: list[Stage] = []
+"""The one of this process."""
+
+
+def chunk(given: tuple[str, range, int]) -> tuple[range, Counter[str], list[str]]:
+    """Some trials, on this process's own copy of the runs."""
+    what, numbers, seed = given
+    if not STAGES:
+        torch.set_num_threads(1)
+        STAGES.append(Stage(Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.environ["HOLDFAST_STAGES"]))))
+    return numbers, *TRIALS[what](STAGES[0], numbers, seed)
+
+
+def chunks(given: argparse.Namespace, folder: str) -> Iterator[tuple[range, Counter[str], list[str]]]:
+    """The trials in tens, by one process or several, as they come in."""
+    os.environ["HOLDFAST_STAGES"] = folder
+    end = given.start + given.count
+    work = [(given.what, range(i, min(i + 10, end)), given.seed) for i in range(given.start, end, 10)]
+    if given.jobs == 1:
+        yield from map(chunk, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+        yield from pool.imap_unordered(chunk, work)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["faults", "races", "flips", "kills"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*TRIALS])
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with runs of its own")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after about so long, and say how far it came")
     given = parser.parse_args()
-    begun, done = time.perf_counter(), given.start
+    begun, done = time.perf_counter(), 0
     counts, broken = Counter[str](), []
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(Path(folder))
-        while done < given.start + given.count and time.perf_counter() - begun < given.seconds:
-            chunk = range(done, min(done + 10, given.start + given.count))
-            more, wrong = {"faults": faults, "races": races, "flips": flips, "kills": kills}[given.what](
-                stage, chunk, given.seed
-            )
-            counts, broken, done = counts + more, broken + wrong, chunk.stop
+        for numbers, more, wrong in chunks(given, folder):
+            counts, broken, done = counts + more, broken + wrong, done + len(numbers)
             for line in wrong:
                 print(line, flush=True)
+            if done % 200 < 10:
+                print(f"{done} trials, {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+            if time.perf_counter() - begun > given.seconds:
+                break
     for name, count in sorted(counts.items()):
         print(f"{count:>6}  {name}")
     took = time.perf_counter() - begun
-    print(f"{given.what} {given.start} to {done - 1}, seed {given.seed}: {len(broken)} broke a law, {took:.0f} s")
+    print(
+        f"{given.what}, {done} trials of {given.start} to {given.start + given.count - 1}, seed {given.seed}: "
+        f"{len(broken)} broke a law, {took:.0f} s"
+    )
     sys.exit(bool(broken))
 
 

@@ -85,6 +85,16 @@ class Batch:
             moved=self.moved and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
         )
 
+    @staticmethod
+    def joined(batches: Sequence[Batch]) -> Batch:
+        """Batches of samples that no group moved, one after another and without labels.
+
+        >>> Batch.joined([Batch(("a",), torch.zeros(1, 2)), Batch(("b",), torch.ones(1, 2))]).ids
+        ('a', 'b')
+        """
+        aux = {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
+        return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), aux)
+
     def with_x(self, x: Tensor) -> Batch:
         """The same samples with other values, for instance after a perturbation."""
         return replace(self, x=x)
@@ -169,8 +179,15 @@ class Pairwise(Protocol):
     def pairwise(self) -> bool: ...
 
 
-def defined_everywhere(explainer: Any, model: Model, shape: Sequence[int]) -> None:
-    """The `check` of an explainer that is defined on every model and shape."""
+class Method:
+    """What an explainer says of itself unless it says otherwise: of features, no draws, for any model and shape."""
+
+    kind: ClassVar[ExplanationKind] = "feature"
+    stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Refuse nothing."""
 
 
 @dataclass(frozen=True)
@@ -379,7 +396,9 @@ class Evaluation(Protocol):
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
-    reexplains: ClassVar[bool]
+
+    @property
+    def reexplains(self) -> bool: ...
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
 

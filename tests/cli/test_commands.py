@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import cli
+from holdfast.models.guards import untrained_head
 from holdfast.runs.study.registry import EXPLAINERS
 from support.paths import SMALL, TESTS
 from support.small import pictures
@@ -218,7 +219,7 @@ def test_the_demo_can_be_planned():
     plan = demo_plan(limit=1)
     assert [len(data) for data in plan.data.values()] == [1]
     (net,) = plan.models.values()
-    assert net.passes == 0 and net.untrained_head() is None
+    assert net.passes == 0 and untrained_head(net.module) is None
     assert len(plan.explainers) == 7 and {"sobel", "weight_noise"} <= set(plan.explainers)
     assert len(plan.evaluations["stability"].conditions()) == 5
 

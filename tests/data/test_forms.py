@@ -588,3 +588,39 @@ def test_real_pictures_in_other_forms_are_the_same_pictures(tmp_path: Path) -> N
         assert torch.equal(data.load(range(20)).batch.x, reference) and data.labels == tuple(labels), name
     fashion = open_data(SHARED_DATA / "fashion_mnist", split="test", limit=5)
     assert fashion.shape == (1, 28, 28) and len(fashion.labels or ()) == 5
+
+
+def test_groups_come_from_a_column_a_folder_or_a_dataset(tmp_path: Path) -> None:
+    """As a study names them; a column of groups is no part of the series."""
+    rows = ["patient,label,a,b,c", "ann,0,1,2,3", "bob,1,4,5,6", "ann,0,7,8,9"]
+    (tmp_path / "beats.csv").write_text("\n".join(rows))
+    beats = open_data(tmp_path / "beats.csv", groups="patient", shape=(3,))
+    assert beats.groups == ("ann", "bob", "ann") and beats.load([2]).batch.x.tolist() == [[7.0, 8.0, 9.0]]
+    with pytest.raises(UserError, match=r"patent.*patient"):
+        open_data(tmp_path / "beats.csv", groups="patent")
+    (tmp_path / "bare.csv").write_text("0,1,2\n1,3,4")
+    with pytest.raises(UserError, match="no header, so groups='patient' names no column"):
+        open_data(tmp_path / "bare.csv", groups="patient")
+    table = {"image": [png(i) for i in range(3)], "label": [0, 1, 0], "patient": [7, 7, 9]}
+    pq.write_table(pa.table(table), tmp_path / "scans.parquet")
+    scans = open_data(tmp_path / "scans.parquet", groups="patient")
+    assert scans.groups == ("7", "7", "9") and scans.limit(2).groups == ("7", "7")
+    with pytest.raises(UserError, match=r"patent.*patient"):
+        open_data(tmp_path / "scans.parquet", groups="patent")
+    with pytest.raises(UserError, match=r"names a column, and .* has none to name; give a list"):
+        open_data(torch.rand(2, 3, 8, 8), groups="patient")
+    for name in ("ann/1", "ann/2", "bob/1"):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / f"{name}.png").write_bytes(png(0))
+    assert open_data(tmp_path / "folder", groups=0).groups == ("ann", "ann", "bob")
+
+    class Frames(torch.utils.data.Dataset):
+        groups = ("film", "film")
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> torch.Tensor:
+            return torch.full((3, 8, 8), i / 2)
+
+    assert open_data(Frames()).groups == ("film", "film")

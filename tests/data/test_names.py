@@ -20,7 +20,7 @@ from PIL import Image
 
 import holdfast
 from holdfast.data import Vocabulary, open_data
-from holdfast.data.huggingface import hub_files
+from holdfast.data.hub import hub_files
 from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections import OrderedDict
 
 import captum.attr
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Model, UserError
 from holdfast.explainers import cam_layer as feature_maps
-from holdfast.explainers.cam import GradCAM
+from holdfast.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
 from holdfast.explainers.cam_layer import find_layer, token_grid
 from support.vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
@@ -340,3 +341,51 @@ def test_a_head_of_zeros_still_has_a_layer() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     nn.init.zeros_(net[4].weight)
     assert find_layer(Model(net), (3, 8, 8)).path == "1"
+
+
+def activations_and_gradients(net: nn.Module, layer: nn.Module) -> tuple[Tensor, Tensor]:
+    kept: list[Tensor] = []
+    handle = layer.register_forward_hook(lambda *given: kept.append(given[2]))
+    scores = net(IMAGES.x.clone().requires_grad_())
+    handle.remove()
+    chosen = scores.gather(1, TARGET[:, None]).sum()
+    return kept[0].detach(), torch.autograd.grad(chosen, kept[0])[0]
+
+
+def four_layers() -> nn.Sequential:
+    layers = (nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 3), nn.ReLU(), nn.Flatten())
+    return seeded(nn.Sequential(*layers, nn.Linear(125, 4)))
+
+
+@pytest.mark.parametrize("kind", [GradCAMPlusPlus, LayerCAM, HiResCAM])
+def test_the_kin_of_grad_cam_follow_their_formulas_place_by_place(kind):
+    net = four_layers()
+    features, gradients = activations_and_gradients(net, net[4])
+    small = torch.zeros(3, 1, 5, 5)
+    for row, channel in itertools.product(range(3), range(5)):
+        a, g = features[row, channel], gradients[row, channel]
+        if kind is GradCAMPlusPlus:
+            alpha = torch.where(g != 0, g**2 / (2 * g**2 + a.sum() * g**3), 0)
+            small[row, 0] += (alpha * g.clamp(min=0)).nansum() * a
+        else:
+            small[row, 0] += (g.clamp(min=0) if kind is LayerCAM else g) * a
+    expected = F.interpolate(small.clamp(min=0), size=(16, 16), mode="bilinear").expand(-1, 3, -1, -1)
+    assert float(expected.amax()) > 0
+    torch.testing.assert_close(kind()(Model(net), IMAGES, TARGET, 0), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [GradCAM, GradCAMPlusPlus, LayerCAM, HiResCAM])
+def test_the_kin_of_grad_cam_agree_with_pytorch_grad_cam(kind):
+    library = pytest.importorskip(
+        "pytorch_grad_cam", reason="grad-cam is not installed, or its torchvision does not fit"
+    )
+    chosen = pytest.importorskip("pytorch_grad_cam.utils.model_targets").ClassifierOutputTarget
+    layers = (nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 5, 3, padding=1), nn.ReLU(), nn.Flatten())
+    net = seeded(nn.Sequential(*layers, nn.Linear(5 * 256, 4)))  # maps of the input's size: nothing is enlarged
+    theirs = getattr(library, kind.__name__)(model=net, target_layers=[net[3]])
+    expected = torch.as_tensor(theirs(input_tensor=IMAGES.x, targets=[chosen(int(t)) for t in TARGET]))
+    ours = kind("3")(Model(net), IMAGES, TARGET, 0)[:, 0]
+    ours = ours - ours.flatten(1).amin(1)[:, None, None]  # the library scales each map to [0, 1]
+    ours = ours / ours.flatten(1).amax(1)[:, None, None]
+    assert float((ours - expected).norm() / expected.norm()) < 1e-3

@@ -17,7 +17,7 @@ from holdfast.explainers.concepts.explain import Car, Cav, layer_gradient
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.models.smoothed import Smoothed
-from holdfast.statistics import wilson
+from holdfast.statistics import exact_share
 from holdfast.types import Batch, label_of, parameters
 from support.small import model as shapes_model
 from support.small import pictures
@@ -127,7 +127,7 @@ def test_accuracy_is_high_for_what_the_model_knows_and_chance_for_noise() -> Non
     for tested in known.values():
         assert tested.accuracy > 0.8 > tested.chance and tested.low < tested.accuracy <= tested.high <= 1
     tested = known["disc"]
-    assert (tested.low, tested.high) == wilson(round(tested.accuracy * tested.n), tested.n)
+    assert (tested.low, tested.high) == exact_share(round(tested.accuracy * tested.n), tested.n)
     images, _ = pictures(120, seed=6)
     coin = torch.rand(120, generator=generator()) < 0.5
     noise = Concept("noise", images[coin], images[~coin])

@@ -18,10 +18,9 @@ from holdfast import Batch, Model
 from holdfast.errors import BadParameter, UserError, make
 from holdfast.explainers.examples import loss_gradients
 from holdfast.explainers.examples.curvature import curvature_products, dense_curvature
-from holdfast.explainers.examples.influence import Influence
+from holdfast.explainers.examples.influence import Influence, TracIn
 from holdfast.explainers.examples.loss_gradients import sample_gradients
 from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx, simplex_weights
-from holdfast.explainers.examples.tracin import TracIn
 from holdfast.explainers.examples.training_set import Examples, open_examples
 from holdfast.models.checkpoints import Checkpoint
 from holdfast.models.smoothed import Smoothed
@@ -543,7 +542,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
 def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):
     train, test, model = table(12, 1), table(3, 2), Model(mlp(), rows=5)
     kept = explain(TracIn(train), model, test)
-    monkeypatch.setattr("holdfast.explainers.examples.tracin.KEPT_BYTES", 10)
+    monkeypatch.setattr("holdfast.explainers.examples.influence.KEPT_BYTES", 10)
     assert torch.equal(explain(TracIn(train), model, test), kept)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import captum.attr
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from holdfast import Batch, Model, UserError
 from holdfast.explainers.cam import GradCAM
 from holdfast.explainers.controls import RandomMap, SobelEdges
-from holdfast.explainers.gradient import GradientShap, InputXGradient, IntegratedGradients, Saliency
+from holdfast.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
 from holdfast.explainers.rules import DeepLift, GuidedBackprop
 from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
+from holdfast.runs.plan import make_plan
 
 captum_warns = pytest.mark.filterwarnings("ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning")
 
@@ -493,3 +495,41 @@ def test_integer_inputs_are_refused(explainer):
 def test_riemann_rules_need_two_steps():
     with pytest.raises(UserError, match="at least 2 steps"):
         IntegratedGradients(steps=1, method="riemann_left")(MODEL, SMALL, TARGET, 0)
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x
+
+
+class TestExpectedGradients:
+    """On f(x) = Σ aᵢxᵢ² the maps are aᵢ(xᵢ² − E bᵢ²), in closed form."""
+
+    net = seeded(nn.Sequential(Square(), nn.Linear(4, 2, bias=False)))
+    batch = Batch(("a", "b"), torch.tensor([[1.0, -2.0, 0.5, 3.0], [0.0, 1.0, 1.0, -1.0]]))
+    pool = torch.tensor([[0.0, 1.0, -1.0, 2.0], [2.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.5, -3.0]])
+    target = torch.tensor([1, 0])
+
+    def error(self, explainer, seed=0) -> float:
+        weight = self.net[1].weight[self.target].detach()
+        exact = weight * (self.batch.x**2 - (self.pool**2).mean(0))
+        return float((explainer(Model(self.net), self.batch, self.target, seed) - exact).norm() / exact.norm())
+
+    def test_strata_come_nearer_than_independent_draws(self):
+        baseline = Batch(("p", "q", "r"), self.pool)
+        ours, theirs = (
+            np.mean([self.error(kind(samples=30, baseline=baseline), seed) for seed in range(20)])
+            for kind in (ExpectedGradients, GradientShap)
+        )
+        assert ours < 0.5 * theirs
+        assert self.error(ExpectedGradients(samples=3000, baseline=baseline)) < 0.01
+
+    def test_in_a_study_baselines_are_its_references_and_elsewhere_an_error_says_so(self):
+        kinds = ["expected_gradients", {"gradient_shap": {"baseline": "references"}}]
+        plan = make_plan(Model(self.net), self.batch, kinds, "stability")
+        for explainer in plan.explainers.values():
+            assert sorted(explainer.baseline.batch.ids) == ["a", "b"]
+        with pytest.raises(UserError, match="expected_gradients has references as its baseline"):
+            ExpectedGradients()(Model(self.net), self.batch, self.target, 0)
+        with pytest.raises(UserError, match="has 2 of them"):
+            make_plan(Model(self.net), {"one": self.batch, "two": self.batch}, kinds, "stability")

@@ -477,3 +477,12 @@ def test_all_rows_at_once_as_a_gpu_makes_them_are_those_made_sample_by_sample() 
     at_once, _ = kept_only(None, inputs[owner], fill[owner], {}, kept, segments[owner])
     one_by_one = [keep(inputs[i], fill[i], kept[owner == i], segments[i]) for i in (0, 1)]
     assert torch.equal(at_once, torch.cat(one_by_one))
+
+
+@pytest.mark.parametrize("n", [40, 196, 1000])
+def test_many_features_get_no_more_coalitions_than_asked_for(n: int) -> None:
+    keys = rand.keys(0, [str(i) for i in range(40)], "coalitions")
+    kept, weight = shapley_coalitions(keys, torch.full((40,), n), n, 2 * n + 8)
+    drawn = (weight[:, 2:] > 0).sum(1)
+    assert drawn.min() >= 2 * n + 6 and drawn.max() <= 2 * n + 8
+    assert bool((kept[:, 2:].sum(2)[weight[:, 2:] > 0] > 0).all())

@@ -23,6 +23,7 @@ TIERS = (
     {"runs"},
     {"report"},
     {"testing"},
+    {"truth"},
     {"cli"},
 )
 TIER = {room: number for number, rooms in enumerate(TIERS) for room in rooms}

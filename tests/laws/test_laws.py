@@ -20,8 +20,9 @@ from holdfast.axes.stability.perturbations import PERTURBATIONS
 from holdfast.runs.study.registry import EXPLAINERS
 from holdfast.runs.table import KEY
 from holdfast.types import Explainer
-from support.laws import ALL, AXES, EVERY_KIND, OTHER_KINDS, SMALL, undeclared
+from support.laws import ALL, AXES, EVERY_KIND, OF_ATTENTION, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
+from support.vit_shapes import seeded_vit
 
 
 def run(
@@ -36,6 +37,8 @@ def reference() -> pd.DataFrame:
     return run(batch_size=64, shard_size=50).table()
 
 
+RUNS = ((64, 50), (3, 5))
+"""Sizes of batches and of shards."""
 ROUNDED, MOST_ROUNDED = 5e-3, 0.03
 
 
@@ -60,7 +63,7 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     stored = {"precomputed"}  # it has maps of given samples only; see explainers/test_adapters.py
-    assert set(SMALL) | set(OTHER_KINDS) | stored == set(EXPLAINERS)
+    assert set(SMALL) | set(OTHER_KINDS) | set(OF_ATTENTION) | stored == set(EXPLAINERS)
     assert all(isinstance(explainer, Explainer) for explainer in ALL.values())
     assert {next(iter(p)) if isinstance(p, dict) else p for p in EVERY_KIND} == set(PERTURBATIONS)
     assert {"stability", *AXES} == set(EVALUATIONS)
@@ -97,6 +100,15 @@ def test_the_table_does_not_depend_on_the_order_of_the_samples(reference):
 
 def test_the_second_run_of_the_same_study_is_the_same_to_the_last_bit(reference):
     pd.testing.assert_frame_equal(reference, run(batch_size=64, shard_size=50).table())
+
+
+def test_the_laws_hold_for_explainers_of_transformers():
+    net = Model(seeded_vit(), name="vit")
+    tables = [run(list(OF_ATTENTION), net=net, batch_size=size, shard_size=shard).table() for size, shard in RUNS]
+    assert_same_table(*tables)
+    same = tables[0][(tables[0].condition == "identity") & ~tables[0].measure.str.contains("_")]
+    assert set(same[same.status == "ok"].explainer) == set(OF_ATTENTION)
+    assert (same[same.status == "ok"].value == 1.0).all()
 
 
 def test_one_row_per_attempted_pair_and_measure():

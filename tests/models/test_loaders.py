@@ -14,6 +14,7 @@ from holdfast.data import open_data
 from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.guards import untrained_head
 from holdfast.models.loaders import LOADERS, check_model_name, load_model
 from holdfast.types import Batch
 
@@ -225,7 +226,7 @@ def test_the_demo_classifies_the_demo() -> None:
     known = loaded.batch.label >= 0
     assert int(known.sum()) == 20 and int(known[:12].sum()) >= 6
     model = load_model("bundled:efficientnet-lite0")
-    assert model.channels_last and model.untrained_head() is None
+    assert model.channels_last and untrained_head(model.module) is None
     with torch.no_grad():
         right = model.logits(model.inputs(loaded.batch)).argmax(1) == loaded.batch.label
     assert int(right[known].sum()) >= 17

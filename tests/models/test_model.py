@@ -17,6 +17,7 @@ from torch.nn.utils import parametrizations
 
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.guards import untrained_head
 from holdfast.types import Batch
 
 
@@ -338,28 +339,28 @@ def test_class_names() -> None:
 
 def test_fresh_heads_are_flagged() -> None:
     fresh = nn.Linear(256, 80)
-    assert "initial distribution" in str(Model(nn.Sequential(nn.ReLU(), fresh)).untrained_head())
+    assert "initial distribution" in str(untrained_head(nn.Sequential(nn.ReLU(), fresh)))
     normal = nn.Linear(256, 80)
     nn.init.normal_(normal.weight, std=0.02)
     nn.init.zeros_(normal.bias)
-    assert "bias is zero" in str(Model(normal).untrained_head())
+    assert "bias is zero" in str(untrained_head(normal))
     zero = nn.Linear(256, 80)
     nn.init.zeros_(zero.weight)
-    assert "are all 0" in str(Model(zero).untrained_head())
+    assert "are all 0" in str(untrained_head(zero))
 
 
 def test_trained_and_small_heads_are_not_flagged() -> None:
     head = nn.Linear(64, 100)
-    assert Model(head).untrained_head() is not None
+    assert untrained_head(head) is not None
     x, y = torch.randn(256, 64), torch.randint(0, 100, (256,))
     optimiser = torch.optim.SGD(head.parameters(), lr=0.01)
     for _ in range(20):
         optimiser.zero_grad()
         nn.functional.cross_entropy(head(x), y).backward()
         optimiser.step()
-    assert Model(head).untrained_head() is None, "even a little training shows"
-    assert Model(nn.Linear(10, 10)).untrained_head() is None
-    assert Model(nn.Conv2d(3, 4, 3)).untrained_head() is None
+    assert untrained_head(head) is None, "even a little training shows"
+    assert untrained_head(nn.Linear(10, 10)) is None
+    assert untrained_head(nn.Conv2d(3, 4, 3)) is None
 
 
 @pytest.mark.skipif(
@@ -371,9 +372,9 @@ def test_a_real_classifier_is_not_flagged() -> None:
     from holdfast.data.bundled import efficientnet_lite0
 
     net = efficientnet_lite0()
-    assert Model(net).untrained_head() is None
+    assert untrained_head(net) is None
     net._fc.reset_parameters()
-    assert Model(net).untrained_head() is not None
+    assert untrained_head(net) is not None
 
 
 class BagOfWords(nn.Module):

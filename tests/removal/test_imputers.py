@@ -15,11 +15,8 @@ from holdfast import removal
 from holdfast.errors import BadParameter, UserError, make
 from holdfast.rand import keys, normal
 from holdfast.removal import IMPUTERS
-from holdfast.removal.harmonic import grids
-from holdfast.removal.harmonic.hierarchy import hierarchy
 from holdfast.removal.harmonic.linear import banded, interpolated
-from holdfast.removal.harmonic.multigrid import fill
-from holdfast.removal.harmonic.relaxation import colours, relaxed
+from holdfast.removal.harmonic.multigrid import fill, framed, gathered, pixels, spread
 
 EVERY = {
     "zero": removal.Zero(),
@@ -75,10 +72,6 @@ def direct(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(solved)
 
 
-def multigrid(x: torch.Tensor, keep: torch.Tensor, tolerance: float) -> tuple[torch.Tensor, torch.Tensor]:
-    return fill(hierarchy(*x.shape, x), x, keep, tolerance)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 90), (2, 2, 150), (1, 9, 9)]
@@ -87,8 +80,8 @@ def test_multigrid_agrees_with_a_sparse_direct_solve(kind, channels, height, wid
     for removed in (0.3, 0.9):
         x, keep = pictures(1, channels, height, width), mask(kind, height, width, removed)[None]
         reference = direct(x[0], keep[0])
-        rough, steps = multigrid(x, keep, 1e-5)
-        strict, _ = multigrid(x.double(), keep, 1e-10)
+        rough, steps = fill(x, keep, 1e-5)
+        strict, _ = fill(x.double(), keep, 1e-10)
         assert (rough[0] - reference).abs().max() < 1e-3
         assert (strict[0] - reference).abs().max() < 1e-6
         assert steps.max() <= 8
@@ -96,29 +89,17 @@ def test_multigrid_agrees_with_a_sparse_direct_solve(kind, channels, height, wid
 
 @pytest.mark.parametrize("removed", [0.1, 0.5, 0.7])
 @pytest.mark.parametrize(("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 91), (2, 6, 50)])
-def test_over_relaxation_agrees_with_a_sparse_direct_solve(removed, channels, height, width):
-    x, keep = pictures(1, channels, height, width)[0], mask("random", height, width, removed)
-    work = colours(channels, height, width, x)
-    relaxed(work, x, ~keep, 1e-5, 1.3)  # what a mask before leaves in the buffers must not matter
-    assert (relaxed(work, x, keep, 1e-5, 1.4) - direct(x, keep)).abs().max() < 1e-3
-    strict = relaxed(colours(channels, height, width, x.double()), x.double(), keep, 1e-10, 1.4)
-    assert (strict - direct(x, keep)).abs().max() < 1e-6
+def test_scattered_pixels_need_no_coarse_levels(removed, channels, height, width):
+    x, keep = pictures(1, channels, height, width), mask("random", height, width, removed)[None]
+    reference = direct(x[0], keep[0])
+    assert (fill(x, keep, 1e-5, scattered=True)[0][0] - reference).abs().max() < 1e-3
+    assert (fill(x.double(), keep, 1e-10, scattered=True)[0][0] - reference).abs().max() < 1e-6
 
 
-def test_over_relaxation_gives_up_on_a_blob_and_on_scattered_pixels_that_are_far_apart():
-    x = pictures(1, 1, 60, 60)[0]
-    apart = torch.zeros(60, 60, dtype=torch.bool)
-    apart[::5, ::5] = True
-    for keep in (mask("blob", 60, 60, 0.5), apart):
-        assert relaxed(colours(1, 60, 60, x), x, keep, 1e-5, 1.3) is None
-
-
-def test_an_image_that_over_relaxation_gives_up_on_is_solved_all_the_same():
-    # Half of it looks scattered enough; the other half is one hole.
+def test_an_image_with_scattered_pixels_and_a_hole_is_solved():
     x, keep = pictures(1, 3, 128, 128), torch.zeros(1, 128, 128, dtype=torch.bool)
     keep[0, :, :64] = (torch.arange(128)[:, None] + torch.arange(64)) % 2 == 0
     keep[0, 40:80, 5:45] = False
-    assert relaxed(colours(3, 128, 128, x), x[0], keep[0], 1e-5, 1.3) is None
     assert (interpolated(x, keep, 1e-5)[0] - direct(x[0], keep[0])).abs().max() < 1e-3
 
 
@@ -145,18 +126,12 @@ def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_mi
 
 
 def test_transfers_are_adjoint_and_reproduce_constants():
-    like = torch.zeros((), dtype=torch.float64)
-    fine, spare, scratch = (grids.plane(1, 1, 23, 30, like) for _ in range(3))
-    coarse, e = (grids.plane(1, 1, 12, 15, like) for _ in range(2))
-    e.pixels.fill_(1)
-    grids.run(grids.spread(e, scratch, spare))
-    assert torch.allclose(
-        spare.pixels * grids.mask(1, 23, 30, like).taps_inverse.pixels, torch.ones_like(spare.pixels), rtol=1e-12
-    )
-    fine.pixels.copy_(pictures(1, 1, 23, 30))
-    e.pixels.copy_(pictures(1, 1, 12, 15, seed=1))
-    grids.run([*grids.spread(e, scratch, spare), *grids.gathered(fine, scratch, coarse)])
-    assert torch.allclose((spare.pixels * fine.pixels).sum(), (coarse.pixels * e.pixels).sum(), rtol=1e-12)
+    fine, coarse = (framed(pictures(1, 1, *size).double()) for size in ((23, 30), (12, 15)))
+    constant = pixels(spread(framed(torch.ones(1, 1, 12, 15)), fine.shape), torch.zeros(23, 30))
+    assert (constant[..., 1:-1, 1:-1] == 16).all()
+    assert constant[0, 0, 0, 0] == 9
+    there, back = spread(coarse, fine.shape), gathered(fine)
+    assert torch.allclose((there * fine).sum(), (coarse * back).sum(), rtol=1e-12)
 
 
 def test_a_series_is_a_straight_line_between_kept_points():
@@ -197,10 +172,10 @@ def test_images_solved_together_do_not_disturb_each_other():
     x = pictures(4, 2, 40, 44)
     cases = [("one removed", 0), ("random", 0.5), ("blob", 0.9), ("one kept", 0)]
     keep = torch.stack([mask(kind, 40, 44, removed) for kind, removed in cases])
-    together, steps = multigrid(x, keep, 1e-5)
+    together, steps = fill(x, keep, 1e-5)
     assert steps.max() > steps.min() + 2  # so that some wait, frozen, for others
     for i in range(4):
-        alone, own_steps = multigrid(x[i : i + 1], keep[i : i + 1], 1e-5)
+        alone, own_steps = fill(x[i : i + 1], keep[i : i + 1], 1e-5)
         assert torch.equal(own_steps[0], steps[i])
         assert (together[i] - alone[0]).abs().max() < 1e-6
 
@@ -218,7 +193,7 @@ def test_kept_pixels_are_returned_exactly_and_removed_ones_unread(name, shape):
     assert torch.equal(filled[everywhere], x[everywhere])
     assert not torch.equal(filled, x)
     other = torch.where(everywhere, x, torch.rand(shape, generator=generator))
-    assert torch.equal(imputer(other, keep, ("a", "b"), 5), filled) is not imputer.reads_removed
+    assert torch.equal(imputer(other, keep, ("a", "b"), 5), filled) is not (name in ("image_mean", "blur"))
 
 
 @pytest.mark.parametrize("name", ["noise", "noisy_linear"])

@@ -22,7 +22,7 @@ from holdfast.cli.compare import compare as compare_command
 from holdfast.cli.compare import leaderboard as leaderboard_command
 from holdfast.errors import UserError
 from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from holdfast.report.comparison.common import Common, Evaluated, Side
+from holdfast.report.comparison.common import Common, Evaluated, Side, common
 from holdfast.report.comparison.pairs import paired_differences
 from holdfast.types import Scores, name_of, parameters
 from support import small
@@ -355,3 +355,75 @@ def test_the_commands(runs, tmp_path):
     assert isinstance(refused.exception, UserError)
     shown = call.invoke(app, ["leaderboard", str(runs["base"]), "--out", str(tmp_path)])
     assert (tmp_path / "leaderboard.html").exists(), shown.output
+
+
+def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object) -> Side:
+    """A run of which only the study is known: names with their fingerprints."""
+    study = {
+        "seed": 0,
+        "models": {name: {"fingerprint": print_} for name, print_ in models.items()},
+        "datasets": {name: {"fingerprint": print_, "samples": 2} for name, print_ in datasets.items()},
+        "explainers": {"e": {"name": "e"}},
+        "evaluations": evaluations or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
+    }
+    blank = side(label, {"s": (0.5, "ok")})
+    return Side(label, label, {"study": study, "holdfast": "1"}, blank.table, blank.samples)
+
+
+def test_several_models_are_matched_by_their_names():
+    one = made("A", {"shared": "1" * 20, "old": "2" * 20}, {"d": "x"})
+    other = made("B", {"new": "3" * 20, "shared": "4" * 20}, {"d": "x"})
+    found = common([one, other])
+    assert found.models == [("shared", "shared")]
+    assert [line for line in found.left_out if line.startswith("model")] == [
+        "model old: only in A",
+        "model new: only in B",
+    ]
+    assert any("shared" not in line and "weights" in line and "1" * 12 in line for line in found.subject)
+    renamed = common([made("A", {"old": "1" * 20}, {"d": "x"}), made("B", {"new": "1" * 20}, {"d": "x"})])
+    assert renamed.models == [("old", "new")], "where each run has one model, that is what is compared"
+    with pytest.raises(UserError, match="no models in common"):
+        common([made("A", {"a": "1", "b": "2"}, {"d": "x"}), made("B", {"c": "1", "e": "2"}, {"d": "x"})])
+
+
+def test_data_are_matched_by_content_and_by_name_among_equals():
+    one = made("A", {"m": "1"}, {"d": "x", "twin": "x", "only": "y"})
+    other = made("B", {"m": "1"}, {"other": "x", "twin": "x"})
+    found = common([one, other])
+    assert found.datasets == [("d", "other"), ("twin", "twin")]
+    assert found.left_out == ["data only (y): only in A"]
+    assert "data: d / other is the same data under several names" in found.subject
+    with pytest.raises(UserError, match=r"datasets\.d: other data, fingerprint"):
+        common([made("A", {"m": "1"}, {"d": "x"}), made("B", {"m": "1"}, {"d": "z"})])
+
+
+def test_a_condition_is_shared_where_the_same_entry_made_it():
+    def asked(*entries: tuple[str, float]) -> dict[str, object]:
+        made_by = [{"name": name, "strength": level} for name, level in entries]
+        return {"name": "stability", "perturbations": made_by, "conditions": [[n, x] for n, x in entries]}
+
+    one, other = asked(("jpeg", 40.0), ("noise", 0.1)), asked(("blur", 2.0), ("jpeg", 40.0))
+    sides = [made(label, {"m": "1"}, {"d": "x"}, stability=each) for label, each in (("A", one), ("B", other))]
+    with pytest.raises(UserError, match="perturbations"):
+        common(sides)
+    (evaluated,) = common(sides, only_shared=True).evaluations
+    assert evaluated.conditions == {("jpeg", 40.0)} and evaluated.order == ("jpeg", "noise")
+    other["perturbations"][1]["strength"] = 41.0
+    sides = [made(label, {"m": "1"}, {"d": "x"}, stability=each) for label, each in (("A", one), ("B", other))]
+    with pytest.raises(UserError, match="no evaluations in common"):
+        common(sides, only_shared=True)
+
+
+def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tmp_path):
+    asked = {"stability": holdfast.Stability(perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50)}
+    run = holdfast.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    board = holdfast.leaderboard(run)
+    (told,) = board["runs"]
+    study = run.manifest["study"]
+    assert told["datasets"] == {name: facts["fingerprint"] for name, facts in study["datasets"].items()}
+    assert told["models"] == {name: facts["fingerprint"] for name, facts in study["models"].items()}
+    assert told["versions"] == run.manifest["versions"] and told["command"] == run.manifest["command"]
+    for row in board["boards"][0]["rows"]:
+        assert [cell["condition"] for cell in row["conditions"]] == ["jpeg", "rotation"]
+        assert row["attempted"] == 8 == row["retained"] + row["flipped"] + row["undefined"]
+        assert (row["rank"] is None) == row["control"] and (row["unranked"] == "a control") == row["control"]

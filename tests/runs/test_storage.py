@@ -204,5 +204,5 @@ def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
     pd.testing.assert_frame_equal(local.samples(), stored.samples())
     assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest["sessions"][1].get("workers")
     assert (stored.path / "report.html").is_file()
-    with pytest.raises(UserError, match="cannot be reached"):
+    with pytest.raises(UserError, match="bucket does not exist; check the address, its bucket and your keys"):
         manifest.begin(place("s3://no-such-bucket/run"), STUDY, 32, "first")

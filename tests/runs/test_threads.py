@@ -1,9 +1,7 @@
-"""What happens beside the passes: the next shard is read, finished parts are written, and batch sizes are measured."""
+"""What happens beside the passes: the next shard is read, finished parts are written, and sizes of passes."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +16,7 @@ import holdfast
 from holdfast import Batch, Model, Saliency, Stability, UserError
 from holdfast.data import Data, open_data
 from holdfast.data.dataset import Sample
-from holdfast.runs import batch_size as throughput
-from holdfast.runs import digests, engine, storage
+from holdfast.runs import engine, storage
 from holdfast.runs.plan import make_plan
 from holdfast.runs.run import execute
 from holdfast.runs.table import part_path
@@ -27,6 +24,8 @@ from holdfast.types import adopted
 from support.small import model, pictures
 
 JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
+
+
 LONG = 60.0
 
 
@@ -185,27 +184,7 @@ class Small(nn.Module):
         return self.net(x)
 
 
-@pytest.fixture
-def patient(monkeypatch):
-    """On a busy machine too, larger batches are tried."""
-    monkeypatch.setattr(throughput, "LONGEST_PASS", LONG)
-
-
-def few() -> Batch:
-    return Batch(("a", "b", "c"), pictures(3)[0])
-
-
-def test_running_out_of_memory_ends_the_search(patient):
-    wrapped = Model(Small(8), rows=5)
-    assert throughput.best_rows(wrapped, few()) == 8
-    assert wrapped.module.asked[-1] == 16 and max(wrapped.module.asked) == 16
-    assert (wrapped.rows, wrapped.passes, wrapped.gradient_passes) == (5, 0, 0)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        throughput.best_rows(Model(Small(8, RuntimeError("shapes cannot be multiplied"))), few())
-
-
-def test_a_device_too_small_for_any_measured_size_still_finishes(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "WORTH_MEASURING", 1)
+def test_a_device_too_small_for_the_usual_size_still_finishes(tmp_path):
     images = pictures(5)[0]
     found = holdfast.evaluate(Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run")
     assert found.manifest["sessions"][-1]["batch_sizes"] == {"m": 2}
@@ -215,44 +194,32 @@ def test_a_device_too_small_for_any_measured_size_still_finishes(tmp_path, monke
     )
 
 
-def test_a_batch_size_is_measured_once_for_all_who_come_later(tmp_path, patient):
-    wrapped = Model(Small(64), name="a/b")
-    found = throughput.agreed_rows(tmp_path, "a/b", wrapped, few())
-    (path,) = (tmp_path / "batch_sizes").iterdir()
-    assert digests.read_json(path) == {"batch_size": found} and 8 <= found <= 64
-    wrapped.module.asked.clear()
-    assert throughput.agreed_rows(tmp_path, "a/b", wrapped, few()) == found and not wrapped.module.asked
-    other = f"""
-import torch
-from pathlib import Path
-from holdfast import Batch, Model
-from holdfast.runs.batch_size import agreed_rows
+class OnGpu(Model):
+    """Says that it is on a GPU, so that its passes have one of a few sizes."""
 
-class Untouchable(torch.nn.Module):
-    def forward(self, x):
-        raise AssertionError("measured again")
-
-torch.set_num_threads({torch.get_num_threads()})
-print(agreed_rows(Path({str(tmp_path)!r}), "a/b", Model(Untouchable()), Batch(("a",), torch.ones(1, 3))))
-"""
-    said = subprocess.run([sys.executable, "-c", other], check=True, capture_output=True, text=True).stdout
-    assert int(said) == found
+    device = torch.device("cuda")
 
 
-def test_an_interrupted_run_keeps_its_batch_size_and_a_small_one_measures_nothing(tmp_path, monkeypatch):
-    references = set(reference_ids(drawn()))
+def test_passes_on_a_gpu_have_one_of_a_few_sizes_and_filling_up_changes_nothing():
+    wrapped, x = OnGpu(Small(64), rows=64), pictures(64)[0]
+    plain = Model(Small(64), rows=64)
+    for rows in (1, 4, 5, 16, 17, 40, 64):
+        assert torch.allclose(wrapped.logits(x[:rows]), plain.logits(x[:rows]), atol=1e-5)
+    assert wrapped.module.asked == [4, 4, 16, 16, 64, 64, 64]
+    assert wrapped.passes == plain.passes == 1 + 4 + 5 + 16 + 17 + 40 + 64  # those that fill up are not counted
+    leaf = x[:5].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(wrapped.logits(leaf)[:, 1].sum(), leaf)
+    own = x[:5].clone().requires_grad_()
+    assert torch.allclose(gradient, torch.autograd.grad(plain.logits(own)[:, 1].sum(), own)[0], atol=1e-5)
 
-    def stop(ids):
-        if set(ids) - references and max(ids) > "0009":  # of the second shard
-            raise KeyboardInterrupt
 
-    found = run(drawn(), tmp_path / "small")
-    assert not (tmp_path / "small" / "batch_sizes").exists()
-    assert found.manifest["sessions"][-1]["batch_sizes"] == {"shapes": engine.BATCH_ON_CPU[1]}
-    monkeypatch.setattr(engine, "WORTH_MEASURING", 20)
-    with pytest.raises(KeyboardInterrupt):
-        run(drawn(), tmp_path / "run", e=stop)
-    (path,) = (tmp_path / "run" / "batch_sizes").iterdir()
-    path.write_bytes(digests.sealed({"batch_size": 5}))
-    again = run(drawn(), tmp_path / "run")
-    assert again.manifest["sessions"][-1]["batch_sizes"] == {"shapes": 5}
+def test_a_layer_that_is_hooked_meets_the_samples_alone():
+    wrapped, met = OnGpu(Small(64), rows=64), []
+    with wrapped.module.register_forward_hook(lambda layer, given, out: met.append(len(out))):
+        assert len(wrapped.logits(pictures(5)[0])) == 5
+    assert met == [5]
+
+
+def test_the_usual_size_depends_on_the_data_and_the_kind_of_device_alone():
+    assert [engine.usual_rows(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)] == [1024, 256, 49, 8]
+    assert engine.usual_rows(10**9) == 8

@@ -15,7 +15,6 @@ from holdfast.axes.certificate.sequential import (
     NO,
     OPEN,
     YES,
-    Rule,
     decide_rule,
     endings,
     estimate_rule,
@@ -75,7 +74,7 @@ def test_the_betting_interval_holds_at_all_times_at_once(tau: float) -> None:
     outside = torch.stack([(low > tau) | (high < tau) for low, high in rows])
     stop = outside.clone()
     stop[-1] = True
-    ends = endings(Rule(looks, stop, stop.double(), stop.double(), stop.long()))
+    ends = endings(looks, stop.numpy())
     missed = outside.numpy()[ends.look, ends.agreed.astype(int)]
     assert 0 < (ends.law(tau)[0] * missed).sum() <= 0.1
 
@@ -106,7 +105,7 @@ RULES = {
 def test_every_rule_keeps_its_promises_exactly(name: str) -> None:
     rule = RULES[name]()
     delta = 0.01 if "small" in name else 0.1
-    ends = endings(rule)
+    ends = endings(rule.looks, rule.stop.numpy())
     place = (ends.look, ends.agreed.astype(int))
     rates = np.concatenate([RATES, [0.8999, 0.901, 0.985, 0.995]])
     law = ends.law(rates)
@@ -151,7 +150,7 @@ def test_draws_saved_at_the_same_guarantee() -> None:
 def test_a_small_delta_and_epsilon_still_make_a_rule() -> None:
     rule = estimate_rule(0.1, 0.1 / 147)
     assert rule.looks[-1] < bounds.sample_size(0.1, 0.1 / 147, "hoeffding")
-    assert sequential._worst_error(endings(rule), 0.1) <= 0.1 / 147
+    assert sequential._worst_error(endings(rule.looks, rule.stop.numpy()), 0.1) <= 0.1 / 147
 
 
 def all_masks(n: int) -> np.ndarray:

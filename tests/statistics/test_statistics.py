@@ -108,7 +108,7 @@ def test_nothing_retained_is_nan_and_flagged() -> None:
     found = st.summary(none)
     assert found["mean"].isna().all() and (found["retained"] == 0).all() and found["flag"].str.len().min() > 0
     ranks = st.ranking(none, "fass")
-    assert ranks[["score", "rank", "rank_low", "p_best"]].isna().all(axis=None)
+    assert ranks[["score", "rank", "rank_low", "rank_high"]].isna().all(axis=None)
     assert st.paired_tests(none, "fass")["p"].isna().all() and not st.paired_tests(none, "fass")["significant"].any()
     assert st.disagreement(none, COMPONENTS)["compared"].tolist() == [0]
 
@@ -128,7 +128,7 @@ def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
     assert found["explainer"].tolist() == sorted(synthetic.QUALITY, key=lambda e: -synthetic.QUALITY[e])
     assert found["rank"].tolist() == pytest.approx([np.nan, 1, 2, 3, np.nan], nan_ok=True), "controls have no rank"
     assert found.set_index("explainer")["control"].to_dict() == {e: e in synthetic.CONTROLS for e in synthetic.QUALITY}
-    assert found["p_best"].tolist()[1:3] == [1.0, 0.0]
+    assert found["rank_low"].tolist()[1:4] == found["rank_high"].tolist()[1:4] == [1, 2, 3]
     assert (found["low"] <= found["score"]).all() and (found["score"] <= found["high"]).all()
     by = st.summary(table).query("measure == 'fass' and explainer == 'grad_cam'")
     best = by["aligned_calibrated"].fillna(by["calibrated"])
@@ -153,7 +153,6 @@ def test_equal_methods_share_the_ranks() -> None:
     assert found.loc[["a", "b"], "rank_low"].tolist() == [1, 1]
     assert found.loc[["a", "b"], "rank_high"].tolist() == [2, 2]
     assert found.loc["c", ["rank_low", "rank_high"]].tolist() == [3, 3]
-    assert found["p_best"].sum() == pytest.approx(1)
 
 
 def test_paired_tests_use_what_both_retain() -> None:

@@ -27,7 +27,7 @@ from PIL import Image
 
 import holdfast
 from holdfast import errors
-from holdfast.runs import digests, storage, table
+from holdfast.runs import storage, table
 from holdfast.runs.verify import verify
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
@@ -221,8 +221,6 @@ class Stage:
         self._write_study(self.folder)
         study = str(self.folder / "study.yaml")
         assert call("run", study, "--out", str(self.folder / "whole"), "--allow-code")[0] == 0
-        (self.folder / "whole" / "batch_sizes").mkdir()  # as longer runs leave one
-        (self.folder / "whole" / "batch_sizes" / "net@cpu.json").write_bytes(digests.sealed({"batch_size": 4}))
         for half in "12":
             out = str(self.folder / f"half{half}")
             assert call("run", study, "--out", out, "--allow-code", "--shard", f"{half}/2")[0] == 0
@@ -235,6 +233,7 @@ class Stage:
         whole = self.folder / "whole"
         self.expected = table.read_scores(whole).to_csv(), holdfast.read(whole).samples().to_csv()
         self._right: dict[str, Any] = {}
+        self._database = 0
 
     def _write_study(self, folder: Path) -> None:
         text = STUDY.format(support=Path(__file__).parent, folder=self.folder)
@@ -262,6 +261,16 @@ class Stage:
             Scene("verify", ("verify", run), held),
         ]
 
+    def pushing(self, kind: str) -> Scene:
+        """`push` to an MLflow database beside the run; each time another, since the client keeps them open."""
+        from mlflow import MlflowClient
+
+        if not self._database:
+            MlflowClient(f"sqlite:///{self.folder}/mlflow.db").create_experiment("holdfast", f"{self.work}/artefacts")
+        self._database += 1
+        run, uri = self.scenes(kind)[3].command[1], f"sqlite:///{self.work}/{self._database}.db"
+        return Scene("push", ("push", run, "--to", "mlflow", "--uri", uri), ("whole",))
+
     def place(self, kind: str, name: str) -> storage.Place:
         """Where a run of the copy is."""
         return storage.place(f"memory://faults/{self.work.name}/{name}") if kind == "store" else self.work / name
@@ -270,6 +279,8 @@ class Stage:
         """A new copy of the runs."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
+        if self._database:
+            shutil.copy(self.folder / "mlflow.db", self.work / f"{self._database}.db")
         MemoryFileSystem.store.clear()
         MemoryFileSystem.pseudo_dirs[:] = [""]
         for name in names:
@@ -303,12 +314,25 @@ class Stage:
         if scene.table is not None:
             root = self.place(kind, scene.table)
             return table.read_scores(root).to_csv(), holdfast.read(root).samples().to_csv()
+        if scene.name == "push":
+            return _tracked(scene.command[-1])
         made = self.work / scene.made if scene.made else None
         if made is not None and made.is_dir():
             return {path.name: path.read_bytes() for path in sorted(made.iterdir()) if path.suffix != ".json"}
         if made is not None:
             return made.read_bytes() if made.suffix != ".zip" else {p: t.to_csv() for p, t in _zipped(made).items()}
         return said
+
+
+def _tracked(uri: str) -> Any:
+    """What a tracker holds: one run, its numbers, and every byte of its files."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("holdfast").experiment_id])
+    folder = Path(found.info.artifact_uri.removeprefix("file://"))
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return found.data.metrics, found.data.params, found.info.status, files
 
 
 def _zipped(path: Path) -> dict[str, Any]:
@@ -393,7 +417,7 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     root = stage.work / "whole"
     if zipped:
         shutil.copy(stage.folder / "whole.zip", root := stage.work / "whole.zip")
-    kinds = ("parts", "samples", "gallery", "sessions", "batch_sizes", "manifest.json")
+    kinds = ("parts", "samples", "gallery", "sessions", "manifest.json")
     files = [root] if zipped else sorted(p for p in (root / draw.choice(kinds)).glob("**/*") if p.is_file())
     path = draw.choice(files or [root / "manifest.json"])
     content = bytearray(path.read_bytes())
@@ -413,7 +437,7 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     code, said = call(*command)
     if code == -1 or (code != 0 and path.name not in said):
         return what, f"{what} {path}: {scene.name} says {said}"
-    unread = {"batch_sizes", "gallery"} | ({"samples"} if scene.name == "check" else set())
+    unread = {"gallery"} | ({"samples"} if scene.name == "check" else set())
     if code == 0 and not zipped and path.relative_to(root).parts[0] not in unread:
         return what, f"{what} {path}: {scene.name} ended well"
     if code == 0 and zipped and stage.outcome("directory", scene, said) != stage.right(scene):

@@ -19,11 +19,15 @@ SMALL = {
     "saliency": {},
     "input_x_gradient": {},
     "integrated_gradients": {"steps": 6},
+    "expected_gradients": {"samples": 3},
     "gradient_shap": {"samples": 3},
     "deep_lift": {},
     "lrp": {},
     "guided_backprop": {},
     "grad_cam": {},
+    "grad_cam_plus_plus": {},
+    "layer_cam": {},
+    "hires_cam": {},
     "lime": {"samples": 40},
     "kernel_shap": {"samples": 60, "features": {"patches": {"size": 8}}},
     "occlusion": {"window": 8, "stride": 4},
@@ -66,6 +70,8 @@ OTHER_KINDS: dict[str, dict[str, Any]] = {
     "car": {"layer": "11", "concepts": CONCEPT},
 }
 """Every explainer by examples or concepts."""
+OF_ATTENTION = ("attention_rollout", "chefer")
+"""Every explainer that only transformers have."""
 FEATURES = ["saliency", {"gradient_shap": {"samples": 2}}, {"lime": {"samples": 30}}, "random"]
 PATCHES = {"patches": {"size": 8}}
 AXES: dict[str, dict[str, Any]] = {
@@ -74,6 +80,7 @@ AXES: dict[str, dict[str, Any]] = {
     "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
     "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
     "dependence": {"draws": 2, "classes": 2, "cascades": ["top_down", "bottom_up"], "steps": 3, "k": 50},
+    "localisation": {"any_class": True},
     "agreement": {"k": 50},
 }
 """Every axis but stability, with parameters that make it quick."""
@@ -82,6 +89,10 @@ AXES: dict[str, dict[str, Any]] = {
 def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, **options: Any) -> pd.DataFrame:
     others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
     given = pictures(n) if data is None else data
+    if axis == "localisation":
+        given = holdfast.open_data(
+            given, regions={f"{i:04}": torch.eye(32) + (i == torch.arange(32)) for i in range(9)}
+        )
     return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
 
 

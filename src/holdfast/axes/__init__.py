@@ -14,6 +14,7 @@ from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.contract import Adopted, Axis, Finding, Judged, Measure, marks_of, own_axis
 from holdfast.axes.dependence.evaluation import Dependence
 from holdfast.axes.faithfulness.evaluation import Faithfulness
+from holdfast.axes.localisation.evaluation import Localisation
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.statistics.cubes import Cube
@@ -22,7 +23,7 @@ from holdfast.types import IDENTITY, Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "agreement")
+ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "localisation", "agreement")
 """The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""
 AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
 BY_NAME = {axis.name: axis for axis in AXES}
@@ -32,8 +33,8 @@ USUAL = AXES[0].name
 """The evaluation of a study that names none."""
 
 __all__ = ["AXES", "BY_NAME", "EVALUATIONS", "USUAL", "Adopted", "Agreement", "Axis", "Certificate", "Dependence"]
-__all__ += ["Faithfulness", "Finding", "Judged", "Measure", "Smoothing", "Stability", "Symmetry", "arrange", "axis_of"]
-__all__ += ["judge", "marked"]
+__all__ += ["Faithfulness", "Finding", "Judged", "Localisation", "Measure", "Smoothing", "Stability", "Symmetry"]
+__all__ += ["arrange", "axis_of", "judge", "marked"]
 
 
 def arrange(
@@ -51,12 +52,14 @@ def arrange(
     headlines = [measure for axis in AXES for measure in axis.of_role("headline")]
     every = [measure for axis in AXES for measure in axis.measures]
     aside = {IDENTITY, *(name for axis in AXES for name in axis.aside)}
-    datasets = ((manifest or {}).get("study") or {}).get("datasets") or {}
+    study = (manifest or {}).get("study") or {}
+    datasets, asked = (study.get(section) or {} for section in ("datasets", "evaluations"))
     cubes = []
     for cube in statistics.arrange(table, headlines, aside):
         references = tuple((datasets.get(cube.dataset) or {}).get("references") or ())
-        own = axis_of(cube.evaluation, manifest or {}, cube.values).measures
-        spans = {measure.name: measure.span for measure in (*every, *own) if measure.span is not None}
+        axis = axis_of(cube.evaluation, manifest or {}, cube.values)
+        spans = {measure.name: measure.span for measure in (*every, *axis.measures) if measure.span is not None}
+        spans |= axis.spans(asked.get(cube.evaluation) or {}, cube.values)
         cubes.append(replace(cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)))
     return cubes
 

@@ -84,8 +84,10 @@ class Axis:
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
     `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
-    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words,
-    `best` what is said after the name of a clear winner.
+    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
+    is said after the name of a clear winner. `spans` gives
+    the ends of those scales that depend on the settings, from these and the measures that the table has.
+    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`.
     """
 
     name: str
@@ -105,6 +107,8 @@ class Axis:
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
     best: str = ""
+    spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, tuple[float, float]]] = lambda *_: {}
+    trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def measure(self, name: str) -> Measure | None:
         """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,17 @@ class Material:
         """Twelve digits that stand for the study with the hashes of its models and data, and for the version."""
         about = {"holdfast": self.manifest.get("holdfast"), "study": self.manifest.get("study")}
         return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def charted(
+    axis: str, chart: Callable[[Judged], Chart | None], nothing: str, missing: str
+) -> Callable[[Material, float], Iterator[Drawing | Skipped]]:
+    """What makes the figures of one chart of an axis, as an `Item` has it: `drawings` of all that was judged.
+
+    >>> next(charted("stability", lambda judged: None, "no rows", "no score")(Material([], {}), 1.0)).reason
+    'no rows'
+    """
+    return lambda material, width: drawings([(j, chart(j)) for j in material.of(axis)], nothing, missing)
 
 
 def drawings(charts: Sequence[tuple[Judged, Chart | None]], nothing: str, missing: str) -> Iterator[Drawing | Skipped]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.compare import check, compare, leaderboard
+from holdfast.cli.compare import check, compare, leaderboard, validate
 from holdfast.cli.export import export, figures, push
 from holdfast.cli.read import list_names, report, show, verify
 from holdfast.cli.run import LOCAL_RAY, demo, merge, plan, run
@@ -23,7 +23,7 @@ app = typer.Typer(
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Make a run": {"demo": demo, "plan": plan, "run": run, "merge": merge},
     "Read a run": {"report": report, "show": show, "verify": verify, "ls": list_names},
-    "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard},
+    "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard, "validate": validate},
     "Take a run elsewhere": {"figures": figures, "export": export, "push": push},
 }
 

@@ -97,6 +97,33 @@ def compare(
         say(comparison.page(out))
 
 
+def validate(
+    quick: Annotated[bool, typer.Option("--quick", help="Few samples of every model: a minute of one core.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the whole table with its sentences here.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
+) -> None:
+    """Try every measure on models whose right map is known.
+
+    How often does a measure prefer the truer map, to what is it blind, and how many samples does it need?
+    """
+    check_file("--markdown", markdown, "validation.md")
+    from holdfast.runs.atomic import write_atomically
+    from holdfast.truth import words
+    from holdfast.truth.validate import FULL, QUICK
+    from holdfast.truth.validate import validate as tried
+
+    samples = QUICK if quick else FULL
+    found = tried(samples, seed)
+    for name, text in words.sentences(found):
+        say(f"{name}: {text}")
+    if markdown is not None:
+        how = " --quick" * quick + f" --seed {seed}" * bool(seed)
+        write_atomically(markdown, words.markdown(found, samples, how).encode())
+        say(markdown)
+
+
 def leaderboard(
     runs: Runs,
     out: Annotated[

@@ -20,19 +20,20 @@ from torch.utils.data import IterableDataset
 
 from holdfast.data import images, sources
 from holdfast.data.arrays import open_arrays, open_dataset
-from holdfast.data.choices import NO_LABEL, Choice, only_choices
+from holdfast.data.choices import NO_LABEL, Choice, only_choices, whole_labels
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
-from holdfast.data.files import existing, open_files
+from holdfast.data.files import existing
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
-from holdfast.data.huggingface import check_hub_name
+from holdfast.data.hub import check_hub_name
 from holdfast.data.images import Resize
-from holdfast.data.labels import whole_labels
 from holdfast.data.paths import Texts, open_path
-from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_lines, open_texts
+from holdfast.data.regions import with_regions
+from holdfast.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
+from holdfast.data.tables import Lines
 from holdfast.errors import UserError
 from holdfast.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data", "open_files"]
+__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data"]
 
 
 def open_data(
@@ -43,33 +44,29 @@ def open_data(
     shape: Sequence[int] | None = None,
     name: str | None = None,
     labels: Sequence[int] | Mapping[str, int] | None = None,
-    groups: Sequence[str] | Mapping[str, str] | int | None = None,
+    groups: Sequence[str] | Mapping[str, str] | str | int | None = None,
     limit: int | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
     split: str | None = None,
     label: str | None = None,
+    regions: Any = None,
     allow_code: bool = False,
 ) -> Data:
     """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, a path, or a name, without reading much yet.
 
     Names: `bundled:photographs`; `hf:owner/name@split` of the Hugging Face hub, or `hf:folder`; `python:module:factory`
-    and `python:path/to/file.py:factory`, which run code and so need `allow_code`.
+    and `python:path/to/file.py:factory`, which run code and so need `allow_code`. docs/data.md has every form.
 
     `size` squashes pictures to size × size, or with `resize="crop"` scales the short side to size / 0.875 and takes
-    the central square; None keeps them as they are; "auto" is 224 for pictures in files, bytes or Pillow objects and
-    None for tensors and arrays, which arrive as their owner made them. `shape` says what each row of an array is, for
-    instance (3, 32, 32) for flattened pictures. `labels` go by position or by id and replace any of the source.
-    `groups` name what samples belong to that are not independent (the patient of a beat), by position, by id, or as
-    the level of the folder that is the group, 0 the outermost.
-
-    Sets are a list of (n_i, F) tensors, graphs PyG's objects or files, texts a list of strings or a file; samples may
-    be (sample, label) pairs. All samples are padded to `length` elements, nodes or tokens, by default those of the
-    largest in the whole set; longer texts are cut, longer sets and graphs recorded as errors. A `vocabulary`, its
-    path, a function from text to token ids, or `hf:owner/name`, the tokeniser of a model, makes the source text.
-
-    Of a path that holds several splits, `split` chooses one, such as "test". Where a sample has several labels, `label`
-    chooses one: a column, an array, COCO's "largest"; "none" leaves labels out.
+    the central square; None keeps them; "auto" is 224 for encoded pictures and None for tensors and arrays. `shape`
+    says what each row of an array is. `split` and `label` choose where there are several. `labels` go by position or by
+    id, and so do `groups` of samples that are not independent, by the level of their folder, 0 the outermost, or by
+    the name of a column of a table.
+    Samples of sets (n_i, F), graphs and texts are padded to `length`, by default that of the largest; longer texts are
+    cut. A `vocabulary`, its path, a function to token ids, or `hf:owner/name` makes the source text. `regions` say
+    where the thing of the label is: masks (N, …) or by id, an array of an `.npz`, a folder of mask pictures, COCO's
+    "masks" or "boxes".
 
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
@@ -81,10 +78,10 @@ def open_data(
     """
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
-    images.check_size(None if size == "auto" else size, resize)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     vocabulary = sources.vocabulary_of(vocabulary, length)
-    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label))
+    column = groups if isinstance(groups, str) else None
+    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label, column))
     if data is None:
         data = _dispatch(source, size, how)
     if label == NO_LABEL:
@@ -92,9 +89,14 @@ def open_data(
     if labels is not None:
         ordered = [labels.get(key) for key in data.ids] if isinstance(labels, Mapping) else labels
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
-    if groups is not None:
+    if column is not None and data.groups is None:
+        told = "give a list, a mapping by id, or the level of a folder"
+        raise UserError(f"groups={column!r} names a column, and {data.name!r} has none to name; {told}")
+    if groups is not None and column is None:
         named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
         data = data.grouped(named)
+    if regions is not None:
+        data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
     return data if limit is None else data.limit(limit)
@@ -114,12 +116,12 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
     if vocabulary is not None and isinstance(first, Mapping):
         not_pictures("texts", how)
         rows = [source[i] for i in range(len(source))]
-        return open_lines(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length=length)
+        return open_texts(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length)
     if values and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
             raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
-        return open_texts("texts", values, vocabulary, length=length, labels=labels)
+        return open_texts("texts", Lines(values, labels), vocabulary, length)
     if _are_sets(values) and (length is not None or len({len(value) for value in values}) > 1):
         not_pictures("sets", how)
         sets = [Graph(torch.as_tensor(value).detach().cpu().float()) for value in values]

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import images
+from holdfast.data.choices import whole_label, whole_labels
 from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered, unreadable
-from holdfast.data.labels import whole_label, whole_labels
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
@@ -34,17 +34,10 @@ def open_arrays(
 ) -> Data:
     """Samples (N, …) that are in memory already: pictures, token ids beside an `attention_mask`, or numbers."""
     x = as_tensor(x)
-    if how.shape is not None:
-        x = reshaped(x, how.shape)
-    if x.ndim < 2:
-        raise UserError(f"{name!r} has shape {tuple(x.shape)}; samples go along the first axis and need one more")
-    if x.ndim == 4:
-        x = images.check_pixels(x, f"{name!r}", any_channels=how.shape is not None)
-        x = x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
-    elif "attention_mask" in (aux or {}) and not x.is_floating_point():
+    if "attention_mask" in (aux or {}) and not x.is_floating_point() and x.ndim not in (1, 4):
         x = _token_ids(x, name, how)
     else:
-        x = checked_array(x, name, how)
+        x = _prepared(x, f"{name!r}", how)
     if ids is not None and len(ids) != len(x):
         raise UserError(f"{name!r} has {len(x)} samples but {len(ids)} ids")
     x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
@@ -101,23 +94,33 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x.reshape(len(x), *shape)
 
 
-def checked_array(x: Tensor, name: str, how: How) -> Tensor:
-    """Samples that are no pictures, as float32; refuses whole numbers, NaN, and rows that look like flat pictures."""
+def _prepared(x: Tensor, what: str, how: How) -> Tensor:
+    """Pictures in [0, 1] and of the size that is asked for; other samples as float32.
+
+    Refuses whole numbers, NaN, and rows that look like flat pictures.
+    """
+    if how.shape is not None:
+        x = reshaped(x, how.shape)
+    if x.ndim < 2:
+        raise UserError(f"{what} has shape {tuple(x.shape)}; samples go along the first axis and need one more")
+    if x.ndim == 4:
+        x = images.check_pixels(x, what, any_channels=how.shape is not None)
+        return x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
     if how.arrays is not None:
-        raise UserError(f"size={how.arrays} is for pictures, but {name!r} has samples of shape {tuple(x.shape[1:])}")
+        raise UserError(f"size={how.arrays} is for pictures, but {what} has samples of shape {tuple(x.shape[1:])}")
     picture = FLATTENED.get(x.shape[1]) if x.ndim == 2 and how.shape is None else None
     if picture is not None:
         raise UserError(
-            f"{name!r} has rows of {x.shape[1]} numbers, which look like flattened pictures of {picture}; "
+            f"{what} has rows of {x.shape[1]} numbers, which look like flattened pictures of {picture}; "
             f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
         )
     if not x.is_floating_point():
         raise UserError(
-            f"{name!r} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers, "
+            f"{what} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers, "
             "or token ids with an attention_mask"
         )
     if not bool(torch.isfinite(x).all()):
-        raise UserError(f"{name!r} has values that are not finite (NaN or infinite)")
+        raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     return x.to(torch.float32)
 
 
@@ -213,12 +216,7 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
     x = as_tensor(value).detach().cpu()[None]
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise ValueError("values that are not finite (NaN or infinite)")
-    if how.shape is not None:
-        x = reshaped(x, how.shape)
-    if x.ndim != 4:
-        return Sample(checked_array(x, what, how)[0], label)
-    x = images.check_pixels(x, what, any_channels=how.shape is not None)
-    return Sample((x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize))[0], label)
+    return Sample(_prepared(x, what, how)[0], label)
 
 
 def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from holdfast.data.dataset import Data, Size
-from holdfast.data.files import open_files
+from holdfast.data.dataset import Data, Size, how_to
+from holdfast.data.files import open_pictures
 from holdfast.data.images import Resize
 from holdfast.errors import UserError
 
@@ -114,14 +114,8 @@ def photographs(*, size: Size = "auto", resize: Resize = "squash") -> Data:
             raise UserError(f"the demo's photograph {path} is missing; reinstall its package")
     unknown = [((i + 0.5) / len(others), name, path, UNKNOWN) for i, (name, path) in enumerate(others)]
     ordered = sorted(known + unknown)
-    return open_files(
-        "photographs",
-        [path for _, _, path, _ in ordered],
-        ids=[name for _, name, _, _ in ordered],
-        size=size,
-        resize=resize,
-        labels=[label for _, _, _, label in ordered],
-    )
+    _, ids, paths, labels = zip(*ordered, strict=True)
+    return open_pictures("photographs", paths, ids, how_to(size, resize), labels)
 
 
 def _folder(package: str) -> Path:

@@ -1,12 +1,16 @@
-"""Parts of a data set: one of its splits, one of its labels, and the files that belong together."""
+"""Parts of a data set: one of its splits, one of its labels as a whole number, and the files that belong together."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from torch import Tensor
 
 from holdfast.errors import UserError, unknown
 
@@ -23,10 +27,11 @@ _MOST_FILES = 100_000
 
 
 class Choice(NamedTuple):
-    """What to take of data that holds several splits or labels; None where that is left open."""
+    """What to take of data that holds several splits, labels or columns of groups; None where that is left open."""
 
     split: str | None = None
     label: str | None = None
+    groups: str | None = None
 
 
 def only_choices(what: str, choice: Choice, *allowed: str) -> None:
@@ -36,7 +41,7 @@ def only_choices(what: str, choice: Choice, *allowed: str) -> None:
     Traceback (most recent call last):
     holdfast.errors.UserError: split='test' does not fit 'film.npz': it has no parts to choose from
     """
-    for key, value in choice._asdict().items():
+    for key, value in zip(("split", "label"), choice, strict=False):
         if value is not None and key not in allowed and not (key == "label" and value == NO_LABEL):
             reason = "it has no parts to choose from" if key == "split" else "its labels are not a matter of choice"
             raise UserError(f"{key}={value!r} does not fit {what!r}: {reason}")
@@ -105,3 +110,41 @@ def _alternatives(inside: str, pattern: str) -> list[str]:
     if not 0 <= last - first < _MOST_FILES:
         raise UserError(f"{pattern!r} counts from {first} to {last}; a rising range of files was expected")
     return [str(i).zfill(len(numbers[1])) for i in range(first, last + 1)]
+
+
+def whole_label(value: Any, what: str) -> int:
+    """A label as an int; None, a missing one, is −1."""
+    if value is None:
+        return -1
+    single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
+    number = value.item() if single else value
+    if isinstance(number, list | tuple | Tensor | np.ndarray):
+        raise UserError(
+            f"{what} must be one whole number, got several: {str(value)[:60]}; of several labels choose the one "
+            "that is the target"
+        )
+    if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
+        raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
+    return int(number)
+
+
+def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | None:
+    """Labels as ints; None where there are none.
+
+    >>> whole_labels([3, np.int64(1), None, 2.0], "shapes")
+    (3, 1, -1, 2)
+    """
+    return (
+        None if values is None else tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
+    )
+
+
+def ranked(labels: Sequence[Any], among: Iterable[Any] = ()) -> tuple[list[int | None], tuple[str, ...]]:
+    """Labels of any kind as 0 … K − 1 in their sorted order and that of others, and what each number stands for.
+
+    >>> ranked([-1, 1, None, 1])
+    ([0, 1, None, 1], ('-1', '1'))
+    """
+    distinct = sorted({*labels, *among} - {None})
+    number: dict[Any, int | None] = {None: None, **{value: i for i, value in enumerate(distinct)}}
+    return [number[value] for value in labels], tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)

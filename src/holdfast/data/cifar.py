@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from holdfast.data import images
-from holdfast.data.choices import Choice, one_split
+from holdfast.data.choices import Choice, one_split, whole_labels
 from holdfast.data.dataset import Data, How, Reader, Sample, as_text, numbered, unpacked
-from holdfast.data.labels import whole_labels
 from holdfast.errors import UserError, unknown
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]

@@ -5,14 +5,13 @@ A picture shows several things, so which of them is its label has to be said.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from holdfast.data.choices import NO_LABEL, Choice, one_split
-from holdfast.data.dataset import Data, How, as_text, unpacked
+from holdfast.data.dataset import Data, How, as_object, as_text, unpacked
 from holdfast.data.files import open_pictures
 from holdfast.errors import UserError, nearest
 
@@ -43,7 +42,7 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     file = one_split(str(path), split, found)
     match = _INSTANCES.fullmatch(file.name)
     assert match is not None
-    content = _content(file)
+    content = coco_content(file)
     pictures = {entry["id"]: str(entry["file_name"]) for entry in content["images"]}
     folder = _pictures_folder(file, match["split"], pictures)
     outside = [name for name in pictures.values() if ".." in PurePosixPath(name).parts or name.startswith("/")]
@@ -55,25 +54,23 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     return open_pictures(match["split"], files, ids, how, labels, names)
 
 
-def _content(file: Path) -> Mapping[str, Any]:
-    try:
-        content: Any = json.loads(as_text(unpacked(file), str(file)))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{str(file)!r} is not JSON: {error}") from error
+def coco_content(file: Path) -> Mapping[str, Any]:
+    """What a file of instances holds, checked for what is read of it."""
+    content = as_object(as_text(unpacked(file), str(file)), str(file))
     needed: dict[str, dict[str, type]] = {
         "images": {"id": int, "file_name": str},
         "annotations": {"image_id": int, "category_id": int},
         "categories": {"id": int, "name": str},
     }
     for part, keys in needed.items():
-        rows = content.get(part) if isinstance(content, Mapping) else None
+        rows = content.get(part)
         if not isinstance(rows, list):
             raise UserError(f"{str(file)!r} has no list {part!r}; images, annotations and categories were expected")
         for i, row in enumerate(rows):
             for key, kind in keys.items():
                 if not isinstance(row, Mapping) or not isinstance(row.get(key), kind):
                     raise UserError(f"{str(file)!r}: entry {i} of {part} has no {key} ({kind.__name__})")
-    return dict(content)
+    return content
 
 
 def _pictures_folder(file: Path, split: str, pictures: Mapping[int, str]) -> Path:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
+import io
+import json
 import threading
 import warnings
 import zlib
@@ -14,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from PIL import Image
@@ -281,8 +284,9 @@ class How(NamedTuple):
     shape: tuple[int, ...] | None
 
 
-def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None) -> How:
+def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None = None) -> How:
     """How to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide."""
+    images.check_size(None if size == "auto" else size, resize)
     return How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
 
 
@@ -309,6 +313,26 @@ def as_text(content: bytes, what: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{what!r} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def as_object(text: str, what: str) -> Mapping[str, Any]:
+    """The object that JSON describes."""
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{what} is not JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise UserError(f"{what} is {type(found).__name__}; an object was expected")
+    return found
+
+
+def cells_of(text: str, what: str, delimiter: str, strict: bool = False) -> list[list[str]]:
+    """The rows of a table that are not empty; a quoted cell may go over several lines."""
+    try:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+        return [row for row in rows if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise UserError(f"cannot read {what!r} as rows of cells: {error}") from error
 
 
 def not_pictures(name: str, how: How) -> None:

@@ -18,11 +18,9 @@ from torch import Tensor
 
 from holdfast.data import images
 from holdfast.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
-from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split
-from holdfast.data.dataset import Data, How, Reader, Sample, Size, how_to, numbered, unreadable
+from holdfast.data.choices import NO_LABEL, SPLITS, expanded, one_split, ranked, whole_labels
+from holdfast.data.dataset import Data, How, Reader, Sample, numbered, unreadable
 from holdfast.data.imagenet import imagenet_classes
-from holdfast.data.images import Resize
-from holdfast.data.labels import ranked, whole_labels
 from holdfast.errors import UserError, nearest, patiently, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
@@ -83,10 +81,10 @@ def open_folder(root: Path, how: How, split: str | None = None) -> Data:
     return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
 
 
-def _classes(root: Path, pictures: Sequence[str]) -> tuple[list[int] | None, Sequence[str] | None]:
+def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
     known = imagenet_classes(root, pictures)
     if known is not None:
-        return known.labels, known.names
+        return known
     if not all("/" in picture for picture in pictures):
         return None, None
     return ranked([picture.split("/")[0] for picture in pictures])
@@ -122,29 +120,11 @@ def open_pictures(
     paths: Sequence[Path],
     ids: Sequence[str],
     how: How,
-    labels: Sequence[int] | None = None,
+    labels: Sequence[int | None] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures in files."""
+    """Pictures in the files at `paths`, with ids and labels of the caller's choice."""
     return encoded(name, ids, partial(_pick, paths), how, labels, class_names)
-
-
-def open_files(
-    name: str,
-    paths: Sequence[Path],
-    *,
-    ids: Sequence[str],
-    size: Size = "auto",
-    resize: Resize = "squash",
-    labels: Sequence[int] | None = None,
-) -> Data:
-    """Pictures in the files at `paths`, with ids and labels of the caller's choice; `size` as in `open_data`.
-
-    >>> open_files("two", [Path("a.jpg"), Path("b.jpg")], ids=["a", "b"]).shape
-    (3, 224, 224)
-    """
-    images.check_size(None if size == "auto" else size, resize)
-    return open_pictures(name, paths, ids, how_to(size, resize, None), labels)
 
 
 def encoded(
@@ -223,8 +203,8 @@ def open_npz(path: Path, how: How, label: str | None = None) -> Data:
         raise unknown(f"array of {str(path)!r}", label, found)
     keys = ("y", "label", "labels") if label is None else (label,)
     labels = next((found[key] for key in keys if key in found), None)
-    ids = next((tuple(map(str, found[key].tolist())) for key in ("ids", "id") if key in found), None)
-    names = tuple(map(str, found["classes"].tolist())) if "classes" in found else None
+    texts = {key: tuple(map(str, found[key].ravel().tolist())) for key in ("ids", "id", "classes") if key in found}
+    ids, names = texts.get("ids", texts.get("id")), texts.get("classes")
     if "jpeg" in found and "offsets" in found:
         return _open_blobs(path, found["jpeg"], found["offsets"], how, labels, ids, names)
     x = next((found[key] for key in ("x", "images", "data") if key in found), None)

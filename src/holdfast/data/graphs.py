@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
+from holdfast.data.choices import ranked, whole_label
 from holdfast.data.dataset import Data, Sample, as_text, checked_length, unpacked
-from holdfast.data.labels import ranked, whole_label
 from holdfast.errors import UserError
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,6 @@ def open_graphs(
     graphs: Sequence[Graph],
     *,
     length: int | None = None,
-    ids: Sequence[str] | None = None,
     labels: Sequence[Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
@@ -68,7 +67,6 @@ def open_graphs(
         partial(padded, length=longest, width=width),
         prepared=f"padded to {longest} × {width}",
         shape=(longest, width),
-        ids=ids,
         labels=labels,
         class_names=class_names,
     )

@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.data.dataset import as_text, unpacked
 from holdfast.errors import UserError
@@ -27,11 +26,8 @@ _DEVKIT = "ILSVRC2012_devkit_t12"
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 
 
-class Classes(NamedTuple):
-    """Labels of the pictures, −1 where there is none, and the names of the classes."""
-
-    labels: list[int]
-    names: tuple[str, ...]
+Classes = tuple[list[int], tuple[str, ...]]
+"""Labels of the pictures, −1 where there is none, and the names of the classes."""
 
 
 def imagenet_classes(root: Path, pictures: Sequence[str]) -> Classes | None:
@@ -65,7 +61,7 @@ def _numbered(wnids: Sequence[str | None], listed: Mapping[str, str], root: Path
         raise UserError(f"{str(root)!r} has pictures of {unlisted}, which the list of {len(listed)} classes lacks")
     order = sorted(listed)
     place = {wnid: i for i, wnid in enumerate(order)}
-    return Classes([-1 if wnid is None else place[wnid] for wnid in wnids], tuple(listed[wnid] for wnid in order))
+    return [-1 if wnid is None else place[wnid] for wnid in wnids], tuple(listed[wnid] for wnid in order)
 
 
 def _above(root: Path) -> list[Path]:

@@ -17,10 +17,10 @@ from holdfast.data.coco import coco_annotations, open_coco
 from holdfast.data.dataset import Data, How, not_pictures, unpacked
 from holdfast.data.files import existing, open_folder, open_npz, open_pictures
 from holdfast.data.graphs import holds_tu_files, open_dgcnn, open_tu
-from holdfast.data.huggingface import HUB, hub_files, local_copy, saved_files, split_of
-from holdfast.data.sequences import Lines, Tokeniser, open_lines, open_text_file
+from holdfast.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
+from holdfast.data.sequences import Tokeniser, open_text_file, open_texts
 from holdfast.data.series import open_series
-from holdfast.data.tables import ARROW, PARQUET, open_table, read_table_texts
+from holdfast.data.tables import ARROW, PARQUET, group_column, open_table, read_table_texts
 from holdfast.data.tars import open_tars
 from holdfast.errors import UserError
 
@@ -37,7 +37,7 @@ class Texts(NamedTuple):
 
 def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     """Data from a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
-    if source.startswith(HUB):
+    if source.startswith(PREFIX):
         return _open_hub(source, how, texts, choice)
     path = Path(source).expanduser()
     folder = existing(path).is_dir()
@@ -49,7 +49,7 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
         raise UserError(f"{str(path)!r}: several files may be .tar, .parquet or .arrow, not {suffix or 'others'}")
     if suffix in (*PARQUET, *ARROW):
         only_choices(str(path), choice, "label")
-        return _open_tables(several[0].stem, several, how, texts, choice.label)
+        return _open_tables(several[0].stem, several, how, texts, choice)
     if texts.vocabulary is not None:
         not_pictures(path.name, how)
         only_choices(str(path), choice, "label")
@@ -67,7 +67,7 @@ def _open_hub(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     if copy is not None:
         folder, split = copy
         return _open_folder(folder, how, texts, choice._replace(split=split_of(source, split, choice.split)))
-    return _open_tables(*hub_files(source, choice.split), how, texts, choice.label)
+    return _open_tables(*hub_files(source, choice.split), how, texts, choice)
 
 
 def _no_length(path: Path, texts: Texts) -> None:
@@ -75,19 +75,20 @@ def _no_length(path: Path, texts: Texts) -> None:
         raise UserError(f"length={texts.length} is for sets, graphs and text, which {str(path)!r} does not hold")
 
 
-def _open_tables(name: str, files: list[Path], how: How, texts: Texts, label: str | None) -> Data:
+def _open_tables(name: str, files: list[Path], how: How, texts: Texts, choice: Choice) -> Data:
     if texts.vocabulary is not None:
         not_pictures(name, how)
-        found = Lines(*read_table_texts(files, label))
-        return open_lines(name, found, texts.vocabulary, length=texts.length)
-    _no_length(files[0], texts)
-    return open_table(name, files, how, label)
+        data = open_texts(name, read_table_texts(files, choice.label), texts.vocabulary, texts.length)
+    else:
+        _no_length(files[0], texts)
+        data = open_table(name, files, how, choice.label)
+    return data if choice.groups is None else data.grouped(group_column(files, choice.groups))
 
 
 def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
     saved = saved_files(path, choice.split)
     if saved is not None:
-        return _open_tables(*saved, how, texts, choice.label)
+        return _open_tables(*saved, how, texts, choice)
     own = path.resolve().name
     names = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     inner = path / "data" if (path / "data").is_dir() else path  # where the hub keeps its Parquet files
@@ -96,7 +97,7 @@ def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
         tables = [p for p in (*names, *sorted(inner.iterdir())) if p.suffix.lower() in suffixes and p.is_file()]
         if tables:
             files = one_split(str(path), choice.split, grouped(dict.fromkeys(tables)))
-            return _open_tables(own, files, how, texts, choice.label)
+            return _open_tables(own, files, how, texts, choice)
     if texts.vocabulary is not None:
         raise UserError(f"{str(path)!r} is a folder without tables; with a vocabulary give a file of texts")
     if holds_tu_files([p.name for p in names if p.suffix == ".txt"]):
@@ -142,7 +143,7 @@ def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: C
     if suffix in _SERIES:
         if how.arrays is not None:
             not_pictures(path.name, how)
-        return open_series(path, how.shape, choice.label)
+        return open_series(path, how.shape, choice.label, choice.groups)
     if suffix in (".jsonl", ".ndjson"):
         raise UserError(f"{str(path)!r} holds text; give a vocabulary")
     if path.name.lower().endswith(_COMPRESSED_TARS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections import Counter
@@ -11,16 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL, Choice, only_choices
-from holdfast.data.dataset import Data, Sample, as_text, checked_length, unpacked
-from holdfast.data.labels import ranked
-from holdfast.data.tables import ARROW, PARQUET, TEXTS, read_table_texts
+from holdfast.data.choices import NO_LABEL, Choice, only_choices, ranked
+from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, unpacked
+from holdfast.data.tables import ARROW, PARQUET, TEXTS, Lines, read_table_texts
 from holdfast.errors import UserError, unknown
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
@@ -63,7 +61,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
         """A vocabulary that `save` wrote."""
-        found = _record(as_text(unpacked(Path(path)), str(path)), str(path)).get("words")
+        found = as_object(as_text(unpacked(Path(path)), str(path)), str(path)).get("words")
         if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
             raise UserError(f'{str(path)!r} is not a vocabulary; {{"words": [...]}} was expected')
         return cls(tuple(found))
@@ -96,62 +94,42 @@ Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
 """How text becomes token ids: a vocabulary, the path of one, or any function of a text such as `tokenizer.encode`."""
 
 
-class Tokens(NamedTuple):
-    """The token ids of one text."""
-
-    ids: Tensor
-
-
-def open_texts(
-    name: str,
-    texts: Sequence[str],
-    vocabulary: Tokeniser,
-    *,
-    length: int | None = None,
-    ids: Sequence[str] | None = None,
-    labels: Sequence[Any] | None = None,
-    class_names: Sequence[str] | None = None,
-) -> Data:
+def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
     """Texts as token ids x (L,) int64 with aux attention_mask (L,), 1 at real tokens.
 
     L is `length`, and then longer texts are cut, or that of the longest text. A text without a token is an error.
+    Words as labels are numbered in sorted order.
 
-    >>> data = open_texts("films", ["a film", "a bad film"], Vocabulary(("a", "film")))
+    >>> data = open_texts("films", Lines(["a film", "a bad film"]), Vocabulary(("a", "film")))
     >>> data.load([0, 1]).batch.x.tolist()
     [[2, 3, 0], [2, 1, 3]]
     """
     if isinstance(vocabulary, str | Path):
         vocabulary = Vocabulary.load(vocabulary)
     encode = vocabulary.encode if isinstance(vocabulary, Vocabulary) else vocabulary
-    encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in texts]
-    items = [Tokens(found) if len(found) else ValueError("the text has no tokens") for found in encoded]
+    encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in found.texts]
+    items = [(ids,) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
     longest = checked_length(length, max(map(len, encoded), default=1))
+    labels, names = found.labels, found.class_names
+    if labels is not None and any(isinstance(label, str) for label in labels):
+        labels, names = ranked([str(label) for label in labels])
     return open_items(
         name,
         items,
         partial(_padded_tokens, length=longest),
         prepared=f"padded to {longest} tokens",
         shape=(longest,),
-        ids=ids,
+        ids=found.ids,
         labels=labels,
-        class_names=class_names,
+        class_names=names,
     )
 
 
-def _padded_tokens(tokens: Tokens, length: int) -> Sample:
-    kept = tokens.ids[:length]
+def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:
+    kept = tokens[0][:length]
     x = torch.full((length,), PADDING, dtype=torch.int64)
     x[: len(kept)] = kept
     return Sample(x, aux={"attention_mask": (torch.arange(length) < len(kept)).long()})
-
-
-class Lines(NamedTuple):
-    """Texts of a file with what it says of each: label and id, None where it says nothing."""
-
-    texts: list[str]
-    labels: list[Any] | None = None
-    ids: list[str] | None = None
-    class_names: Sequence[str] | None = None
 
 
 def read_texts(path: Path, label: str | None = None) -> Lines:
@@ -163,16 +141,17 @@ def read_texts(path: Path, label: str | None = None) -> Lines:
     `label` names another column than label.
     """
     if path.suffix.lower() in (*PARQUET, *ARROW):
-        return Lines(*read_table_texts([path], label))
-    lines = [line for line in as_text(unpacked(path), str(path)).split("\n") if line.strip()]
+        return read_table_texts([path], label)
+    text = as_text(unpacked(path), str(path))
+    lines = [line for line in text.split("\n") if line.strip()]
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in (".jsonl", ".ndjson"):
-        records = [_record(line, f"{path}, object {i + 1}") for i, line in enumerate(lines)]
+        records = [as_object(line, f"{path}, object {i + 1}") for i, line in enumerate(lines)]
         return lines_of(records, str(path), label)
     if suffix == ".tsv":
         return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path), label)
     if suffix == ".csv" and lines and set(TEXTS) & {cell.strip().lower() for cell in next(csv.reader(lines[:1]))}:
-        return _from_table(_csv_rows(path), str(path), label)
+        return _from_table(cells_of(text, str(path), ",", strict=True), str(path), label)
     only_choices(str(path), Choice(label=label))
     matches = [None if suffix == ".txt" else _LABEL_FIRST.fullmatch(line.strip()) for line in lines]
     found = [match for match in matches if match is not None]
@@ -185,34 +164,7 @@ def open_text_file(path: Path, vocabulary: Tokeniser, *, length: int | None = No
     """A file of texts as token ids; see `read_texts` and `open_texts`."""
     whole = path.name.removesuffix(".gz")
     name = Path(whole).stem if Path(whole).suffix.lower() in _STEMS else whole
-    return open_lines(name, read_texts(path, label), vocabulary, length=length)
-
-
-def open_lines(name: str, found: Lines, vocabulary: Tokeniser, *, length: int | None = None) -> Data:
-    """Texts with what their source says of them, as token ids; words as labels are numbered in sorted order."""
-    labels, names = found.labels, found.class_names
-    if labels is not None and any(isinstance(label, str) for label in labels):
-        labels, names = ranked([str(label) for label in labels])
-    return open_texts(name, found.texts, vocabulary, length=length, ids=found.ids, labels=labels, class_names=names)
-
-
-def _record(line: str, what: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{what} is not JSON: {error}") from error
-    if not isinstance(record, Mapping):
-        raise UserError(f"{what} is {type(record).__name__}; an object was expected")
-    return record
-
-
-def _csv_rows(path: Path) -> list[list[str]]:
-    """The rows of a `.csv`, in which a quoted text may go over several lines."""
-    try:
-        rows = csv.reader(io.StringIO(as_text(unpacked(path), str(path)), newline=""), strict=True)
-        return [row for row in rows if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise UserError(f"cannot read {str(path)!r} as rows of cells: {error}") from error
+    return open_texts(name, read_texts(path, label), vocabulary, length)
 
 
 def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None = None) -> Lines:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,38 +13,34 @@ import torch
 from torch import Tensor
 
 from holdfast.data.arrays import open_items
-from holdfast.data.choices import NO_LABEL
-from holdfast.data.dataset import Data, Sample, as_text, unpacked
-from holdfast.data.labels import ranked
+from holdfast.data.choices import NO_LABEL, ranked
+from holdfast.data.dataset import Data, Sample, as_text, cells_of, unpacked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")
 _IDS = ("id", "ids")
 
 
-class Series(NamedTuple):
-    """One series (T,)."""
-
-    x: Tensor
-
-
 class Row(NamedTuple):
-    """The cells of one row: its id, its label as it is written, and its steps."""
+    """The cells of one row: its id, its label as it is written, its steps, and the group it belongs to."""
 
     id: str | None
     label: str | None
     steps: Sequence[str]
+    group: str = ""
 
 
-def open_series(path: Path, shape: tuple[int, ...] | None = None, label: str | None = None) -> Data:
+def open_series(
+    path: Path, shape: tuple[int, ...] | None = None, label: str | None = None, groups: str | None = None
+) -> Data:
     """Series of a file, each as (1, T), or as `shape` says: (T,) for the row of a table, (C, T) for C channels.
 
     Without a header the label comes first, or `label="last"`. With one it is the column `label`, `class`, `target` or
-    `y`, or the one that `label` names; a column `id` gives ids. Labels are numbered in the sorted order of those in
-    `NAME_TRAIN` and `NAME_TEST` together, so that both files agree when one lacks a class. A row with a gap, or with
-    another number of steps than most, is recorded as an error.
+    `y`, or the one that `label` names; a column `id` gives ids, and the one named `groups` is no step. Labels are
+    numbered in the sorted order of those in `NAME_TRAIN` and `NAME_TEST` together, so that both files agree when one
+    lacks a class. A row with a gap, or with another number of steps than most, is recorded as an error.
     """
-    rows = _rows(path, label)
+    rows = _rows(path, label, groups)
     parsed = [_steps(row.steps) for row in rows]
     lengths = Counter(len(values) for values in parsed if not isinstance(values, Exception))
     steps = lengths.most_common(1)[0][0] if lengths else 0
@@ -60,7 +54,7 @@ def open_series(path: Path, shape: tuple[int, ...] | None = None, label: str | N
         raise UserError(f"shape={list(shape)} does not fit rows of {steps} numbers; give [{steps}] or [1, {steps}]")
     labels, names = _numbered(rows, path, label)
     ids = [row.id for row in rows if row.id is not None]
-    return open_items(
+    data = open_items(
         Path(path.name.removesuffix(".gz")).stem,
         [values if isinstance(values, Exception) else _series(values, steps) for values in parsed],
         partial(_one_series, shape=shape),
@@ -70,17 +64,18 @@ def open_series(path: Path, shape: tuple[int, ...] | None = None, label: str | N
         labels=labels,
         class_names=names,
     )
+    return data if groups is None else data.grouped([row.group for row in rows])
 
 
-def _one_series(series: Series, shape: tuple[int, ...]) -> Sample:
-    return Sample(series.x.reshape(shape))
+def _one_series(series: tuple[Tensor], shape: tuple[int, ...]) -> Sample:
+    return Sample(series[0].reshape(shape))
 
 
-def _series(values: Sequence[float], steps: int) -> Series | ValueError:
+def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
     if len(values) != steps:
         return ValueError(f"{len(values)} steps where most have {steps}")
     x = torch.tensor([values], dtype=torch.float32)
-    return Series(x) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
+    return (x,) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
 
 
 def _steps(cells: Sequence[str]) -> list[float] | ValueError:
@@ -90,19 +85,18 @@ def _steps(cells: Sequence[str]) -> list[float] | ValueError:
         return ValueError(f"not a row of numbers: {error}")
 
 
-def _rows(path: Path, label: str | None) -> list[Row]:
+def _rows(path: Path, label: str | None, groups: str | None = None) -> list[Row]:
     """The rows of a file; a header is a first line of names, or with one cell called label or id."""
     text = as_text(unpacked(path), str(path))
     first = next((line for line in text.splitlines() if line.strip()), "")
     between = max("\t,;", key=first.count)
-    try:
-        cells = [row for row in csv.reader(io.StringIO(text), delimiter=between) if any(c.strip() for c in row)]
-    except csv.Error as error:
-        raise UserError(f"cannot read {str(path)!r} as rows of cells: {error}") from error
+    cells = cells_of(text, str(path), between)
     header = [cell.strip() for cell in cells[0]] if cells else []
     words = [cell for cell in header if not _is_number(cell)]
     if 2 * len(words) > len(header) or any(cell.lower() in (*_LABELS, *_IDS) for cell in words):
-        return _named(cells[1:], header, label, path)
+        return _named(cells[1:], header, label, path, groups)
+    if groups is not None:
+        raise UserError(f"{str(path)!r} has no header, so groups={groups!r} names no column")
     if label not in (None, "first", "last", NO_LABEL):
         raise UserError(f"{str(path)!r} has no header, so label={label!r} names no column; give first, last or none")
     if label == NO_LABEL:
@@ -116,7 +110,12 @@ def _rows(path: Path, label: str | None) -> list[Row]:
     ]
 
 
-def _named(rows: Sequence[Sequence[str]], header: Sequence[str], label: str | None, path: Path) -> list[Row]:
+def _named(
+    rows: Sequence[Sequence[str]], header: Sequence[str], label: str | None, path: Path, groups: str | None
+) -> list[Row]:
+    if groups is not None and groups not in header:
+        raise unknown(f"column of {str(path)!r}", groups, header)
+    together = None if groups is None else header.index(groups)
     lower = [cell.lower() for cell in header]
     if label in (None, NO_LABEL):
         place = next((lower.index(name) for name in _LABELS if name in lower), None)
@@ -127,12 +126,13 @@ def _named(rows: Sequence[Sequence[str]], header: Sequence[str], label: str | No
     else:
         raise unknown(f"column of {str(path)!r}", label, header)
     identity = next((lower.index(name) for name in _IDS if name in lower), None)
-    apart = {place, identity}
+    apart = {place, identity, together}
     return [
         Row(
             None if identity is None or identity >= len(row) else row[identity],
             None if place is None or place >= len(row) else row[place],
             [cell for i, cell in enumerate(row) if i not in apart],
+            "" if together is None or together >= len(row) else row[together],
         )
         for row in rows
     ]
@@ -167,9 +167,7 @@ def _numbered(rows: Sequence[Row], path: Path, label: str | None) -> tuple[list[
     if any(isinstance(value, str) for value in every):
         every = {f"{value:g}" if isinstance(value, float) else value for value in every}
         mine = [f"{value:g}" if isinstance(value, float) else value for value in mine]
-    numbers, names = ranked([value for value in mine if value is not None], every)
-    found = iter(numbers)
-    return [None if value is None else next(found) for value in mine], names
+    return ranked(mine, every)
 
 
 def _other_split(path: Path) -> list[Path]:

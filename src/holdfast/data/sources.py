@@ -11,8 +11,7 @@ from holdfast.data import bundled
 from holdfast.data.code import absolute, check_allowed, made_by
 from holdfast.data.dataset import Data, Size
 from holdfast.data.files import beside, existing
-from holdfast.data.hub import PREFIX, tokeniser
-from holdfast.data.huggingface import check_hub_name, local_copy
+from holdfast.data.hub import PREFIX, check_hub_name, local_copy, tokeniser
 from holdfast.data.images import Resize
 from holdfast.errors import unknown
 

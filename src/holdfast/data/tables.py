@@ -13,10 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, How, numbered
 from holdfast.data.files import encoded
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError, unknown
 
 PARQUET = (".parquet", ".pq")
@@ -27,10 +26,9 @@ _LABELS = ("label", "labels")
 
 
 class Chunks(NamedTuple):
-    """Where the rows of several files are: chunk c is number `numbers[c]` of `files[c]` and begins at `starts[c]`."""
+    """Where the rows of several files are: chunk c, a number of a file, is at `places[c]` and begins at `starts[c]`."""
 
-    files: tuple[Path, ...]
-    numbers: tuple[int, ...]
+    places: tuple[tuple[Path, int], ...]
     starts: tuple[int, ...]
 
 
@@ -58,16 +56,16 @@ def open_table(name: str, files: Sequence[Path], how: How, label: str | None = N
     )
 
 
-class Column(NamedTuple):
-    """The texts of a table with their labels, ids and the names of the classes, as far as it has them."""
+class Lines(NamedTuple):
+    """Texts with what their source says of them: label, id and the names of the classes, None where it says nothing."""
 
     texts: list[str]
-    labels: list[Any] | None
-    ids: list[str] | None
-    class_names: tuple[str, ...] | None
+    labels: list[Any] | None = None
+    ids: list[str] | None = None
+    class_names: tuple[str, ...] | None = None
 
 
-def read_table_texts(files: Sequence[Path], label: str | None = None) -> Column:
+def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
     """The texts of a table with a column `text` or `sentence`."""
     what, schema = str(files[0]), _schema(files)
     column = next((name for name in TEXTS if name in schema.names), None)
@@ -79,7 +77,15 @@ def read_table_texts(files: Sequence[Path], label: str | None = None) -> Column:
         raise UserError(f"{what!r}: row {wrong} of {column} is not text")
     labels, names = _labels(files, schema, _features(schema, files[0]), label, what)
     ids = [str(value) for value in _values(files, "id")] if "id" in schema.names else None
-    return Column(texts, labels, ids, names)
+    return Lines(texts, labels, ids, names)
+
+
+def group_column(files: Sequence[Path], column: str) -> list[str]:
+    """What a column says of every row, as the groups that samples belong to."""
+    schema = _schema(files)
+    if column not in schema.names:
+        raise unknown(f"column of {str(files[0])!r}", column, schema.names)
+    return list(map(str, _values(files, column)))
 
 
 def _is_struct(kind: Any) -> bool:
@@ -132,9 +138,7 @@ def _labels(
     values = _values(files, column)
     known = [value for value in values if value is not None]
     if known and all(isinstance(value, str) for value in known):
-        numbers, names = ranked(known)
-        found = iter(numbers)
-        return [None if value is None else next(found) for value in values], names
+        return ranked(values)
     several = next((value for value in known if isinstance(value, list | dict)), None)
     if several is not None:
         raise UserError(
@@ -152,28 +156,18 @@ def _type(feature: Any) -> Any:
 
 def _features(schema: Any, file: Path) -> Mapping[str, Any]:
     """What Hugging Face's writer says of the columns: beside the schema, or in `dataset_info.json` beside the file."""
-    for text in (_stored(schema), _beside(file)):
+    beside = file.with_name("dataset_info.json")
+    stored = (schema.metadata or {}).get(b"huggingface", b"{}")
+    for text in (stored, beside.read_bytes() if beside.is_file() else b"{}"):
         try:
             found = json.loads(text)
         except ValueError:
             continue
-        features = found.get("features") if isinstance(found, Mapping) else None
+        info = found.get("info", found) if isinstance(found, Mapping) else None
+        features = info.get("features") if isinstance(info, Mapping) else None
         if isinstance(features, Mapping):
             return features
     return {}
-
-
-def _stored(schema: Any) -> str:
-    try:
-        stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    except ValueError:
-        return ""
-    return json.dumps(stored.get("info") if isinstance(stored, Mapping) else None)
-
-
-def _beside(file: Path) -> str:
-    path = file.with_name("dataset_info.json")
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _schema(files: Sequence[Path]) -> Any:
@@ -228,9 +222,8 @@ def _open_once(path: Path, changed: int, size: int) -> Opened:
 
 
 def _chunks(files: Sequence[Path]) -> Chunks:
-    sizes = [(file, number, size) for file in files for number, size in enumerate(_opened(file).sizes)]
-    starts = tuple(accumulate((size for *_, size in sizes), initial=0))
-    return Chunks(tuple(file for file, *_ in sizes), tuple(number for _, number, _ in sizes), starts)
+    sizes = [((file, number), size) for file in files for number, size in enumerate(_opened(file).sizes)]
+    return Chunks(tuple(place for place, _ in sizes), tuple(accumulate((size for _, size in sizes), initial=0)))
 
 
 def _chunk(path: Path, number: int, column: str) -> Any:
@@ -254,9 +247,7 @@ def _values(files: Sequence[Path], column: str) -> list[Any]:
     import pyarrow as pa
 
     try:
-        chunks = _chunks(files)
-        numbered_files = zip(chunks.files, chunks.numbers, strict=True)
-        return [value for file, number in numbered_files for value in _chunk(file, number, column).to_pylist()]
+        return [value for place in _chunks(files).places for value in _chunk(*place, column).to_pylist()]
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise UserError(f"cannot read the column {column} of {str(files[0])!r}: {error}") from error
 
@@ -270,9 +261,9 @@ def _rows(chunks: Chunks, column: str, positions: Sequence[int]) -> list[Path | 
         first = chunks.starts[chunk]
         wanted = [i for i in positions if first <= i < chunks.starts[chunk + 1]]
         try:
-            values = _chunk(chunks.files[chunk], chunks.numbers[chunk], column)
+            values = _chunk(*chunks.places[chunk], column)
         except (OSError, pa.ArrowException) as error:
-            found |= dict.fromkeys(wanted, OSError(f"row group {chunks.numbers[chunk]} cannot be read: {error}"))
+            found |= dict.fromkeys(wanted, OSError(f"row group {chunks.places[chunk][1]} cannot be read: {error}"))
             continue
         for i in wanted:
             value = values[i - first].as_py()

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from holdfast.data import images
-from holdfast.data.choices import NO_LABEL
+from holdfast.data.choices import NO_LABEL, ranked
 from holdfast.data.dataset import Data, How, as_text, unpacked
 from holdfast.data.files import LARGEST_PICTURE, encoded
-from holdfast.data.labels import ranked
 from holdfast.errors import UserError
 
 _LARGEST_LABEL = 2**20
@@ -38,12 +37,11 @@ class Member(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One sample: its key and shard, the place of its picture or why there is none, and its label."""
+    """One sample: its key and shard, its picture or why there is none, and its label."""
 
     key: str
     shard: int
-    start: int
-    size: int
+    picture: Member
     problem: str | None
     label: Any
 
@@ -153,8 +151,7 @@ def _sample(group: Sequence[Member], shard: int, label: str | None, file: Binary
             found = _label(group, label, file)
         except (ValueError, RecursionError) as error:
             problem = f"the label cannot be read: {error}"
-    start, size = (0, 0) if chosen is None else (chosen.start, chosen.size)
-    return Found(key, shard, start, size, problem, found)
+    return Found(key, shard, chosen or group[0], problem, found)
 
 
 def _rank(kind: str) -> int:
@@ -200,9 +197,7 @@ def _labelled(
             raise UserError(f"{what!r} has no member .{label} and no key {label!r} in .json to take labels from")
         return found, None, None
     if all(isinstance(value, str) for value in known):
-        numbers, names = ranked(known)
-        number = dict(zip(known, numbers, strict=True))
-        return found, [None if value is None else number[value] for value in values], names
+        return found, *ranked(values)
     whole = [None if not isinstance(v, int | float) or not math.isfinite(v) or v != int(v) else int(v) for v in values]
     mended = [
         sample._replace(problem=f"the label {str(sample.label)[:40]!r} is not a whole number")
@@ -229,6 +224,8 @@ def _pieces(shards: Sequence[Path], found: Sequence[Found], positions: Sequence[
 def _piece(sample: Found, file: BinaryIO) -> bytes | Exception:
     if sample.problem is not None:
         return ValueError(sample.problem)
-    file.seek(sample.start)
-    content = file.read(sample.size)
-    return content if len(content) == sample.size else OSError("the shard has become shorter since it was opened")
+    file.seek(sample.picture.start)
+    content = file.read(sample.picture.size)
+    return (
+        content if len(content) == sample.picture.size else OSError("the shard has become shorter since it was opened")
+    )

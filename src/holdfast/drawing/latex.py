@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 
-import numpy as np
 import pandas as pd
 
-from holdfast.drawing.prose import above
+from holdfast.drawing.prose import above, digits_of
 
 MISSING = "--"
 COLUMN_INCHES, ONE_COLUMN = 0.98, 4.5
@@ -126,10 +126,11 @@ def number(value: float, digits: int) -> str:
 
 
 def digits_for(cells: Iterable[Entry]) -> int:
-    """Two digits, or three where the intervals are so narrow that the third carries something."""
-    halves = [(c.high - c.low) / 2 for c in cells if isinstance(c, Cell) and not c.percent]
-    known = [h for h in halves if math.isfinite(h)]
-    return 3 if known and float(np.median(known)) < 0.01 else 2
+    """Those that half of the numbers deserve by the width of their intervals."""
+    known = [
+        digits_of(c.value, c.low, c.high) for c in cells if isinstance(c, Cell) and not c.percent and c.low <= c.high
+    ]
+    return median_low(known or [2])
 
 
 def entry(cell: Entry, digits: int) -> str:

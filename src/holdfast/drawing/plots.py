@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.drawing.methods import Look
-from holdfast.drawing.prose import number
+from holdfast.drawing.prose import digits_of, number
 from holdfast.drawing.sheet import Box, Dot, Plot, Sheet, Stroke, Words, width_of
 
 WIDE, ROW, EDGE = 236.0, 20.0, 8.0
@@ -353,7 +353,7 @@ def cells(
             with sheet.mark(**m.data, row=row, column=columns[j]):
                 strength = min(abs(m.value), 1.0)
                 sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, "heat" if m.value > 0 else "cold", 0.55 * strength))
-                written = number(m.value)
+                written = number(m.value, min(2, digits_of(m.value, m.low, m.high)))
                 sheet.add(Words(x + cell / 2, y + tall / 2 + 4, written, "ink", "middle", 11 if turned else 12))
         y += tall
     return Plot(title, sheet)

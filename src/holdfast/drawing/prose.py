@@ -10,6 +10,8 @@ import pandas as pd
 
 LISTED = 6
 """How many names or findings a sentence holds before the rest is only counted."""
+MOST_DIGITS = 6
+"""After so many decimals a number is written as 0, and a difference counts as none."""
 
 
 def records(frame: pd.DataFrame) -> list[Any]:
@@ -33,15 +35,39 @@ def number(value: float, digits: int = 2) -> str:
     return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
 
 
-def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
-    """A number with its interval, or the words that there is none.
+def digits_of(value: float, low: float, high: float) -> int:
+    """How many decimals a number has, so that its last place is at most a fifth of its interval's width.
 
-    >>> with_interval(0.61, 0.58, 0.64)
-    '0.61 [0.58, 0.64]'
+    Two where there is no interval; where it has no width, as many as show the number.
+
+    >>> digits_of(0.61, 0.58, 0.64), digits_of(0.6143, 0.6121, 0.6165), digits_of(0.5, 0.1, 0.9), digits_of(0, 0, 0)
+    (2, 4, 1, 2)
     """
+    width = high - low if not high - low <= 10**-MOST_DIGITS else abs(value) / 5
+    if not width > 10**-MOST_DIGITS:
+        return 2
+    return min(max(math.ceil(-math.log10(width / 5) - 1e-9), 0), MOST_DIGITS)
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """A number with its interval, or the words that there is none; the width says how many digits they have.
+
+    >>> with_interval(0.61, 0.58, 0.64), with_interval(0.0031, 0.0012, 0.0049)
+    ('0.61 [0.58, 0.64]', '0.0031 [0.0012, 0.0049]')
+    """
+    digits = digits_of(value, low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return f"{number(value, digits)} (no interval)"
+        return f"{number(value)} (no interval)"
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
+
+
+def at_least(bound: float) -> str:
+    """A lower bound for reading, which rounding must not lift.
+
+    >>> at_least(0.7069), at_least(0.71)
+    ('0.70', '0.71')
+    """
+    return number(math.floor(100 * bound + 1e-9) / 100) if math.isfinite(bound) else number(bound)
 
 
 def listing(names: Iterable[str]) -> str:
@@ -84,13 +110,28 @@ def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
         return None
     turned = {str(k): v for k, v in row.iloc[0].items()}
     turned["difference"], turned["low"], turned["high"] = -turned["difference"], -turned["high"], -turned["low"]
+    turned["score_a"], turned["score_b"] = turned["score_b"], turned["score_a"]
     return turned
 
 
-def above(tests: pd.DataFrame, a: str, b: str) -> bool:
-    """Whether a is better than b beyond doubt: significant after correction, and the interval agrees."""
+def ahead_of(tests: pd.DataFrame, a: str, b: str) -> str:
+    """By how much a is ahead of b, with the two numbers of the common samples whose difference that is."""
     row = difference(tests, a, b)
-    return row is not None and bool(row["significant"]) and row["low"] > 0
+    if row is None or not math.isfinite(row["difference"]):
+        return f"{a} and {b} have no sample in common."
+    gap = (row["difference"], row["low"], row["high"])
+    own, other = (number(row[score], digits_of(*gap)) for score in ("score_a", "score_b"))
+    return (
+        f"On the {row['n']:g} samples of both, {a} scores {own} and {b} {other}: "
+        f"ahead by {with_interval(*gap)}, {p_value(row['p_holm'])}."
+    )
+
+
+def above(tests: pd.DataFrame, a: str, b: str) -> bool:
+    """Whether a is better than b beyond doubt: significant after correction, the interval agrees, and it shows."""
+    row = difference(tests, a, b)
+    shown = row is not None and row["low"] > 0 and row["difference"] > 10**-MOST_DIGITS
+    return shown and row is not None and bool(row["significant"])
 
 
 def each(pairs: Iterable[tuple[str, str]], most: int = 4) -> str:

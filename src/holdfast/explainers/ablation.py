@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -18,7 +18,7 @@ from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.explainers.masking import Readout, beside_channels, readouts, spread_out
 from holdfast.features import Grouping, GroupingField, Hiding, Pixels, count, spatial, spread
 from holdfast.features.fill import Fill, changeable, ground, labels, origins
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 if TYPE_CHECKING:
     from holdfast.models import Model
@@ -27,7 +27,7 @@ Changed = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str,
 
 
 @dataclass(frozen=True, config=STRICT)
-class FeatureAblation:
+class FeatureAblation(Method):
     """Feature ablation: f_t(x) − f_t(x without the feature), at every position of the feature.
 
     `features` groups the input: `Pixels()` are single positions of images, series and columns and single tokens; use
@@ -49,9 +49,6 @@ class FeatureAblation:
     """
 
     name: ClassVar[str] = "feature_ablation"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     features: GroupingField = Pixels()
     fill: Fill = "zero"
@@ -85,7 +82,7 @@ class FeatureAblation:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FeaturePermutation:
+class FeaturePermutation(Method):
     """Feature permutation: the mean of f_t(x) − f_t(x with the feature's values from elsewhere) over `draws`.
 
     The usual method exchanges a feature among the samples of a batch, so a map depends on its neighbours. Here the
@@ -110,9 +107,7 @@ class FeaturePermutation:
     """
 
     name: ClassVar[str] = "feature_permutation"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
 
     features: GroupingField = Pixels()
     draws: Annotated[int, Field(ge=1)] = 1
@@ -122,11 +117,8 @@ class FeaturePermutation:
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist on samples of this shape and the pool's samples have it too."""
         self.features.check((1, *shape))
-        if self.pool is not None and tuple(self.pool.batch.x.shape[1:]) != tuple(shape):
-            raise UserError(
-                f"the pool of {self.name} has samples of shape {tuple(self.pool.batch.x.shape[1:])}, but the samples "
-                f"to explain have {tuple(shape)}; prepare both the same way, or leave the pool out"
-            )
+        if self.pool is not None:
+            self.pool.check_shape(shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps for the classes `target` (B,)."""

@@ -14,18 +14,21 @@ from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.models import Model
 from holdfast.types import Batch
 
+REFERENCES = "references"
+"""The baseline that stands for the reference samples of the study's data, which the plan fills in."""
 Pick = Callable[[Tensor, Tensor], Tensor]
 """From samples and numbers of draws, (R,) each, to values (R, …)."""
 
 
 def _baseline(value: Any) -> Any:
-    return value if isinstance(value, str) and value == "random" else examples(value)
+    return value if isinstance(value, str) and value in ("random", REFERENCES) else examples(value)
 
 
 Baseline = Annotated[
-    Literal["random"] | Annotated[float, Field(allow_inf_nan=False)] | Examples, BeforeValidator(_baseline)
+    Literal["random", "references"] | Annotated[float, Field(allow_inf_nan=False)] | Examples,
+    BeforeValidator(_baseline),
 ]
-"""A number, "random" or samples: the type of the field `baseline`."""
+"""A number, "random", "references" or samples: the type of the field `baseline`."""
 
 
 def starting_points(name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int) -> Pick | float:
@@ -44,6 +47,8 @@ def starting_points(name: str, baseline: float | str | Examples, model: Model, b
         return pool_draws(name, baseline, batch, model.inputs(baseline.batch.to(model.device)).detach(), seed)
     if not isinstance(baseline, str):
         return baseline
+    if baseline == REFERENCES:
+        raise UserError(f"{name} has references as its baseline, which a study knows; here give samples: baseline=x")
     key, shape = rand.keys(seed, batch.ids, f"{name} baseline").to(model.device), model.inputs(batch).shape[1:]
     return lambda row, draw: batch[row].carried(rand.normal(rand.fold(key[row], draw), shape))
 

@@ -1,10 +1,10 @@
-"""Grad-CAM, with its layer found in convolutional networks and in transformers alike."""
+"""Class activation maps, with their layer found in convolutional networks and in transformers alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,18 +12,63 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
-from holdfast.explainers.cam_layer import Site, find_layer, first_tensor
+from holdfast.explainers.cam_layer import Site, find_layer, first_tensor, refuse_averages
 from holdfast.explainers.gradient import normalised, rows_of, slices
 from holdfast.models import Model
-from holdfast.models.smoothed import Smoothed
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
 """How maps of samples with so many dimensions are enlarged."""
 
 
 @dataclass(frozen=True, config=STRICT)
-class GradCAM:
+class _ClassActivation(Method):
+    """The parameters of Grad-CAM and its kin, which differ in what they multiply features by (`_WEIGHTS`)."""
+
+    name: ClassVar[str]
+
+    layer: str | None = None
+    relu: bool = True
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise unless samples are images (C, H, W), series (C, T) or volumes (C, D, H, W) and the layer exists."""
+        if len(shape) not in MODES:
+            raise UserError(f"{self.name} needs images, series or volumes with channels, got samples of {tuple(shape)}")
+        if len(shape) != 3 and not any(isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()):
+            raise UserError(f"{self.name} reads a map of a convolutional network, and {model.name} has none")
+        refuse_averages(self.name, model)
+        if self.layer is not None:
+            model.layer(self.layer)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        inputs = normalised(model, batch)
+        self.check(model, inputs.shape[1:])
+        site = find_layer(model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device))
+        parts = [
+            self._rows(model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
+            for rows in slices(len(inputs), model.rows)
+        ]
+        return enlarged(torch.cat(parts), inputs)
+
+    def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
+        leaves: list[Tensor] = []
+        filled, aux = model.filled_up(inputs, aux)
+        with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
+            logits = model.logits(filled.clone(), aux)[: len(inputs)]
+            chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
+        gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
+        if gradient is None:
+            raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
+        # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
+        gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
+        gradient, features = site.spatial(gradient / model.gradient_scale), site.spatial(features)
+        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)[: len(inputs)]
+        return maps.relu() if self.relu else maps
+
+
+@dataclass(frozen=True, config=STRICT)
+class GradCAM(_ClassActivation):
     """ReLU(Σ_c w_c A_c) with w_c the mean over positions of ∂f_t/∂A_c, enlarged bilinearly; (B, C, H, W).
 
     A are the feature maps of one layer; the map of one channel is repeated for all channels of the input. Without a
@@ -39,51 +84,73 @@ class GradCAM:
     """
 
     name: ClassVar[str] = "grad_cam"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
-    layer: str | None = None
-    relu: bool = True
 
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise unless samples are images (C, H, W), series (C, T) or volumes (C, D, H, W) and the layer exists."""
-        if len(shape) not in MODES:
-            raise UserError(f"grad_cam needs images, series or volumes with channels, got samples of {tuple(shape)}")
-        if len(shape) != 3 and not any(isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()):
-            raise UserError(f"grad_cam reads a map of a convolutional network, and {model.name} has none")
-        if isinstance(model, Smoothed):
-            raise UserError(f"grad_cam reads one layer, but {model.name} averages many passes; explain what it smooths")
-        if self.layer is not None:
-            model.layer(self.layer)
+@dataclass(frozen=True, config=STRICT)
+class GradCAMPlusPlus(_ClassActivation):
+    """ReLU(Σ_c w_c A_c) with w_c = Σ_ij α_ij·ReLU(G_ij), α_ij = 1 / (2 + G_ij·Σ_ab A_ab) and G = ∂f_t/∂A; (B, C, H, W).
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
-        inputs = normalised(model, batch)
-        self.check(model, inputs.shape[1:])
-        site = find_layer(model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device))
-        parts = [
-            self._rows(model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
-            for rows in slices(len(inputs), model.rows)
-        ]
-        mode = MODES[inputs.ndim - 1]
-        maps = F.interpolate(torch.cat(parts), size=inputs.shape[2:], mode=mode, align_corners=False)
-        return maps.to(inputs.dtype).expand_as(inputs).clone()
+    This is the paper's α = G² / (2G² + ΣA·G³), which divides 0 by 0 where G is 0. The sum is over positive activations:
+    after a ReLU that is all of them, and elsewhere it keeps α finite. Layer and map as in `GradCAM`.
 
-    def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
-        leaves: list[Tensor] = []
-        with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
-            logits = model.logits(inputs.clone(), aux)
-            chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
-        if gradient is None:
-            raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
-        # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
-        gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
-        weights = site.spatial(gradient / model.gradient_scale).flatten(2).mean(2)
-        weights = weights.reshape(*weights.shape, *[1] * (inputs.ndim - 2))
-        maps = (weights * site.spatial(features)).sum(1, keepdim=True)
-        return maps.relu() if self.relu else maps
+    >>> GradCAMPlusPlus().name
+    'grad_cam_plus_plus'
+    """
+
+    name: ClassVar[str] = "grad_cam_plus_plus"
+
+
+@dataclass(frozen=True, config=STRICT)
+class LayerCAM(_ClassActivation):
+    """ReLU(Σ_c ReLU(∂f_t/∂A_c) ⊙ A_c): each place is weighed by its own positive gradient; (B, C, H, W).
+
+    Layer and map as in `GradCAM`; meant for earlier layers too, whose maps are finer.
+
+    >>> LayerCAM("0").name
+    'layer_cam'
+    """
+
+    name: ClassVar[str] = "layer_cam"
+
+
+@dataclass(frozen=True, config=STRICT)
+class HiResCAM(_ClassActivation):
+    """ReLU(Σ_c ∂f_t/∂A_c ⊙ A_c): the gradient is not averaged over places; (B, C, H, W). Layer and map as in `GradCAM`.
+
+    >>> HiResCAM(relu=False).name
+    'hires_cam'
+    """
+
+    name: ClassVar[str] = "hires_cam"
+
+
+def _mean_gradient(gradient: Tensor, features: Tensor) -> Tensor:
+    return gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True)
+
+
+def _plus_plus(gradient: Tensor, features: Tensor) -> Tensor:
+    places = tuple(range(2, gradient.ndim))
+    positive = gradient.relu()
+    return (positive / (2 + positive * features.relu().sum(places, keepdim=True))).sum(places, keepdim=True)
+
+
+_WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "grad_cam": _mean_gradient,
+    "grad_cam_plus_plus": _plus_plus,
+    "layer_cam": lambda gradient, features: gradient.relu(),
+    "hires_cam": lambda gradient, features: gradient,
+}
+"""What each place of the features is multiplied by, from gradients and features (B, C, h, w)."""
+
+
+def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:
+    """Maps (B, 1, h, w) at the size of the inputs (B, C, H, W), bilinearly, and repeated over their channels.
+
+    >>> enlarged(torch.ones(1, 1, 2, 2), torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 3, 8, 8])
+    """
+    maps = F.interpolate(maps, size=inputs.shape[2:], mode=MODES[inputs.ndim - 1], align_corners=False)
+    return maps.to(inputs.dtype).expand_as(inputs).clone()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
+from holdfast.models.smoothed import Smoothed
 
 _MOST_PREFIX_TOKENS = 16
 
@@ -140,7 +141,9 @@ def _candidates(
             grid = token_grid(entry.taken.shape[1], shape, sizes, prefix)
             if grid is not None:
                 yield Site(entry.path, "input", "tokens", grid), entry.taken
-        elif entry.path and entry.given is not None and entry.given.ndim == 4 and not _resizes(entry.module):
+        elif (
+            entry.path and entry.given is not None and entry.given.ndim == 4 and not isinstance(entry.module, ADAPTIVE)
+        ):
             site = _output_site(entry, shape, sizes, prefix)
             if site is not None:
                 yield site, entry.given
@@ -175,10 +178,6 @@ def _is_block(entry: _Seen) -> bool:
         return False
     inside = list(entry.module.modules())[1:]
     return taken.shape[1] > 1 and any("norm" in type(part).__name__.lower() for part in inside)
-
-
-def _resizes(module: nn.Module) -> bool:
-    return isinstance(module, ADAPTIVE)
 
 
 def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None) -> Site | None:
@@ -258,6 +257,12 @@ def _watched(module: nn.Module, seen: list[_Seen]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def refuse_averages(name: str, model: Model) -> None:
+    """Raise `UserError` for a smoothed model, whose many passes have no layers in common."""
+    if isinstance(model, Smoothed):
+        raise UserError(f"{name} reads layers, but {model.name} averages many passes; explain what it smooths")
 
 
 def first_tensor(value: Any) -> Tensor | None:

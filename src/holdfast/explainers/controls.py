@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +13,11 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 
 @dataclass(frozen=True, config=STRICT)
-class RandomMap:
+class RandomMap(Method):
     """Standard normal numbers, unrelated between any two different inputs; (B, …) in the shape of the input.
 
     The draws are keyed by seed, sample id and the input's content. The same input twice gives the same map, so the
@@ -30,10 +30,8 @@ class RandomMap:
     """
 
     name: ClassVar[str] = "random"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""
@@ -41,7 +39,7 @@ class RandomMap:
 
 
 @dataclass(frozen=True, config=STRICT)
-class WeightNoise:
+class WeightNoise(Method):
     """Standard normal numbers, unrelated between any two inputs and any two networks; (B, …) like the input.
 
     The draws are keyed by the weights of the model besides seed, sample id and content. So nothing of a map is left
@@ -54,10 +52,8 @@ class WeightNoise:
     """
 
     name: ClassVar[str] = "weight_noise"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target plays no part."""
@@ -93,7 +89,7 @@ def content_words(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, config=STRICT)
-class SobelEdges:
+class SobelEdges(Method):
     """|∇ grey(x)| by Sobel's 3×3 filters, in data units per pixel, the same for all channels; (B, C, H, W).
 
     Grey is 0.299 R + 0.587 G + 0.114 B of three channels, the mean of any other number. The border is repeated.
@@ -105,8 +101,6 @@ class SobelEdges:
     """
 
     name: ClassVar[str] = "sobel"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
     control: ClassVar[bool] = True
 
     def check(self, model: Model, shape: Sequence[int]) -> None:

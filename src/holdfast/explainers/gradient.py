@@ -14,9 +14,11 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.baselines import Baseline, starting_points
+from holdfast.explainers.baselines import REFERENCES, Baseline, starting_points
+from holdfast.explainers.examples.training_set import Examples
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
@@ -130,7 +132,7 @@ def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.devi
 
 
 @dataclass(frozen=True, config=STRICT)
-class Saliency:
+class Saliency(Method):
     """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2))
@@ -140,10 +142,6 @@ class Saliency:
     """
 
     name: ClassVar[str] = "saliency"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     absolute: bool = True
 
@@ -154,7 +152,7 @@ class Saliency:
 
 
 @dataclass(frozen=True, config=STRICT)
-class InputXGradient:
+class InputXGradient(Method):
     """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2, bias=False))
@@ -165,10 +163,6 @@ class InputXGradient:
     """
 
     name: ClassVar[str] = "input_x_gradient"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -178,13 +172,13 @@ class InputXGradient:
 
 
 @dataclass(frozen=True, config=STRICT)
-class IntegratedGradients:
+class IntegratedGradients(Method):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
     `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
     numbers, or one of the samples of a pool, drawn for each sample (see `Baseline`). The maps sum to f_t(x) − f_t(b) up
-    to the quadrature's error. The rules have Captum's names and weights; those of
-    `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
+    to the quadrature's error; `error` asks for so small a gap, relative to that sum, in place of `steps`. The rules
+    have Captum's names and weights; those of `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -194,13 +188,15 @@ class IntegratedGradients:
     """
 
     name: ClassVar[str] = "integrated_gradients"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
+    error: Precision = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None and self.stochastic:
+            raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
 
     @property
     def stochastic(self) -> bool:
@@ -209,6 +205,8 @@ class IntegratedGradients:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         every = torch.arange(len(inputs), device=inputs.device)
@@ -234,12 +232,13 @@ class IntegratedGradients:
 
 
 @dataclass(frozen=True, config=STRICT)
-class GradientShap:
+class GradientShap(Method):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
-    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw, as "random"
-    numbers or from the samples of a pool (see `Baseline`). All draws depend on the seed and the sample's id only, so
-    two versions of a sample share them.
+    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
+    numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
+    depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a precision
+    in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -248,39 +247,72 @@ class GradientShap:
     """
 
     name: ClassVar[str] = "gradient_shap"
-    kind: ClassVar[Literal["feature"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
-    check = defined_everywhere
+    stratified: ClassVar[bool] = False
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     baseline: Baseline = 0.0
+    error: Precision = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         inputs = normalised(model, batch)
-        path = rand.keys(seed, batch.ids, "gradient_shap").to(inputs.device)
-        noise = rand.keys(seed, batch.ids, "gradient_shap noise").to(inputs.device)
+        path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
+        noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         total = torch.zeros_like(inputs)
         target = target.to(inputs.device)
+        stratum = self._strata(path) if self.stratified else None
         for row, index in draws(len(inputs), self.samples, model.rows, inputs.device):
-            alpha = rand.uniform(rand.fold(path[row], index), (1,)).to(inputs)
+            alpha = rand.uniform(rand.fold(path[row], index), (1,))
+            if stratum is not None:
+                alpha = (stratum[row, index][:, None] + alpha) / self.samples
             base = start if isinstance(start, float) else start(row, index).to(inputs)
             difference = inputs[row] - base
             if self.sigma:
                 drawn = rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
                 difference += self.sigma * batch[row].carried(drawn)
-            points = base + per_row(alpha, inputs) * difference
+            points = base + per_row(alpha.to(inputs), inputs) * difference
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
             total.index_add_(0, row, difference * gradients)
         return total / self.samples
 
+    def _strata(self, key: Tensor) -> Tensor:
+        """Which of `samples` strata of α each draw has, (B, samples): those of any one baseline are spread evenly."""
+        drawn = self.samples if self.baseline == "random" else 1
+        pool = len(self.baseline) if isinstance(self.baseline, Examples) else drawn
+        draw = torch.arange(self.samples, device=key.device)
+        place = rand.permutation(rand.fold(key, -1), pool)
+        return (draw // pool * pool + place[:, draw % pool]).argsort(1).argsort(1)
+
     def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
         """f_t(x) − f_t(b), what each map in expectation sums to; (B,)."""
         return rise_above(model, batch, target, self.baseline)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ExpectedGradients(GradientShap):
+    """The mean over baselines b of (x − b) · ∂f_t/∂x (b + α(x − b)), with one α in each of `samples` strata; (B, …).
+
+    Draw k has α uniform in [j, j + 1) / samples, the strata j of any one baseline far apart, and a baseline of its own:
+    by default one of the study's references, none twice before all had their turn; `sigma` as in `GradientShap`.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> maps = ExpectedGradients(baseline=0.0)(model, batch, target, 0)
+    >>> torch.allclose(maps, InputXGradient()(model, batch, target, 0), atol=1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "expected_gradients"
+    stratified: ClassVar[bool] = True
+
+    samples: Annotated[int, Field(ge=1)] = 50
+    baseline: Baseline = REFERENCES
 
 
 def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
+from holdfast.explainers.cam_layer import refuse_averages
 from holdfast.explainers.gradient import input_gradient, normalised
 from holdfast.explainers.lrp_pass import Relevance
 from holdfast.explainers.lrp_rules import (
@@ -29,8 +30,7 @@ from holdfast.explainers.lrp_rules import (
     z_plus,
 )
 from holdfast.models import Model
-from holdfast.models.smoothed import Smoothed
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 Composite = Literal[
     "epsilon",
@@ -44,7 +44,7 @@ Composite = Literal[
 
 
 @dataclass(frozen=True, config=STRICT)
-class Lrp:
+class Lrp(Method):
     """Relevance R of every input, from R = f_t at the output and one rule per layer; (B, …) in the shape of the input.
 
     A linear layer z_k = Σ_j x_j w_jk + b_k passes back R_j = Σ_k z_jk / z_k · R_k, where the shares z_jk are x_j w_jk
@@ -64,9 +64,6 @@ class Lrp:
     """
 
     name: ClassVar[str] = "lrp"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     composite: Composite = "epsilon_plus"
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6
@@ -74,8 +71,7 @@ class Lrp:
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for a smoothed model, whose many passes have no layers in common."""
-        if isinstance(model, Smoothed):
-            raise UserError(f"lrp goes back through layers, but {model.name} averages many passes; explain its base")
+        refuse_averages(self.name, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

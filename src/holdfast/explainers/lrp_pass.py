@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from holdfast.errors import UserError
+from holdfast.explainers.attention_parts import attend, attend_heads
 from holdfast.explainers.lrp_rules import Affine, Rule, stabilised
 from holdfast.explainers.rules import ELEMENTWISE
 
@@ -111,7 +110,11 @@ class Relevance(TorchFunctionMode):
             F.batch_norm: self._batch_norm,
             torch.batch_norm: self._batch_norm,
         }
-        plain |= {F.scaled_dot_product_attention: self._attention, F.multi_head_attention_forward: self._heads}
+        product = partial(self._bilinear, torch.matmul)
+        attention = partial(attend, product, self._softmax, partial(self._pass, torch.mul))
+        refusal = f"lrp has no rule for the attention of {self.model}, which adds to its keys; use {OTHERWISE}"
+        heads = partial(attend_heads, partial(self._linear, F.linear), attention, refusal)
+        plain |= {F.scaled_dot_product_attention: attention, F.multi_head_attention_forward: heads}
         if func in plain:
             return plain[func]
         for known, handler in (
@@ -256,60 +259,6 @@ class Relevance(TorchFunctionMode):
             return (torch.where(torch.isfinite(fixed), fixed * shared, 0),)
 
         return _through(value, pullback, x)
-
-    def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor:
-        if enable_gqa:
-            repeats = query.shape[-3] // key.shape[-3]
-            key, value = (t.repeat_interleave(repeats, -3) for t in (key, value))
-        by = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = self._bilinear(torch.matmul, self._pass(operator.mul, query, by), key.transpose(-2, -1))
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if attn_mask is not None:
-            hidden = ~attn_mask if attn_mask.dtype == torch.bool else torch.isneginf(attn_mask)
-            if attn_mask.dtype != torch.bool:
-                scores = scores + attn_mask.masked_fill(hidden, 0)
-            scores = scores.masked_fill(hidden, -torch.inf)
-        return self._bilinear(torch.matmul, self._softmax(scores), value)
-
-    def _heads(
-        self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *rest: Any, **options: Any
-    ) -> tuple[Tensor, None]:
-        """What `nn.MultiheadAttention` asks for, from (L, B, E) each."""
-        given = inspect.signature(F.multi_head_attention_forward).bind(
-            query, key, value, width, heads, *rest, **options
-        )
-        of = {**dict.fromkeys(inspect.signature(F.multi_head_attention_forward).parameters), **given.arguments}
-        if of["use_separate_proj_weight"] or of["bias_k"] is not None or of["add_zero_attn"] or query.ndim != 3:
-            raise UserError(
-                f"lrp has no rule for the attention of {self.model}, which adds to its keys; use {OTHERWISE}"
-            )
-        weights = of["in_proj_weight"].chunk(3)
-        biases = (None,) * 3 if of["in_proj_bias"] is None else of["in_proj_bias"].chunk(3)
-        split = [
-            self._linear(F.linear, x, w, b).unflatten(2, (heads, -1)).permute(1, 2, 0, 3)  # type: ignore[no-untyped-call]
-            for x, w, b in zip((query, key, value), weights, biases, strict=True)
-        ]
-        mask = of["attn_mask"]
-        if mask is not None and mask.ndim == 3:
-            mask = mask.unflatten(0, (-1, heads))
-        if of["key_padding_mask"] is not None:
-            padded = of["key_padding_mask"][:, None, None]
-            hidden = torch.zeros(padded.shape, device=query.device, dtype=query.dtype)
-            hidden = hidden.masked_fill(padded, -torch.inf) if padded.dtype == torch.bool else padded
-            mask = hidden if mask is None else hidden + mask
-        mixed = self._attention(split[0], split[1], split[2], attn_mask=mask).permute(2, 0, 1, 3).flatten(2)
-        return self._linear(F.linear, mixed, of["out_proj_weight"], of["out_proj_bias"]), None
 
 
 def _through(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import spatial
 from holdfast.features.fill import is_set, origins
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 if TYPE_CHECKING:
     from holdfast.models import Model
@@ -24,7 +25,7 @@ Readout = Literal["probability", "logit"]
 
 
 @dataclass(frozen=True, config=STRICT)
-class Occlusion:
+class Occlusion(Method):
     """Occlusion: how much the target's score drops when a window is covered.
 
     A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
@@ -45,9 +46,6 @@ class Occlusion:
     """
 
     name: ClassVar[str] = "occlusion"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
     window: Annotated[int, Field(ge=1)] = 16
     stride: Annotated[int, Field(ge=1)] = 8
     fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -102,13 +100,14 @@ class Occlusion:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Rise:
+class Rise(Method):
     """RISE: the mean of random smooth masks, weighted by the target's score under each.
 
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
     than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
     below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
-    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T).
+    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T). `error` asks for a
+    precision in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> from holdfast.models import Model
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
@@ -118,13 +117,12 @@ class Rise:
     """
 
     name: ClassVar[str] = "rise"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
     readout: Readout = "probability"
+    error: Precision = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs are images or series; `shape` is that of a sample."""
@@ -135,6 +133,8 @@ class Rise:
             raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {finest}")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
         require_order(self.name, batch)
         batch = batch.to(model.device)
@@ -161,7 +161,7 @@ class Rise:
                 first, last = int(owner[0]), int(owner[-1]) + 1  # the few samples that this pass is about
                 belongs = (owner == torch.arange(first, last, device=owner.device)[:, None]) * scores
                 total[first:last] += belongs @ masks(owner, index).flatten(1).double()  # drawn again rather than kept
-        return over_channels((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs)
+        return spread_out((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs, batch)
 
 
 def smooth_masks(
@@ -220,16 +220,6 @@ def readouts(
         chance = model.task.probability(logits) if readout == "probability" else None
         scores = logits if chance is None else chance
         yield owner, index, scores.gather(1, target[owner, None])[:, 0]
-
-
-def over_channels(values: Tensor, inputs: Tensor) -> Tensor:
-    """Values (B, *spatial) repeated over the channels of the inputs, in their shape and type.
-
-    >>> over_channels(torch.zeros(2, 4), torch.zeros(2, 3, 4)).shape
-    torch.Size([2, 3, 4])
-    """
-    values = values.to(inputs.dtype)
-    return (values if values.ndim == inputs.ndim else values[:, None]).expand_as(inputs).contiguous()
 
 
 def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:

@@ -14,11 +14,11 @@ from holdfast.errors import UserError
 from holdfast.explainers.gradient import normalised, per_row, rows_of, slices
 from holdfast.models import Model
 from holdfast.models.modality import NO_CLASSES
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 
 @dataclass(frozen=True, config=STRICT)
-class Mfaba:
+class Mfaba(Method):
     """−Σ_j (x_{j+1} − x_j) · ∂p_t/∂x (x_j) along a descent of the target's probability p_t; (B, …) like the input.
 
     The path begins at the input x_0 = x and takes one to `steps` steps, until another class is predicted. "sharp",
@@ -37,10 +37,6 @@ class Mfaba:
     """
 
     name: ClassVar[str] = "mfaba"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     steps: Annotated[int, Field(ge=1)] = 50
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.001

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import input_gradient, normalised, quadrature, rise_above, rows_of, slices
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, defined_everywhere
+from holdfast.types import STRICT, Batch, Method
 
 _KINKED: dict[str, Callable[..., Any]] = {
     **{name: getattr(F, name) for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")},
@@ -84,7 +84,7 @@ class _Intercept(TorchFunctionMode):
         def compute(tensor: Tensor) -> Any:
             return _PLAIN[plain](tensor, *rest, **options)
 
-        result = self.swap(_Call(plain, x.clone() if in_place else x, compute, tuple(rest), options))
+        result = self.swap(_Call(plain, x, compute, tuple(rest), options))
         return x.copy_(result) if in_place else result
 
 
@@ -102,7 +102,7 @@ class _WithPullback(torch.autograd.Function):
 
 
 @dataclass(frozen=True, config=STRICT)
-class DeepLift:
+class DeepLift(Method):
     """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
 
     An elementwise function passes Δout/Δin back in place of its derivative, Δ being the difference between the pass
@@ -120,10 +120,6 @@ class DeepLift:
     """
 
     name: ClassVar[str] = "deep_lift"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
@@ -141,23 +137,37 @@ class DeepLift:
         return rise_above(model, batch, target, self.baseline)
 
     def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
-        # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows and no layer
-        # has to keep the samples in the first dimension; calls of the two passes are matched by their order.
+        # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows; calls of the
+        # two passes are matched by their order. Where samples differ in nothing but x, one row stands for all.
+        try:
+            return self._against(model, inputs, aux, target, len(inputs) if aux else 1)
+        except _OtherShape:  # a layer that does not keep the samples in the first dimension
+            try:
+                return self._against(model, inputs, aux, target, len(inputs))
+            except _OtherShape:
+                raise UserError(
+                    f"{model.name} calls other functions for the baseline than for the input, so DeepLIFT cannot "
+                    "compare them; use integrated_gradients"
+                ) from None
+
+    def _against(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor, rows: int) -> Tensor:
         references: list[_Call] = []
+        lone = model.size_of(rows) if rows < len(inputs) else 0  # the rows of a pass whose first stands for all
 
         def record(call: _Call) -> Tensor:
-            references.append(dataclasses.replace(call, x=call.x.detach().clone()))
+            met = call.x.detach()
+            references.append(dataclasses.replace(call, x=(met[:1] if len(met) == lone else met).clone()))
             return call.compute(call.x)  # type: ignore[no-any-return]
 
-        baseline = torch.full_like(inputs, self.baseline)
+        baseline = torch.full_like(inputs[:rows], self.baseline)
         with torch.no_grad(), _Intercept(record):
             logits = model.logits(baseline.clone(), aux)
-        start = logits.gather(1, target.to(logits.device)[:, None]).squeeze(1)
+        start = logits.expand(len(inputs), -1).gather(1, target.to(logits.device)[:, None]).squeeze(1)
         waiting = iter(references)
-        during = _Intercept(partial(_rescaled, model.name, waiting))
+        during = _Intercept(partial(_rescaled, model.size_of(len(inputs)) if lone else 0, waiting))
         multipliers, end = input_gradient(model, inputs, aux, target, during)
         if next(waiting, None) is not None:
-            raise _other_path(model.name)
+            raise _OtherShape
         maps = (inputs - baseline) * multipliers
         gap = (maps.flatten(1).sum(1) - (end - start)).abs()
         if not references and bool((gap > 0.01 * (1 + (end - start).abs())).any()):
@@ -168,27 +178,28 @@ class DeepLift:
         return maps
 
 
-def _rescaled(model: str, references: Iterator[_Call], call: _Call) -> Tensor:
+class _OtherShape(Exception):
+    """The pass of the baseline does not match that of the input, call by call."""
+
+
+def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
+    """`rows` is the size of the pass where one row of a reference stands for all of them, else 0."""
     reference = next(references, None)
-    if reference is None or reference.name != call.name or reference.x.shape != call.x.shape:
-        raise _other_path(model)
+    if reference is None or reference.name != call.name:
+        raise _OtherShape
+    alone = len(reference.x) == 1 and len(call.x) == rows and reference.x.shape[1:] == call.x.shape[1:]
+    if not alone and reference.x.shape != call.x.shape:
+        raise _OtherShape
     if not call.x.requires_grad:
         return call.compute(call.x)  # type: ignore[no-any-return]
     if call.name in _POOLING:
-        pullback = _pool_pullback(call, reference.x)
+        pullback = _pool_pullback(call, reference.x.expand_as(call.x))
     elif call.name in _NORMALISING:
-        pullback = partial(_averaged_pullback, call.compute, call.x.detach(), reference.x)
+        pullback = partial(_averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x))
     else:
         multiplier = _multiplier(call, reference.x)
         pullback = partial(torch.mul, multiplier)
     return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _other_path(model: str) -> UserError:
-    return UserError(
-        f"{model} calls other functions for the baseline than for the input, so DeepLIFT cannot compare them; use "
-        "integrated_gradients"
-    )
 
 
 def _difference(x: Tensor, reference: Tensor) -> Tensor:
@@ -205,11 +216,15 @@ def _multiplier(call: _Call, reference: Tensor) -> Tensor:
     x = call.x.detach()
     delta = _difference(x, reference)
     small = delta.abs() < (1e-3 if call.name in _SMOOTH else 1e-10)
+    with torch.no_grad():
+        out = call.compute(x)
+        quotient = (out - call.compute(reference)) / delta
+        if _rectifies(call):
+            return torch.where(small, _passing(call, out).to(quotient.dtype), quotient)
     with torch.enable_grad():
         middle = (reference + delta / 2).requires_grad_()
         (derivative,) = torch.autograd.grad(call.compute(middle).sum(), middle)
-    with torch.no_grad():
-        return torch.where(small, derivative, (call.compute(x) - call.compute(reference)) / delta)
+    return torch.where(small, derivative, quotient)
 
 
 def _averaged_pullback(compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor) -> Tensor:
@@ -258,7 +273,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, config=STRICT)
-class GuidedBackprop:
+class GuidedBackprop(Method):
     """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
 
     ReLU-like are relu, relu6 and clamps from below at 0, called in any way.
@@ -270,10 +285,6 @@ class GuidedBackprop:
     """
 
     name: ClassVar[str] = "guided_backprop"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-    check = defined_everywhere
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -283,11 +294,10 @@ class GuidedBackprop:
             if not _rectifies(call):
                 return call.compute(call.x)  # type: ignore[no-any-return]
             met.add(call.name)
-            with torch.enable_grad():
-                point = call.x.detach().requires_grad_()
-                (passing,) = torch.autograd.grad(call.compute(point).sum(), point)
-            pullback = partial(_positive_part, passing)
-            return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
+            with torch.no_grad():
+                out = call.compute(call.x)
+            pullback = partial(_positive_part, _passing(call, out))
+            return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
 
         maps, _ = input_gradient(model, normalised(model, batch), batch.aux, target, _Intercept(guide))
         if not met:
@@ -299,7 +309,16 @@ class GuidedBackprop:
 
 
 def _positive_part(passing: Tensor, gradient: Tensor) -> Tensor:
-    return (passing * gradient).clamp_min(0)
+    return gradient.clamp_min(0).mul_(passing)
+
+
+def _passing(call: _Call, out: Tensor) -> Tensor:
+    """Where a rectifier's derivative is 1, boolean: strictly inside its range, for torch's clamps at its ends too."""
+    same = out == call.x.detach()
+    if call.name in ("clamp", "clip", "clamp_min"):
+        return same
+    top = {"relu6": 6.0, "hardtanh": [*call.parameters[1:], call.options.get("max_val", 1.0)][0]}.get(call.name)
+    return same & (out > 0) if top is None else same & (out > 0) & (out < top)
 
 
 def _rectifies(call: _Call) -> bool:

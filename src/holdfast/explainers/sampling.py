@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -15,9 +15,10 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.coalitions import shapley_coalitions
 from holdfast.explainers.masking import Readout, readouts, spread_out
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
 from holdfast.features.fill import Fill, changeable, ground, kept_only, origins
-from holdfast.types import STRICT, Batch, name_of
+from holdfast.types import STRICT, Batch, Method, name_of
 
 if TYPE_CHECKING:
     from holdfast.models import Model
@@ -28,7 +29,7 @@ _SLIGHT_RIDGE = 1e-8
 
 
 @dataclass(frozen=True, config=STRICT)
-class Lime:
+class Lime(Method):
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
     Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all, the others come in
@@ -38,7 +39,8 @@ class Lime:
     penalty `alpha` and a free intercept.
 
     Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
-    (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units.
+    (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units. `error` asks for a
+    precision in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> from holdfast.models import Model
     >>> from holdfast.features import Pixels
@@ -48,21 +50,22 @@ class Lime:
     """
 
     name: ClassVar[str] = "lime"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
     fill: Fill = "zero"
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     kernel_width: Annotated[float, Field(gt=0)] = 0.25
     readout: Readout = "probability"
+    error: Precision = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist on samples of this shape."""
         _check_features(self, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -77,7 +80,7 @@ class Lime:
 
 
 @dataclass(frozen=True, config=STRICT)
-class KernelShap:
+class KernelShap(Method):
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 
     Coalitions z are drawn in pairs of complements, sizes in proportion to the Shapley kernel and balanced over features
@@ -86,7 +89,7 @@ class KernelShap:
     enumerated and the Shapley values are exact. The map is the value of its feature at every position.
 
     Absent features are replaced by zero after normalisation (`fill="zero"`), by the feature's mean (`"mean"`), or by a
-    number in the data's units.
+    number in the data's units. `error` asks for a precision in place of `samples`.
 
     >>> from holdfast.models import Model
     >>> from holdfast.features import Pixels
@@ -97,24 +100,25 @@ class KernelShap:
     """
 
     name: ClassVar[str] = "kernel_shap"
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
     fill: Fill = "zero"
     readout: Readout = "logit"
+    error: Precision = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist and the samples suffice for them; `shape` is that of a sample."""
         n = _check_features(self, shape)
-        if n is not None and self.samples < min(2 * n, 2**n - 2):
+        if self.error is None and n is not None and self.samples < min(2 * n, 2**n - 2):
             raise UserError(
                 f"kernel_shap with samples={self.samples} cannot tell {n} {name_of(self.features)} apart; "
                 f"use at least {min(2 * n, 2**n - 2)} samples or fewer features"
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:

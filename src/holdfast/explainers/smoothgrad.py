@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -13,8 +13,9 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.explainers.gradient import Saliency, draws, per_row
+from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, Explainer, adopted, name_of
+from holdfast.types import STRICT, Batch, Explainer, Method, adopted, name_of
 
 _GRADIENT = Saliency(absolute=False)
 
@@ -61,17 +62,16 @@ def noisy_moments(
 
 
 @dataclass(frozen=True, config=STRICT)
-class _NoisyCopies:
+class _NoisyCopies(Method):
     """The parameters that SmoothGrad and its kin share."""
 
-    kind: ClassVar[Literal["feature", "example", "concept"]] = "feature"
     stochastic: ClassVar[bool] = True
-    control: ClassVar[bool] = False
 
     of: Any = _GRADIENT
     samples: Annotated[int, Field(ge=1)] = 20
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
     relative: bool = True
+    error: Precision = None
 
     def __post_init__(self) -> None:
         if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
@@ -84,9 +84,12 @@ class _NoisyCopies:
         """Raise what the inner explainer raises for this model or sample shape."""
         self.of.check(model, shape)
 
-    def moments(self, model: Model, batch: Batch, target: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Mean and population variance of the maps, (B, …) each; see `noisy_moments`."""
-        return noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
+        mean, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        return {"smoothgrad": mean, "vargrad": variance}.get(name_of(self), variance + mean.square())
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -103,10 +106,6 @@ class SmoothGrad(_NoisyCopies):
 
     name: ClassVar[str] = "smoothgrad"
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
-        return self.moments(model, batch, target, seed)[0]
-
 
 @dataclass(frozen=True, config=STRICT)
 class SmoothGradSquared(_NoisyCopies):
@@ -118,11 +117,6 @@ class SmoothGradSquared(_NoisyCopies):
     """
 
     name: ClassVar[str] = "smoothgrad_squared"
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
-        mean, variance = self.moments(model, batch, target, seed)
-        return variance + mean.square()
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -138,7 +132,3 @@ class VarGrad(_NoisyCopies):
 
     name: ClassVar[str] = "vargrad"
     samples: Annotated[int, Field(ge=2)] = 20
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
-        return self.moments(model, batch, target, seed)[1]

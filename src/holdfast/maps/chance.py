@@ -51,10 +51,15 @@ def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str
     >>> level.tolist(), [round(float(x), 3) for x in above]
     ([0.300..., 0.600...], [-0.1, 0.1])
     """
-    same = torch.tensor([[own == other for own in ids] for other in references], dtype=torch.bool).view(-1, len(ids))
-    others = scores.double().masked_fill(same, torch.nan)
+    others = of_others(scores, ids, references)
     level = others.nanmean(0)
     return level.to(scores.dtype), (others - level).nansum(1)
+
+
+def of_others(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Tensor:
+    """Scores (R, B) as float64, NaN where a sample is the reference itself."""
+    same = torch.tensor([[own == other for own in ids] for other in references], dtype=torch.bool).view(-1, len(ids))
+    return scores.double().masked_fill(same, torch.nan)
 
 
 def packed(above: Tensor) -> bytes:

@@ -105,11 +105,20 @@ def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
     return {str(key).removeprefix(prefix): value for key, value in state.items() if isinstance(value, Tensor)}
 
 
+def load_safe(path: Path) -> Any:
+    """The tensors of a `.safetensors` file by name."""
+    if importlib.util.find_spec("safetensors") is None:
+        raise UserError(f'{path.name} needs safetensors: pip install "holdfast[safetensors]"')
+    safe = importlib.import_module("safetensors")
+    try:
+        return importlib.import_module("safetensors.torch").load_file(path)
+    except safe.SafetensorError as error:
+        raise UserError(f"{str(path)!r} is not a safetensors file: {error}") from error
+
+
 def _load(path: Path) -> Any:
     if path.suffix == ".safetensors":
-        if importlib.util.find_spec("safetensors") is None:
-            raise UserError(f"{path.name} needs safetensors: pip install safetensors")
-        return importlib.import_module("safetensors.torch").load_file(path)
+        return load_safe(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING
 
+from scipy import stats
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
@@ -110,6 +111,30 @@ def missing_normalisation(module: nn.Module) -> str | None:
         return "transformers normalises in its image processor, preprocessor_config.json"
     if type(module).__module__.startswith("torchvision.models"):
         return "torchvision normalises in the transforms of its weights"
+    return None
+
+
+def untrained_head(module: nn.Module) -> str | None:
+    """Why the last linear layer looks as if it was never trained, or None.
+
+    Freshly made layers keep their initial distribution to the last digit; trained ones do not. A layer with
+    fewer than 1,000 weights is not judged.
+    """
+    linear = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)]
+    if not linear or linear[-1][1].weight.numel() < 1000:
+        return None
+    name, head = linear[-1]
+    every = max(1, head.weight.numel() // 100_000)
+    weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
+    if weight.std() == 0:
+        return f"the weights of {name!r} are all {weight[0]:g}"
+    bound = head.in_features**-0.5  # a trained layer has weights beyond it, if only by a little
+    inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
+    if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
+        return f"the weights of {name!r} have PyTorch's initial distribution"
+    bias_is_new = head.bias is None or not bool(head.bias.any())
+    if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
+        return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
     return None
 
 

@@ -52,20 +52,28 @@ def words_of(task: Mapping[str, Any]) -> Words:
 
 _NO_GRID = "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
 _NO_ORDER = "it covers neighbouring positions, and elements have no order; use feature_ablation with features: elements"
+_NO_TOKENS = "it reads how tokens of images or of texts attend to each other"
 _NO_VECTORS = "token ids have no gradient; name the layer that turns them into vectors: embedding"
 _NO_NOISE = "it adds noise to the data, and token ids cannot carry it"
 _NO_EDGES = "only pictures have edges"
 _NO_ROW = "its smooth masks need positions in a row, and columns of a table have no order"
 _NO_FIELD = "its smooth masks are made for images and series; use lime or kernel_shap with features: tokens"
 
+_BY_STEPS = ("integrated_gradients", "gradient_shap", "expected_gradients", "mfaba")
+_BY_GRADIENT = (*_BY_STEPS, "saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp")
+_BY_NOISE = ("smoothgrad", "smoothgrad_squared", "vargrad")
 _GRADIENT: dict[str, str] = {"token ids": _NO_VECTORS}
 _NOISY: dict[str, str] = {"text": _NO_NOISE, "token ids": _NO_NOISE}
-_IMAGES_ONLY = ("series", "table", "set", "graph", "text", "token ids")
+_CAMS = ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam")
+_OF_LAYERS = ("cav", "car", "simplex", "representation_similarity")
+_ATTENTION = ("attention_rollout", "chefer")
+_NO_TEXT = ("series", "table", "set", "graph")
+_IMAGES_ONLY = (*_NO_TEXT, "text", "token ids")
 UNDEFINED_ON: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba"), _GRADIENT),
-    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NOISY),
-    "grad_cam": dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID),
+    **dict.fromkeys(_BY_GRADIENT, _GRADIENT),
+    **dict.fromkeys(_BY_NOISE, _NOISY),
+    **dict.fromkeys(_CAMS, dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID)),
+    **{name: {**dict.fromkeys(_NO_TEXT, _NO_TOKENS), "token ids": _NO_VECTORS} for name in _ATTENTION},
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
     "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
     "sobel": dict.fromkeys(_IMAGES_ONLY, _NO_EDGES),
@@ -77,18 +85,16 @@ _NO_GRADIENT = (
 )
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
-    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), _NO_GRADIENT),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), _NO_GRADIENT),
-    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad"), _NO_GRADIENT),
-    **dict.fromkeys(("grad_cam", "cav", "car", "simplex", "representation_similarity"), _NO_LAYERS),
+    **dict.fromkeys((*_BY_GRADIENT, *_BY_NOISE, "influence", "tracin", "captum", "zennit"), _NO_GRADIENT),
+    **dict.fromkeys((*_CAMS, *_ATTENTION, *_OF_LAYERS, "pytorch_grad_cam"), _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
 NO_CLASSES = "reads class probabilities, and {} has none"
 NEEDS_CLASSES = ("mfaba", "influence", "tracin")
 """Explainers that differentiate a probability or a cross-entropy of classes."""
-READ_LAYERS = ("grad_cam", "cav", "car", "simplex", "representation_similarity", "deep_lift", "guided_backprop")
+READ_LAYERS = (*_CAMS, *_ATTENTION, *_OF_LAYERS, "deep_lift", "guided_backprop")
 _SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
-_SMOOTHS_ANY = ("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised")
+_SMOOTHS_ANY = (*_BY_NOISE, "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
 
 
@@ -151,3 +157,31 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
     if name in _SMOOTHS_ANY and inner is not None:
         return why_not_explainable(inner, model)
     return NEEDS_A_NETWORK.get(name, "")
+
+
+COSTS: dict[str, tuple[str, ...]] = {
+    "no pass": ("random", "sobel", "weight_noise", "precomputed"),
+    "1 pass and its gradient": ("saliency", "input_x_gradient", "guided_backprop", "lrp", *_CAMS, *_ATTENTION),
+    "2 passes and a gradient": ("deep_lift",),
+    "`steps` passes and their gradients": ("integrated_gradients", "mfaba"),
+    "`samples` passes and their gradients": ("expected_gradients", "gradient_shap"),
+    "`samples` maps of the inner one": ("smoothgrad", "smoothgrad_squared", "vargrad"),
+    "`samples` passes": ("lime", "kernel_shap", "rise"),
+    "1 pass per window": ("occlusion",),
+    "1 pass per feature": ("feature_ablation",),
+    "`draws` passes per feature": ("feature_permutation",),
+}
+"""What one map costs, and the explainers that cost it; those of examples and concepts depend on their examples."""
+
+
+def terms_of(explainer: str) -> str:
+    """What a map costs, and on which data and models an explainer is defined, in words.
+
+    >>> terms_of("grad_cam")
+    '1 pass and its gradient; image, series; networks whose layers show'
+    """
+    cost = next((cost for cost, names in COSTS.items() if explainer in names), "")
+    kinds = [kind for kind in MODALITIES if not why_undefined(explainer, kind)]
+    need = {_NO_GRADIENT: "networks with gradients", _NO_LAYERS: "networks whose layers show"}
+    data = "any data" if len(kinds) == len(MODALITIES) else ", ".join(kinds)
+    return "; ".join(filter(None, [cost, data, need.get(NEEDS_A_NETWORK.get(explainer, ""), "any model")]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,17 +12,25 @@ from itertools import chain
 from typing import Any
 
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from holdfast.errors import UserError, nearest
 from holdfast.models.convolutions import quickly_differentiated
 from holdfast.models.guards import has_one_output, refuse_squashed
-from holdfast.models.network import Channels, embed_unless_vectors, frozen_copy, in_one_size
+from holdfast.models.network import (
+    Channels,
+    channel_values,
+    digest,
+    embed_unless_vectors,
+    fill_up,
+    frozen_copy,
+    in_one_size,
+)
 from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from holdfast.models.tasks import Binary, Classification, Task, as_task
 from holdfast.types import Batch
 
+Read = Callable[[Any, Mapping[str, Tensor]], Tensor]
 ONE_OUTPUT = (
     "has a single output, which may be the log-odds of yes or a number: say Model(net, task='binary') or "
     "Model(net, task='regression'), in a study file task: binary or task: regression beside the source"
@@ -82,8 +89,8 @@ class Model:
         self.channels_last = channels_last
         self.rows = rows
         self._counts = {"passes": 0, "gradient": 0}  # shared with the same model under another task
-        self._mean = _channel_values("mean", mean)
-        self._std = _channel_values("std", std)
+        self._mean = channel_values("mean", mean)
+        self._std = channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
             raise UserError(f"std must be positive, got {self._std.tolist()}")
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
@@ -282,9 +289,7 @@ class Model:
             raise UserError(f"{self.name} {ONE_OUTPUT}")
         return table
 
-    def _forward(
-        self, inputs: Tensor, aux: Mapping[str, Tensor], read: Callable[[Any, Mapping[str, Tensor]], Tensor]
-    ) -> Tensor:
+    def _forward(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
         self.passes += len(inputs)
         if inputs.requires_grad and torch.is_grad_enabled():
             self.gradient_passes += len(inputs)
@@ -300,9 +305,7 @@ class Model:
     def _layers(self) -> tuple[nn.Module, ...]:
         return tuple(self.module.modules())
 
-    def _call(
-        self, inputs: Tensor, aux: Mapping[str, Tensor], read: Callable[[Any, Mapping[str, Tensor]], Tensor]
-    ) -> Tensor:
+    def _call(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
         vectors = self.embedding is not None and inputs.is_floating_point()
         by_name = vectors and "inputs_embeds" in signature(self.module.forward).parameters
 
@@ -310,15 +313,34 @@ class Model:
             named = {name: value for name, value in extra.items() if not name.startswith("_")}
             return read(network(inputs_embeds=x, **named) if by_name else network(x, **named), extra)
 
-        # A small rest is not worth filling up.
-        if self._compiled is None or self._is_watched() or 2 * len(inputs) <= self.rows or len(inputs) > self.rows:
+        size = self.size_of(len(inputs))
+        if self._is_hooked():  # who reads layers would meet the rows that fill up
             return call(self.module, inputs, aux)
-        return in_one_size(partial(call, self._compiled), inputs, aux, self.rows)
+        if self._compiled is None or torch._C._len_torch_function_stack() or size != self.rows:
+            return in_one_size(partial(call, self.module), inputs, aux, size)
+        return in_one_size(partial(call, self._compiled), inputs, aux, size)
 
-    def _is_watched(self) -> bool:
-        """Whether someone hooks a layer or intercepts functions, which a compiled network would not notice."""
-        if torch._C._len_torch_function_stack():
-            return True
+    def size_of(self, rows: int) -> int:
+        """With how many inputs a pass of so many is done: as many as there are, but on a GPU one of a few sizes.
+
+        Libraries choose and build kernels for every new size: up to seconds for a network of depthwise layers in 16
+        bits, more than a filled-up pass costs. A compiled network would be compiled again.
+
+        >>> Model(nn.Linear(3, 2)).size_of(5)
+        5
+        """
+        if rows > self.rows or (self.device.type == "cpu" and not (self.is_compiled and 2 * rows > self.rows)):
+            return rows
+        return next((size for size in (self.rows // 16, self.rows // 4) if rows <= size), self.rows)
+
+    def filled_up(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The inputs of a pass in one of these sizes, for who hooks a layer and drops the rows that are no samples."""
+        size = self.size_of(len(inputs))
+        self.passes -= size - len(inputs)
+        return fill_up(inputs, size), {name: fill_up(value, size) for name, value in aux.items()}
+
+    def _is_hooked(self) -> bool:
+        """Whether someone hooks a layer, which a compiled network would not notice."""
         return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
 
     def _weight_type(self) -> torch.dtype | None:
@@ -328,12 +350,12 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the weights and buffers with their names, types and shapes."""
-        return _digest(self.module.state_dict())
+        return digest(self.module.state_dict())
 
     @cached_property
     def weights_fingerprint(self) -> str:
         """sha256 of the weights as they are now, without buffers: statistics of a batch norm are rounded by devices."""
-        return _digest(dict(self.module.named_parameters()))
+        return digest(dict(self.module.named_parameters()))
 
     def layer(self, path: str) -> nn.Module:
         """The submodule at a dotted path; a wrong one lists the nearest names."""
@@ -349,54 +371,5 @@ class Model:
             return self.classes[index]
         return f"class {index}"
 
-    def untrained_head(self) -> str | None:
-        """Why the last linear layer looks as if it was never trained, or None.
-
-        Freshly made layers keep their initial distribution to the last digit; trained ones do not. A layer with
-        fewer than 1,000 weights is not judged.
-        """
-        linear = [(n, m) for n, m in self.module.named_modules() if isinstance(m, nn.Linear)]
-        if not linear or linear[-1][1].weight.numel() < 1000:
-            return None
-        name, head = linear[-1]
-        every = max(1, head.weight.numel() // 100_000)
-        weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
-        if weight.std() == 0:
-            return f"the weights of {name!r} are all {weight[0]:g}"
-        bound = head.in_features**-0.5  # a trained layer has weights beyond it, if only by a little
-        inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
-        if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
-            return f"the weights of {name!r} have PyTorch's initial distribution"
-        bias_is_new = head.bias is None or not bool(head.bias.any())
-        if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
-            return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
-        return None
-
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
-
-
-def _digest(state: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(state.items()):
-        if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
-            digest.update(f"{name}|{tensor!r}|".encode())
-            continue
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
-    return digest.hexdigest()
-
-
-def _channel_values(what: str, values: Channels) -> Tensor | None:
-    if values is None:
-        return None
-    try:
-        tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
-    if not tensor.numel():
-        raise UserError(f"{what} is empty; give a number or one per channel")
-    if not bool(torch.isfinite(tensor).all()):
-        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
-    return tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,6 +75,8 @@ def scores_in(output: Any) -> Tensor:
     (torch.Size([1, 2]), torch.Size([3, 4]))
     """
     if isinstance(output, Tensor):
+        if output.layout != torch.strided or output.is_complex():
+            raise UserError(f"the model returned numbers of {output.dtype}, {output.layout}; real, dense ones are read")
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
@@ -99,17 +102,51 @@ def in_one_size(
 ) -> Tensor:
     """The outputs of a network that is only ever called with exactly `rows` inputs.
 
-    A compiled network is compiled again for every new size, so fewer are filled up with copies of an input, whose
-    outputs are dropped.
+    Fewer are filled up with copies of an input, whose outputs are dropped.
 
     >>> seen = []
     >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
     (7, [8])
     """
-    whole = network(_filled_up(inputs, rows), {name: _filled_up(value, rows) for name, value in aux.items()})
+    if len(inputs) == rows:
+        return network(inputs, aux)
+    whole = network(fill_up(inputs, rows), {name: fill_up(value, rows) for name, value in aux.items()})
     return whole[: len(inputs)]
 
 
-def _filled_up(rows: Tensor, size: int) -> Tensor:
+def fill_up(rows: Tensor, size: int) -> Tensor:
+    """The rows with copies of the first behind them, so that there are `size`.
+
+    >>> fill_up(torch.tensor([3, 4]), 4).tolist()
+    [3, 4, 3, 3]
+    """
     lacking = size - len(rows)
     return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """sha256 of weights and buffers with their names, types and shapes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
+            found.update(f"{name}|{tensor!r}|".encode())
+            continue
+        found.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        found.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return found.hexdigest()
+
+
+def channel_values(what: str, values: Channels) -> Tensor | None:
+    """A mean or standard deviation of every channel (C,), checked."""
+    if values is None:
+        return None
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
+    if not tensor.numel():
+        raise UserError(f"{what} is empty; give a number or one per channel")
+    if not bool(torch.isfinite(tensor).all()):
+        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
+    return tensor

@@ -181,6 +181,13 @@ class Smoothed(Model):
         mean: Tensor = logs.logsumexp(1) - math.log(self.samples)
         return mean.float()
 
+    def scores(self, batch: Batch) -> Tensor:
+        """`logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
+        batch = batch.to(self.device)
+        with torch.no_grad():
+            inputs, parts = self.inputs(batch), torch.split(torch.arange(len(batch), device=self.device), self.rows)
+            return torch.cat([self.logits(inputs[p], {k: v[p] for k, v in batch.aux.items()}) for p in parts])
+
     def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
         """Values for features that are left out; the inputs themselves, unread, where the grouping hides features."""
         return inputs if isinstance(self.features, Hiding) else filled(self.fill, self.base, batch, inputs, segments)
@@ -297,12 +304,6 @@ def accuracy_curve(
         for batch in batches:
             if batch.label is None:
                 raise UserError("accuracy needs labels; the batch has none")
-            moved = batch.to(model.device)
-            with torch.no_grad():
-                inputs = smooth.inputs(moved)
-                for part in torch.split(torch.arange(len(batch), device=model.device), smooth.rows):
-                    aux = {name: value[part] for name, value in moved.aux.items()}
-                    predicted = smooth.logits(inputs[part], aux).argmax(1)
-                    hits.append((predicted == moved.label[part]).double().cpu())  # type: ignore[index]
+            hits.append((smooth.scores(batch).argmax(1).cpu() == batch.label.cpu()).double())
         right.append(torch.cat(hits).mean())
     return torch.stack(right)

@@ -63,8 +63,6 @@ class ReferenceMean:
     """
 
     name: ClassVar[str] = "reference_mean"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
 
     def bound(self, reference: Tensor, features: Any) -> Filling:
         """The imputer with the mean of `reference` (R, …)."""
@@ -84,8 +82,6 @@ class Hidden:
     """
 
     name: ClassVar[str] = "hidden"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
 
     def bound(self, reference: Tensor, features: Any) -> Hiding:
         """The imputer that hides what these features hide."""
@@ -107,8 +103,6 @@ class OwnBaseline:
     """
 
     name: ClassVar[str] = "own_baseline"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
 
     def of(self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None) -> DatasetMean:
         """The constant in the data's own units, with the `mean` and `std` that a model normalises by."""

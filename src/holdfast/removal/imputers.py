@@ -7,9 +7,9 @@ channels. Random ones draw as a function of (seed, id) for every pixel, removed 
 image share their draws; ids default to "0", "1", …. Those that fill in from other positions refuse rows of a table,
 whose columns have units of their own.
 
-`reads_removed` says that an imputer's result depends on the values it removes, as the mean and the blur of the whole
-image do: information about them is left by construction. `needs_kept`, where an imputer has it, says that something of
-every sample must be kept. Any function with these arguments is an imputer, a network that paints in included.
+The mean and the blur of the whole image depend on the values they remove: information about them is left by
+construction. `needs_kept`, where an imputer has it, says that something of every sample must be kept. Any function with
+these arguments is an imputer, a network that paints in included.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ class Zero:
     """
 
     name: ClassVar[str] = "zero"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         _checked(x, keep, ids)
@@ -60,8 +58,6 @@ class Value:
     """
 
     name: ClassVar[str] = "value"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
     value: Finite = 0.5
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
@@ -79,8 +75,6 @@ class DatasetMean:
     """
 
     name: ClassVar[str] = "dataset_mean"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = False
     mean: Annotated[tuple[Finite, ...], Field(min_length=1)]
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
@@ -103,8 +97,6 @@ class ImageMean:
     """
 
     name: ClassVar[str] = "image_mean"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = True
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         _checked(x, keep, ids)
@@ -124,8 +116,6 @@ class Blur:
     """
 
     name: ClassVar[str] = "blur"
-    stochastic: ClassVar[bool] = False
-    reads_removed: ClassVar[bool] = True
     sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
@@ -148,8 +138,6 @@ class UniformNoise:
     """
 
     name: ClassVar[str] = "noise"
-    stochastic: ClassVar[bool] = True
-    reads_removed: ClassVar[bool] = False
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
         names = _checked(x, keep, ids)
@@ -178,8 +166,6 @@ class NoisyLinear:
     """
 
     name: ClassVar[str] = "noisy_linear"
-    stochastic: ClassVar[bool] = True
-    reads_removed: ClassVar[bool] = False
     needs_kept: ClassVar[bool] = True
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     tolerance: Annotated[float, Field(ge=1e-12, lt=1)] = 5e-5
@@ -215,16 +201,7 @@ class PublishedNoisyLinear(NoisyLinear):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
-_KINDS: tuple[Any, ...] = (
-    Zero,
-    Value,
-    DatasetMean,
-    ImageMean,
-    Blur,
-    UniformNoise,
-    NoisyLinear,
-    PublishedNoisyLinear,
-)
+_KINDS: Any = (Zero, Value, DatasetMean, ImageMean, Blur, UniformNoise, NoisyLinear, PublishedNoisyLinear)
 IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 """Every imputer by its name in a study file."""
 

@@ -16,7 +16,7 @@ import pandas as pd
 from holdfast.axes import AXES, Finding, Judged, judge
 from holdfast.axes.contract import NO_SCORE, Severity, findings_of
 from holdfast.drawing.methods import Look, spoken
-from holdfast.drawing.prose import above, difference, listing, records, with_interval
+from holdfast.drawing.prose import above, difference, digits_of, listing, number, records, with_interval
 from holdfast.report.frontier import frontier_findings, weighed
 from holdfast.statistics import FEW_SAMPLES
 from holdfast.statistics.power import power_sentence
@@ -225,8 +225,10 @@ def _tie(judged: Judged) -> str:
     gap = difference(tests, *best) if len(best) == 2 else None
     if gap is None or above(tests, *best) or not math.isfinite(gap["low"]):
         return ""
-    apart = with_interval(gap["difference"], gap["low"], gap["high"])
-    said = f"{listing(best)}, first by {judged.headlines[0].title}, differ by {apart}"
+    apart = (gap["difference"], gap["low"], gap["high"])
+    own, other = (number(gap[score], digits_of(*apart)) for score in ("score_a", "score_b"))
+    said = f"{listing(best)}, first by {judged.headlines[0].title}, differ by {with_interval(*apart)} on the "
+    said += f"{gap['n']:g} samples of both ({own} and {other})"
     half = (gap["high"] - gap["low"]) / 2
     times = (half / gap["difference"]) ** 2 if gap["difference"] > 0 else math.inf
     n = math.ceil(times * gap["n"] / 10) * 10 if times < FAR else 0

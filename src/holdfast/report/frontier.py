@@ -37,6 +37,16 @@ def weighed(here: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
     return [(first, second) for second in here for first in here if first.axis.name == second.axis.against]
 
 
+def frontier_charts(here: Sequence[Judged]) -> list[Chart]:
+    """The charts of the pairs that are weighed, and folded under the last of them those of any other two axes."""
+    told = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
+    every = {frozenset((a.label, b.label)): (a, b) for i, b in enumerate(here) for a in here[:i]}
+    drawn = {key: chart for key, pair in {**told, **every}.items() if (chart := frontier_chart(*told.get(key, pair)))}
+    shown = [key for key in drawn if key in told] or list(drawn)[:1]
+    folded = {chart.title: chart.plots[:1] for key, chart in drawn.items() if key not in shown}
+    return [replace(drawn[key], folded=folded if key == shown[-1] else {}) for key in shown]
+
+
 def comparable(first: Judged, second: Judged) -> bool:
     """Whether two axes differ, and both have a measure to rank by of which one can say which direction is good."""
     ranked = all(judged.headlines and judged.headlines[0].sign for judged in (first, second))

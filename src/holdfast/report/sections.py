@@ -24,7 +24,7 @@ from holdfast.drawing.tables import Row
 from holdfast.explainers import EXPLAINERS
 from holdfast.models.modality import Words, words_of
 from holdfast.report.findings import findings_here, unreadable
-from holdfast.report.frontier import frontier_chart, weighed
+from holdfast.report.frontier import frontier_charts
 from holdfast.report.hold import BUDGET, Column, Hold
 
 PACKAGE = "holdfast.report"
@@ -197,9 +197,8 @@ def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
             key = f"{key}-{again}"
         sections.append(AxisSection(key, judged, leads(judged), parts))
     if sections:
-        frontiers = [chart for pair in weighed(here) if (chart := frontier_chart(*pair)) is not None]
         last = sections[-1]
-        sections[-1] = replace(last, parts=[*last.parts, *frontiers])
+        sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
     return sections
 
 
@@ -259,7 +258,7 @@ def number_rows(judged: Judged) -> list[Row]:
         cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
         cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
         cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
-        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high, 0)
+        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
         cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
         rows.append(Row(cells, bool(r.control)))
     return rows

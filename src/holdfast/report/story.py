@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.axes import Axis, axis_of
-from holdfast.drawing.prose import number, records
+from holdfast.drawing.prose import number, records, with_interval
 from holdfast.errors import UserError, nearest, unknown
 from holdfast.report.terminal import Line, shortened
 from holdfast.runs.storage import Place
@@ -133,9 +133,8 @@ def _scores(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> Iterat
         if row.status != "ok":
             yield head + f"{row.status}: {row.reason}" if row.reason else head + row.status, "yellow"
             continue
-        text = f"{number(row.value):>6}"
-        if not (pd.isna(row.low) or pd.isna(row.high)):
-            text += f" [{number(row.low)}, {number(row.high)}]"
+        bounded = not (pd.isna(row.low) or pd.isna(row.high))
+        text = with_interval(row.value, row.low, row.high) if bounded else f"{number(row.value):>6}"
         if row.n > 1:
             text += f"  usual {number(row.median)}, above {100 * row.above:.0f} % of {row.n - 1:.0f} others"
         style = "red" if row.above < LOW else "green" if row.above > HIGH else ""

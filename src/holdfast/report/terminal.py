@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.axes import Judged, judge
-from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.prose import digits_of, number, records, with_interval
 from holdfast.report.findings import findings_here
 from holdfast.report.sections import leads
 
@@ -68,7 +68,7 @@ def _ranking(judged: Judged, width: int) -> list[Line]:
                 rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
             score = with_interval(r.score, r.low, r.high)
             style = "dim" if r.control else "green" if r.rank_low == 1 else ""
-            raw = number(r.raw) if form else ""
+            raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
             note = "control" if r.control else ""
             rows.append(((rank, judged.looks[r.explainer].name, score, raw, note), style))
         widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]

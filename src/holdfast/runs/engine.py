@@ -25,7 +25,6 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
-from holdfast.runs.batch_size import agreed_rows
 from holdfast.runs.differences import listed
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
@@ -44,11 +43,10 @@ from holdfast.runs.table import (
 from holdfast.runs.threads import Writer, read_ahead
 from holdfast.types import REDRAW, Batch, Exhibit, Pairwise, Scores, role_of
 
-BATCH_ON_CPU = (8, 256)
-"""Inputs in one pass on a CPU where that is not measured: of photographs, and at most, of series and rows of tables."""
-VALUES_AT_ONCE = 8 * 3 * 224 * 224
-WORTH_MEASURING = 10_000
-"""From how many explained conditions on the fastest batch size is looked for on a CPU; below, it is a usual one."""
+PHOTOGRAPH = 3 * 224 * 224
+BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
+"""Inputs in one pass: photographs, and at most, of series and rows of tables. A GPU gains little beyond, and a size
+that is measured anew would be another every time."""
 EXTREME_SHARDS = 8
 """How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
 SHOWCASE = 12
@@ -105,28 +103,22 @@ class Runner:
             load = partial(load_references, self.plan.data[dataset], self.plan.seed)
             named = self.manifest["study"]["datasets"][dataset]["references"]  # by whoever began the run
             batch = load(len(named), named).to(model.device)
-            bench = Workbench(model, self._batch_size(name, batch))
+            rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
+            bench = Workbench(model, rows)
             self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
         return self._kept[2:]
 
-    def _batch_size(self, model: str, batch: Batch) -> int:
-        """The study's, or the one at which this device is fastest, where there is enough to do for measuring to pay."""
-        if self.plan.batch_size is not None:
-            return self.plan.batch_size
-        network = self.plan.models[model]
-        if network.device.type == "cpu" and self.plan.size() < WORTH_MEASURING:
-            return usual_rows(batch.x[:1].numel())
-        return agreed_rows(self.root, model, network, batch)
 
+def usual_rows(values: int, device: str = "cpu") -> int:
+    """How many inputs of so many values go into one pass: a few photographs, many rows of a table.
 
-def usual_rows(values: int) -> int:
-    """How many inputs of so many values go into one pass on a CPU: a few photographs, many rows of a table.
+    Where memory runs out, it is halved.
 
-    >>> usual_rows(3 * 224 * 224), usual_rows(3 * 64 * 64), usual_rows(30)
-    (8, 98, 256)
+    >>> usual_rows(3 * 224 * 224), usual_rows(3 * 64 * 64), usual_rows(30), usual_rows(3 * 224 * 224, "cuda")
+    (8, 98, 256, 256)
     """
-    least, most = BATCH_ON_CPU
-    return min(most, max(least, VALUES_AT_ONCE // max(values, 1)))
+    least, most = BATCHES.get(device, BATCHES["cuda"])
+    return min(most, max(min(8, least), least * PHOTOGRAPH // max(values, 1)))
 
 
 def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, Any]:
@@ -205,7 +197,7 @@ def _run_shard(
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
-        shard.explainers = {name: plan.explainers[name] for name in names}
+        shard.explainers = {name: shard.settled(name) for name in names}
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
         for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):

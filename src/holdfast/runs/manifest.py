@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
-from holdfast.models.guards import missing_normalisation
+from holdfast.models.guards import missing_normalisation, untrained_head
 from holdfast.models.modality import WORDS, modality
 from holdfast.runs import atomic, digests, storage, table
 from holdfast.runs.differences import differences
@@ -55,7 +55,7 @@ def describe(
                 "mean": model.mean,
                 "std": model.std,
                 "precision": model.precision,
-                "untrained_head": model.untrained_head(),
+                "untrained_head": untrained_head(model.module),
                 "unnormalised": missing_normalisation(model.module) if model.mean is None is model.std else None,
             }
             for name, model in models.items()

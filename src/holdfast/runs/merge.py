@@ -49,8 +49,8 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
                 raise UserError(
                     f"{first} and {path} hold different results for the same shard; delete the one that is wrong"
                 )
-        for name, path in _files(source, ("sessions", "batch_sizes"), ".json"):
-            origin.setdefault(name, (name, path))  # sizes are measured by each; those of the first hold
+        for name, path in _files(source, ("sessions",), ".json"):
+            origin.setdefault(name, (name, path))
     stored = [read_json(source / "manifest.json") for source in sources]
     copied = {name: path for name, path in origin.values() if path != root / name}
     # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.

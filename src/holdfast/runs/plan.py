@@ -10,6 +10,8 @@ from holdfast.axes import USUAL, Adopted
 from holdfast.axes.faithfulness.kinds import usual_windows
 from holdfast.data import Data
 from holdfast.errors import UserError
+from holdfast.explainers.baselines import REFERENCES
+from holdfast.explainers.examples.training_set import examples
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
 from holdfast.models import Model
 from holdfast.models.guards import check_arguments, has_one_output
@@ -21,6 +23,7 @@ from holdfast.runs import manifest
 from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
+from holdfast.runs.study.recommended import RECOMMENDED, WHY, recommended
 from holdfast.runs.table import INPUTS, exhibits_path, part_path, samples_path
 from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
 
@@ -55,6 +58,7 @@ class Plan:
     shard_size: int = 32
     batch_size: int | None = None
     references: int | None = None
+    reasons: tuple[str, ...] = ()
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -65,7 +69,7 @@ class Plan:
     def notes(self) -> list[str]:
         """What evaluations cannot show as they are set, known before any pass."""
         asked = [(e, model) for e in self.evaluations.values() for model in self.models.values() if hasattr(e, "notes")]
-        return list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
+        return list(self.reasons) + list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
 
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
@@ -164,7 +168,13 @@ def make_plan(
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
     models = {name: _with_evident_task(network, datasets) for name, network in models.items()}
-    methods = _with_usual_readouts(methods, models)
+    reasons = {}
+    if RECOMMENDED in methods:
+        first = _first_sample(next(iter(datasets.values())))
+        methods = with_usual_features({name: registry.EXPLAINERS[name]() for name in WHY}, models, first)
+        reasons = recommended(methods, models, first)
+        methods = {name: methods[name] for name in reasons}
+    methods = _with_references(_with_usual_readouts(methods, models), datasets, seed, references)
     for source in datasets.values():
         first = _first_sample(source)
         methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
@@ -172,7 +182,7 @@ def make_plan(
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
-    return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references)
+    return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references, tuple(reasons.values()))
 
 
 def _with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
@@ -196,6 +206,24 @@ def _with_usual_readouts(explainers: Mapping[str, Any], models: Mapping[str, Mod
         name: replace(item, readout="logit") if getattr(item, "readout", "") == "probability" else item
         for name, item in explainers.items()
     }
+
+
+def _with_references(
+    explainers: Mapping[str, Any], datasets: Mapping[str, Data], seed: int, count: int | None
+) -> dict[str, Any]:
+    """Explainers whose baseline or background are the references of the data with these samples as their pool."""
+    fields_of = ("baseline", "background")
+    named = {n: f for n, item in explainers.items() for f in fields_of if str(getattr(item, f, "")) == REFERENCES}
+    if not named:
+        return dict(explainers)
+    if len(datasets) > 1:
+        raise UserError(
+            f"{min(named)} takes its baselines from the data, and the study has {len(datasets)} of them; "
+            "name the samples, as in baseline: path, or run one study for each"
+        )
+    pool = examples(load_references(next(iter(datasets.values())), seed, count))
+    filled = {n: replace(explainers[n], **{f: pool if f == "baseline" else pool.batch.x}) for n, f in named.items()}
+    return {**explainers, **filled}
 
 
 def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:

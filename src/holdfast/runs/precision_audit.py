@@ -2,14 +2,17 @@
 
 The study runs on a few samples in float32 and in each candidate, pair by pair on the same random numbers. For every
 explainer, evaluation and measure the shift is the mean over pairs of (score − score in float32), with its standard
-error; measures that are not confined to [0, 1] are divided by their mean size where that is above 1.
+error; measures that are not confined to [0, 1] are divided by their mean size where that is above 1. Its time is what
+the whole study would take, extrapolated from the two halves of the few samples: whatever is built or compiled on the
+way falls into the first.
 """
 
 from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,9 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
 from holdfast.runs import manifest
-from holdfast.runs.batch_size import best_rows, pass_rate
-from holdfast.runs.engine import run_shards
+from holdfast.runs.engine import Runner
 from holdfast.runs.plan import Plan, describe
-from holdfast.runs.shard import load_references, reference_positions
+from holdfast.runs.shard import reference_positions
 from holdfast.runs.storage import Place
 from holdfast.runs.table import read_manifest, read_scores
 
@@ -33,12 +35,17 @@ TOLERANCE = 0.005
 MOST_LOST = 0.02
 """The largest share of pairs that may be retained in one precision and not in the other."""
 SAMPLES = 32
+WORTH_AUDITING = 8 * SAMPLES
+"""Below so many samples the trials would take longer than they save."""
 KEY = ["dataset", "model", "evaluation", "explainer", "measure", "condition", "level", "sample"]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a precision does to a study: its speed beside float32, its worst shift and where, and whether it passes."""
+    """What a precision does to a study: its speed beside float32, its worst shift and where, and whether it passes.
+
+    Speed is float32's time for the whole study over this one's, building and compiling counted for this one alone.
+    """
 
     precision: str
     speed: float
@@ -78,9 +85,9 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     """Try precisions on a few samples of a plan whose models are in float32; the fastest that passes is chosen.
 
     A precision passes when every mean score, over the pairs that both precisions retain, moves by at most 0.005 and at
-    most 2 % of the pairs are retained in only one of them. Speed is that of differentiated passes. The plan's models
-    are copied for each candidate and stay as they are. Unless they are named, candidates are all precisions on a GPU
-    and float32 alone on a CPU, where 16 bits are slower or, on some processors, not there at all.
+    most 2 % of the pairs are retained in only one of them; one that is slower than float32 is never chosen. The plan's
+    models are copied for each candidate and stay as they are. Unless they are named, candidates are all precisions on a
+    GPU and float32 alone on a CPU, where 16 bits are slower or, on some processors, not there at all.
 
     >>> from holdfast.runs.study.registry import evaluations, explainers
     >>> from holdfast.data import open_data
@@ -102,26 +109,31 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     if not others:
         return Audit("float32", tuple(trials), pd.DataFrame(columns=["precision", *KEY[:5]]))
     few = {name: _chosen(data, plan.seed, samples) for name, data in plan.data.items()}
-    plan = replace(plan, data=few, batch_size=plan.batch_size or _rows(plan, few))
-    truth, pace = _scores(plan), _rate(plan)
+    whole = sum(len(data.ids) for data in plan.data.values()) / sum(len(data.ids) for data in few.values())
+    plan = replace(plan, data=few, shard_size=max(1, -(-samples // 2)))
+    truth, _, pace = _scores(plan)
     tables = []
     for name in others:
         lowered = replace(plan, models={n: lower(m, name) for n, m in plan.models.items()})
-        shifts = compare(truth, _scores(lowered, name))
+        scores, building, each = _scores(lowered, name)
+        shifts = compare(truth, scores)
         tables.append(shifts.assign(precision=name))
-        trials.append(_trial(name, _rate(lowered, name) / pace, shifts))
-    best = max((trial for trial in trials if trial.passes), key=lambda trial: trial.speed)
+        trials.append(_trial(name, whole * pace / (building + whole * each), shifts))
+    best = max((trial for trial in trials if trial.passes), key=lambda trial: trial.speed)  # float32 among them
     return Audit(check_precision(best.precision), tuple(trials), pd.concat(tables, ignore_index=True))
 
 
 def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | None]:
     """The precision for a study that leaves it open, and the audit behind it.
 
-    A run that is resumed keeps the one that it has, and nothing is audited.
+    A run that is resumed keeps the one that it has, and nothing is audited; nor is a study so small that the trials
+    would take longer than they save.
     """
     if out is not None and (out / "manifest.json").is_file():
         known = {about["precision"] for about in read_manifest(out)["study"]["models"].values()}
         return check_precision(known.pop()), None
+    if sum(len(data.ids) for data in plan.data.values()) < WORTH_AUDITING:
+        return "float32", None
     found = audit(plan)
     return found.chosen, found.record()
 
@@ -178,21 +190,17 @@ def _chosen(data: Data, seed: int, samples: int) -> Data:
     return data.only(reference_positions(data, seed)[:samples])
 
 
-def _scores(plan: Plan, precision: str = "float32") -> pd.DataFrame:
+def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float, float]:
+    """The table of a study, seconds that were spent on building things, and on the rest of it."""
+    seconds = []
     with tempfile.TemporaryDirectory(prefix="holdfast-audit-") as folder, arithmetic(precision):
-        manifest.begin(Path(folder), describe(plan), plan.shard_size, "audit")
-        run_shards(plan, Path(folder), lambda what, amount: None)
-        return read_scores(Path(folder))
-
-
-def _rows(plan: Plan, data: Mapping[str, Data]) -> int:
-    sample = load_references(next(iter(data.values())), plan.seed)
-    return min(best_rows(model, sample) for model in plan.models.values())
-
-
-def _rate(plan: Plan, precision: str = "float32") -> float:
-    """Passes per second through all models one after another."""
-    sample = load_references(next(iter(plan.data.values())), plan.seed)
-    rows = plan.batch_size or len(sample)
-    with arithmetic(precision):
-        return 1 / sum(1 / pass_rate(model, sample, rows, passes=3) for model in plan.models.values())
+        root = Path(folder)
+        manifest.begin(root, describe(plan), plan.shard_size, "audit")
+        runner = Runner(plan, root)
+        for job in sorted(plan.jobs(), key=lambda job: job[2]):
+            begun = time.perf_counter()
+            runner(job, lambda what, amount: None)
+            seconds.append((job[2], time.perf_counter() - begun))
+        first = sum(spent for number, spent in seconds if number == 0)
+        second = sum(spent for number, spent in seconds if number > 0) or first
+        return read_scores(root), max(0.0, first - second), 2 * second

@@ -248,7 +248,10 @@ class Work:
                             columns = self._tested(self._tuned(cell), cell, test)
                         else:
                             train = self._removed("train", ranks["train"], cell)
-                            columns = self._columns(evaluation, cell, train, test)
+                            if evaluation == LEAKAGE:
+                                columns = probe_columns(train, test, self.seed)
+                            else:
+                                columns = self._tested(self._trained(RETRAINING, cell, train), cell, test)
                         self._write(evaluation, cell, columns)
                 tick(name, 1)
 
@@ -317,11 +320,6 @@ class Work:
         assert batch.label is not None
         return Removed(torch.cat(images), torch.cat(masks), batch.label.to(self.model.device))
 
-    def _columns(self, evaluation: str, cell: Cell, train: Removed, test: Removed) -> Mapping[str, Tensor]:
-        if evaluation == LEAKAGE:
-            return probe_columns(train, test, self.seed)
-        return self._tested(self._trained(RETRAINING, cell, train), cell, test)
-
     def _tuned(self, cell: Cell) -> Any:
         """The network of F-Fidelity for an imputer and a repeat, made when it is first asked for."""
         key = (label_of(cell.imputer), cell.repeat)
@@ -340,7 +338,7 @@ class Work:
         except Exception as error:  # whatever a user's own code raises: the cell that it failed at is worth knowing
             raise UserError(f"the trainer failed at {_where(cell)}: {type(error).__name__}: {error}") from error
 
-    def _tested(self, net: Any, cell: Cell, test: Removed) -> Mapping[str, Tensor]:
+    def _tested(self, net: Any, cell: Cell, test: Removed) -> dict[str, Tensor]:
         """Whether the network is right about each test image; no answer where its scores are not finite."""
         logits = self._outputs(net, test.x, _where(cell))
         truth = test.label.cpu() if self.against == "label" else self._predicted()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.data import Data
 from holdfast.errors import UserError
+from holdfast.explainers.precision import Agreed, settled
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.guards import refuse_probabilities
@@ -43,6 +45,7 @@ class References:
     target: Tensor = field(init=False)
     maps: dict[str, Tensor] = field(default_factory=dict)
     made: dict[Hashable, Any] = field(default_factory=dict)
+    agreed: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fix what the task fixes, and let the bench's model have what its task takes from references."""
@@ -55,8 +58,21 @@ class References:
     def explain(self, name: str, explainer: Explainer) -> Tensor:
         """The maps (R, …) of one explainer, computed once."""
         if name not in self.maps:
+            explainer = self.settle(name, explainer, self.batch, self.target)
             self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
         return self.maps[name]
+
+    def settle(self, name: str, explainer: Any, batch: Batch, target: Tensor) -> Any:
+        """The explainer, or where it was asked for a precision, with what these samples as they are need for it."""
+        if getattr(explainer, "error", None) is None:
+            return explainer
+        known = self.agreed.setdefault(name, {})
+        new = [i for i, sample in enumerate(batch.ids) if sample not in known]
+        if new:
+            call = partial(settled, explainer, self.bench.model, seed=self.seed)
+            found = self.bench.map(call, batch[new], target[new]).tolist()
+            known |= {batch.ids[i]: (count, error) for i, (count, error) in zip(new, found, strict=True)}
+        return replace(explainer, error=Agreed(explainer.error, known))
 
 
 def reference_positions(data: Data, seed: int) -> list[int]:
@@ -87,11 +103,7 @@ def load_references(data: Data, seed: int, count: int | None = None, ids: Sequen
             break
     if not batches:
         raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
-    return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), _join_aux(batches))
-
-
-def _join_aux(batches: Sequence[Batch]) -> dict[str, Tensor]:
-    return {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
+    return Batch.joined(batches)
 
 
 def _first_error(data: Data) -> str:
@@ -156,10 +168,17 @@ class Shard:
         is_redraw = batch is self.batch and target is self.target and chosen != self.seed
         if is_redraw and (explainer, chosen) in self._redrawn:
             return self._redrawn[explainer, chosen]
-        maps = self.bench.explain(self.all_explainers[explainer], explainer, batch, target, chosen)
+        maps = self.bench.explain(self.settled(explainer), explainer, batch, target, chosen)
         if is_redraw:
             self._redrawn[explainer, chosen] = maps
         return maps
+
+    def settled(self, explainer: str) -> Explainer:
+        """The explainer, with the counts that the shard's samples and the references need for its precision."""
+        item = self.all_explainers[explainer]
+        self.shared.settle(explainer, item, self.references, self.shared.target)
+        settled_item: Explainer = self.shared.settle(explainer, item, self.batch, self.target)
+        return settled_item
 
     def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
         """`call(batch, extra)` in batches that fit into memory."""

@@ -25,6 +25,7 @@ from holdfast.maps.chance import packed
 from holdfast.runs import columns, digests
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
+from holdfast.runs.shape import check_shape
 from holdfast.runs.storage import Place, files, note, tried, within
 from holdfast.statistics.cubes import SUFFIXES
 from holdfast.types import STATUS, Scores
@@ -226,7 +227,9 @@ def read_manifest(root: Place) -> dict[str, Any]:
         raise UserError(f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again")
     digests.check(path, content)  # after the rest, which has more to say of what is no manifest of this version
     del manifest["sha256"]
-    return _with_sessions(root, manifest)
+    manifest = _with_sessions(root, manifest)
+    check_shape(path, manifest)
+    return manifest
 
 
 def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:

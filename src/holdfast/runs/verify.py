@@ -31,7 +31,7 @@ from holdfast.runs.storage import (
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery")
-FOLDERS = dict.fromkeys(PARTS, ".parquet") | dict.fromkeys(("sessions", "batch_sizes"), ".json")
+FOLDERS = dict.fromkeys(PARTS, ".parquet") | {"sessions": ".json"}
 """What a run directory holds beside its manifest, and how the files in it end."""
 
 
@@ -99,7 +99,7 @@ def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> 
                     raise Foreign(f"{path} does not say of which study it is")
     except Foreign as error:
         return Verdict("foreign", name, str(error))
-    except (Damaged, pa.ArrowException) as error:
+    except (Damaged, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return Verdict("damaged", name, str(error))
     return Verdict("whole", name)
 

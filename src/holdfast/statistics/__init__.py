@@ -21,7 +21,6 @@ from holdfast.statistics.means import (
     exact_share,
     retention,
     summary,
-    wilson,
 )
 from holdfast.statistics.pairs import disagreement, holm, paired_tests
 from holdfast.statistics.ranks import ranking
@@ -37,4 +36,4 @@ __all__ = [
     "groups_of",
     "holm",
 ]
-__all__ += ["paired_tests", "ranking", "retention", "summary", "wilson", "with_best"]
+__all__ += ["paired_tests", "ranking", "retention", "summary", "with_best"]

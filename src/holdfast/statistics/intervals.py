@@ -29,6 +29,8 @@ TESTED_WITH_UNSEEN = 100
 """Up to so many samples a test always counts the unseen one: far out in the tails skewness is hard to see."""
 WIDEST = 0.5
 """An interval wider than this share of the scale says next to nothing and is not given."""
+ALIKE = 1e-9
+"""Scores that differ by less are equal, whatever rounding left of them: no test tells them apart."""
 STUDENT, ADDED, EXACT = "Student's t", "one unseen sample", "Clopper-Pearson"
 ENTRIES = 2**22
 """How many numbers are worked on at once."""
@@ -97,7 +99,8 @@ def intervals(seen: Errors, level: float, widest: float = WIDEST) -> tuple[Array
 def p_values(seen: Errors) -> Array:
     """Two-sided p-values (K,) that the numbers are 0: 1 − p is the level at which the interval just reaches 0."""
     one_sided = [_p_of_positive(side) for side in (seen, seen.mirrored())]
-    return np.asarray(np.minimum(1.0, 2 * np.minimum(*one_sided)))
+    p = np.minimum(1.0, 2 * np.minimum(*one_sided))
+    return np.where(np.isfinite(p) & (np.abs(seen.value) < ALIKE), 1.0, p)
 
 
 def _p_of_positive(seen: Errors) -> Array:
@@ -106,7 +109,8 @@ def _p_of_positive(seen: Errors) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         t = seen.value / error
         bent = t + skew / 3 * t**2 + skew**2 / 27 * t**3 + skew / 6
-        p = np.asarray(stats.t.sf(bent, seen.df))
+        plain = np.where(n <= TESTED_WITH_UNSEEN, t, np.inf)  # few samples say little of the skewness that helps
+        p = np.asarray(stats.t.sf(np.minimum(bent, plain), seen.df))
     p = np.where((error == 0) & (seen.value <= 0), 1.0, p)
     added = _needs_one_more(seen, error, skew, n) & (seen.value > 0)
     doubted = (n <= TESTED_WITH_UNSEEN) & (p < 0.1) & (seen.below > 0)  # where the answer may depend on it
@@ -116,7 +120,8 @@ def _p_of_positive(seen: Errors) -> Array:
         values, there, unseen = _with_unseen(seen[some], n[some])
         whole = np.concatenate([values, unseen[:, None]], 1) + seen.value[some, None]
         with_unseen = _below_zero(np.where(np.pad(there, ((0, 0), (0, 1)), constant_values=True), whole, 0.0))
-        p[some] = np.where(added[some], with_unseen, np.maximum(p[some], with_unseen))
+        alone = added[some] & np.isfinite(seen.below[some])  # without an end of the scale nothing unseen is far away
+        p[some] = np.where(alone, with_unseen, np.maximum(p[some], with_unseen))
     return np.where(n < 2, np.nan, p)
 
 

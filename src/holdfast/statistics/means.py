@@ -14,28 +14,10 @@ from scipy import stats
 from holdfast.statistics.cubes import Array, Cube, arrange
 from holdfast.statistics.estimates import Estimate, calibrated, column, of_means, stacked
 
-FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.01
+FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.5
+"""Pairs from which on a mean is worth much, and the retention that is low where its whole interval is below."""
 FEW_SAMPLES = 30
 """Intervals from fewer samples are rough."""
-
-
-def wilson(successes: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval for a proportion; (nan, nan) without trials.
-
-    With p = successes/n and z the normal quantile: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
-
-    >>> low, high = wilson(8, 10)
-    >>> round(low, 3), round(high, 3)
-    (0.49, 0.943)
-    """
-    if n < 1:
-        return math.nan, math.nan
-    z = float(stats.norm.ppf(0.5 + level / 2))
-    p = successes / n
-    centre = p + z * z / (2 * n)
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (centre - spread) / (1 + z * z / n), (centre + spread) / (1 + z * z / n)
-    return 0.0 if successes == 0 else low, 1.0 if successes == n else high
 
 
 def exact_share(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
@@ -55,7 +37,8 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
     """How many attempted pairs were scored: retention = retained / attempted, with an exact interval.
 
     One row per dataset, model, evaluation, explainer, condition and level, with attempted = retained + flipped +
-    undefined. `flag` says in words where fewer than 30 pairs or less than 1 % remain, and is empty elsewhere.
+    undefined. `flag` says in words where fewer than 30 pairs are left, and where surely less than half of them are,
+    which are two things; it is empty elsewhere.
 
     >>> retention([])["retention"].tolist()
     []
@@ -72,14 +55,16 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
                 share = ok / attempted
                 head = (*cube.key.values(), explainer, *condition)
                 interval = exact_share(ok, attempted, level)
-                records.append((*head, attempted, ok, flipped, undefined, share, *interval, _flag(ok, share)))
+                records.append(
+                    (*head, attempted, ok, flipped, undefined, share, *interval, _flag(ok, share, interval[1]))
+                )
     return pd.DataFrame.from_records(records, columns=columns)
 
 
-def _flag(retained: int, share: float) -> str:
-    few = f"only {retained} pair{'' if retained == 1 else 's'} retained" if retained < FEWEST_PAIRS else ""
-    rare = f"only {100 * share:.2g} % retained" if share < LOWEST_RETENTION else ""
-    return "; ".join(filter(None, (few, rare)))
+def _flag(retained: int, share: float, most: float) -> str:
+    few = f"few pairs: {retained}" if retained < FEWEST_PAIRS else ""
+    low = f"low retention: {100 * share:.2g} %" if most < LOWEST_RETENTION else ""
+    return "; ".join(filter(None, (few, low)))
 
 
 def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.DataFrame:

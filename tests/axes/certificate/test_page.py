@@ -20,9 +20,10 @@ from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.certificate.words import certificate_lead
 from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
+from holdfast.drawing.prose import at_least
 from holdfast.features import Patches
 from holdfast.runs.pictures import read_exhibits
-from holdfast.statistics import wilson
+from holdfast.statistics import exact_share
 from holdfast.statistics.bounds import clopper_pearson_low
 from holdfast.types import Shown
 from support.pages import curve, is_sound, marks
@@ -69,7 +70,7 @@ def test_guarantees_are_counted_bound_against_bound():
     assert shares.loc[("grad_cam", 0.25, "hard", 2.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
-    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(wilson(7, 10))
+    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(exact_share(7, 10))
 
 
 def test_the_chart_of_guarantees_has_two_families_of_curves():
@@ -100,7 +101,7 @@ def test_accuracy_counts_labelled_samples_once():
     (cube,) = arrange(sweep_rows())
     rows = accuracy(cube)
     assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
-    assert (rows.low[0], rows.high[0]) == pytest.approx(wilson(6, 9))
+    assert (rows.low[0], rows.high[0]) == pytest.approx(exact_share(6, 9))
     found = marks(smoothed.accuracy_chart(cube).plots)
     assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found["x"].tolist() == [0.25, 1.0]
     unlabelled = sweep_rows().query("measure != 'correct'")
@@ -199,10 +200,13 @@ def test_the_lead_names_delta_and_the_prediction_that_is_certified():
     rates = {"grad_cam": [0.9] * 10, "lime": [0.5] * 10}
     said = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1})))
     low = clopper_pearson_low(180, 200, 0.1)
-    assert f"a mean rate of at least {float(low):.2f} over these 10 samples; that fails" in said and "δ = 0.1" in said
+    assert (
+        f"a mean rate of at least {at_least(float(low))} over these 10 samples; that fails" in said
+        and "δ = 0.1" in said
+    )
     assert "prediction on the explanation alone; " in said and "for 6 of 10 samples" in said
     together = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True})))
-    assert f"at least {float(clopper_pearson_low(180, 200, 0.05)):.2f} over these 10" in together
+    assert f"at least {at_least(float(clopper_pearson_low(180, 200, 0.05)))} over these 10" in together
     assert "for all methods and radii at once" in together
     anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
     assert "Certified is the prediction on the whole input" in anchored

@@ -12,9 +12,8 @@ from torch import nn
 import holdfast
 from holdfast import Batch, Model, UserError
 from holdfast.axes import arrange
-from holdfast.axes.dependence.frames import overview
+from holdfast.axes.dependence.results import lead, overview
 from holdfast.axes.dependence.verdicts import marks
-from holdfast.axes.dependence.words import lead
 from holdfast.maps.complexity import entropy, gini
 from holdfast.models.randomised import layers_in_order, random_weights, with_weights
 from support.small import model, pictures

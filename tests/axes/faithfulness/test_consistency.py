@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from holdfast import UserError
-from holdfast.axes.faithfulness.consistency import agreement, consistency, spearman
+from holdfast.axes.faithfulness.consistency import agreement, consistency
+from holdfast.statistics.ranks import spearman
 from support.synthetic import Entry, rows_of
 
 METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]

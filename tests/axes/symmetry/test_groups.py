@@ -22,7 +22,6 @@ from holdfast.axes.symmetry.groups import (
     build,
     cyclic,
     dihedral,
-    monte_carlo_error,
     node_permutation,
     own,
     permutation,
@@ -344,18 +343,6 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
         group.elements(batch)
     with pytest.raises(BadParameter, match=r"permutation.dim must be greater than or equal to 1, got -1"):
         permutation(-1)  # which dimension that is depends on whether a map has vectors
-
-
-def test_the_monte_carlo_error_is_hoeffdings():
-    # the paper, appendix E: 1000 samples with 50 draws each, an error of 2% has probability 2 exp(-10)
-    assert monte_carlo_error(50_000, 2 * math.exp(-10)) == pytest.approx(0.02)
-    g = torch.Generator().manual_seed(0)
-    means = torch.rand(4000, 30, generator=g).round().mean(1)
-    missed = ((means - 0.5).abs() > monte_carlo_error(30, 0.1, 0, 1)).float().mean()
-    assert 0.01 < missed < 0.1
-    for bad in ({"n": 0}, {"n": 5, "delta": 1.5}, {"n": 5, "low": 1.0}):
-        with pytest.raises(UserError):
-            monte_carlo_error(**bad)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ import holdfast
 from holdfast import axes, statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
-from holdfast.axes.symmetry.flowchart import flow_chart
 from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
-from holdfast.axes.symmetry.page import PAGE
-from holdfast.axes.symmetry.panels import failures, layer_table, shown_pairs
-from holdfast.axes.symmetry.relations import MOST_DOTS, correlation
+from holdfast.axes.symmetry.page import MOST_DOTS, PAGE, correlation
+from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table, shown_pairs
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import colour_of
+from holdfast.drawing.prose import number, with_interval
 from holdfast.drawing.sheet import Dot
 from holdfast.runs.pictures import read_exhibits
 from holdfast.types import Shown
@@ -155,7 +154,7 @@ def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     cloud = marks([plot])
     assert cloud["x"].tolist() == pytest.approx(invariance, abs=1e-5)
     assert cloud["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
-    assert plot.note.startswith(f"{spread(0.7).mean():.2f} [") and f"{invariance.mean():.2f}" in chart.caption
+    assert plot.note.startswith(f"{spread(0.7).mean():.3f} [") and f"{invariance.mean():.2f}" in chart.caption
     assert "relaxed" not in by_key(judge(rows_of({"ig": spread(0.7)})))
 
 
@@ -190,7 +189,7 @@ def test_sensitivity_is_set_against_the_score_with_spearman():
     (plot,) = by_key(judged)["sensitivity"].plots
     dots = marks([plot])
     rho = stats.spearmanr(changes, spread(0.7)).statistic
-    assert f"{rho:.2f}".replace("-", "−") in plot.note
+    assert f"ρ {number(rho, 1)} [" in plot.note, "24 samples leave one digit"
     assert dots["x"].tolist() == pytest.approx(changes, abs=1e-5)
     assert dots["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
     ties = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
@@ -304,12 +303,12 @@ def test_the_lead_names_the_best_method_with_its_interval():
     row = measured_in(judged).means.iloc[0]
     first = PAGE.lead(judged)[0]
     assert first.startswith("Of 2 feature methods, ig moves with the input best: equivariance ")
-    assert f"{row['mean']:.2f} [{row['mean_low']:.2f}, {row['mean_high']:.2f}]" in first and "ahead of lime" in first
+    assert with_interval(row["mean"], row["mean_low"], row["mean_high"]) in first and "ahead by 0." in first
     tied = judge(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
     assert "cannot be separated" in PAGE.lead(tied)[0]
     exact = judge(rows_of({"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}))
     said = PAGE.lead(exact)[0]
-    assert "a and b move with the input: mean equivariance at least 1.000" in said and "c with 0.39 [" in said
+    assert "a and b move with the input: mean equivariance at least 1.000" in said and "c with 0.39" in said
 
 
 def test_the_lead_is_honest_about_model_chance_controls_and_floor():
@@ -318,7 +317,10 @@ def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     said = " ".join(PAGE.lead(judged))
     assert "The model is invariant to the group, D4" in said
     assert "Within noise of chance: lime" in said and "shap (0.9" not in said.split("Within noise")[1].split(".")[0]
-    assert "The control sobel, which explains nothing, scores 1.000" in said and "no less than shap and lime" in said
+    assert (
+        "The control sobel, which explains nothing, scores 1.00 [1.00, 1.00]" in said
+        and "no less than shap and lime" in said
+    )
     assert "shap 0.60 (score 0." in said
     assert f"Only {N} samples" in said
     loose = " ".join(PAGE.lead(judge(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))))

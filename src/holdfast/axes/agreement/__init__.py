@@ -11,8 +11,9 @@ AXIS = Axis(
     evaluation=Agreement,
     measures=MEASURES,
     page="holdfast.axes.agreement.page",
-    findings="holdfast.axes.agreement.findings",
+    findings="holdfast.axes.agreement.results",
     figures="holdfast.axes.agreement.page",
+    trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )
 AXES = (AXIS,)

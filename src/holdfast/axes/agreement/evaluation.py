@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -11,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.contract import Measure
-from holdfast.maps.chance import K, check_k, mean_over_others, profile_of
+from holdfast.maps.chance import K, check_k, over_references, profile_of
 from holdfast.maps.similarity import Profile, compare, compare_all
 from holdfast.maps.undefined import reasons
 from holdfast.models import Model
@@ -91,14 +92,14 @@ def _scores(
 ) -> Iterator[Scores]:
     raw = compare(own.profile, theirs.profile) | {"sign_agreement": same_signs(own, theirs)}
     unrelated = compare_all(elsewhere.profile, own.profile) | {"sign_agreement": same_signs_of_all(elsewhere, own)}
-    unrelated = {measure: score.cpu() for measure, score in unrelated.items()}
-    chance = mean_over_others(subject.batch.ids, subject.references.ids, unrelated)
     reason = [
         f"{name}: {a}" if a else f"{other}: {b}" if b else "" for a, b in zip(own.reason, theirs.reason, strict=True)
     ]
     for measure, value in raw.items():
         yield Scores.column(name, measure, (other, 0.0), value, reason, missing="no value that both maps have")
-        yield Scores.column(name, f"{measure}_chance", (other, 0.0), chance[measure], reason, missing=ALONE)
+        level, above = over_references(unrelated[measure].cpu(), subject.batch.ids, subject.references.ids)
+        chance = Scores.column(name, f"{measure}_chance", (other, 0.0), level, reason, missing=ALONE)
+        yield replace(chance, by_reference=above)
 
 
 def same_signs(a: Compared, b: Compared) -> Tensor:

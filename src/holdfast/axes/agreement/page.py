@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.axes.agreement.frames import matrix
-from holdfast.axes.agreement.words import lead
+from holdfast.axes.agreement.results import lead, matrix
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.material import Material, drawings
 from holdfast.drawing.charts import Chart, Panel
@@ -13,10 +12,8 @@ from holdfast.drawing.pieces import Item, Piece
 from holdfast.drawing.plots import Mark, cells
 from holdfast.drawing.sheet import Plot
 
-CAPTION = (
-    "How far two methods agree on the same sample: 0 is chance, the maps of other samples, 1 the same map. Neighbours "
-)
-CAPTION += "with one number are a cluster: average linkage, cut where agreement is half of the way."
+CAPTION = "How far two methods agree on the same sample: 0 is chance, the maps of other samples, 1 the same map. "
+CAPTION += "Neighbours with one number are a cluster: average linkage, cut where agreement is half of the way."
 
 
 def parts(judged: Judged) -> list[Chart | Panel]:

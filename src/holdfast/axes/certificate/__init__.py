@@ -1,9 +1,12 @@
 """Certificates: how often does the prediction survive when features are added to the explanation?"""
 
+from typing import Any
+
 from holdfast.axes.certificate.evaluation import MEASURES, Certificate, spoken
 from holdfast.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
 from holdfast.axes.contract import Axis
 
+PATCHES: dict[str, Any] = {"radii": [1, 2], "epsilon": 0.3, "features": {"patches": {"size": 4}}}
 CERTIFICATE = Axis(
     name="certificate",
     title="Certificates",
@@ -15,6 +18,7 @@ CERTIFICATE = Axis(
     findings="holdfast.axes.certificate.findings",
     figures="holdfast.axes.certificate.figures",
     condition=spoken,
+    trial={"image": PATCHES, "set": {"radii": [1, 2], "epsilon": 0.3}, "table": {"radii": [1, 2], "epsilon": 0.3}},
 )
 SMOOTHING = Axis(
     name="smoothing",
@@ -28,5 +32,6 @@ SMOOTHING = Axis(
     findings="holdfast.axes.certificate.smoothing_findings",
     figures="holdfast.axes.certificate.smoothing_figures",
     condition=spoken,
+    trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
 )
 AXES = (CERTIFICATE, SMOOTHING)

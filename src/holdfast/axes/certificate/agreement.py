@@ -56,7 +56,7 @@ class Problem:
         self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
         self.lost = torch.zeros(len(batch), dtype=torch.bool, device=model.device)
         everyone = torch.arange(len(batch), device=model.device)
-        reference = torch.cat(list(self._outputs(everyone, lambda some: self.mask[some])))
+        reference = torch.cat(list(self.outputs(everyone, lambda some: self.mask[some])))
         self.task, self.reference = model.task, reference
         self.predicted = self.task.target(reference)
         self.target = self.predicted if target is None else _checked_target(target, *reference.shape).to(model.device)
@@ -70,7 +70,7 @@ class Problem:
     def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
         """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
         verdicts, start = [torch.zeros(0, dtype=torch.bool, device=owner.device)], 0
-        for logits in self._outputs(owner, build):
+        for logits in self.outputs(owner, build):
             samples = owner[start : start + len(logits)]
             start += len(logits)
             if self.agreement == "argmax":
@@ -81,7 +81,12 @@ class Problem:
                 verdicts.append((change <= self.margin[samples]) & same)
         return torch.cat(verdicts)
 
-    def _outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    def judge_sets(self, owner: Tensor, sets: Tensor) -> Tensor:
+        """The same of masks (R, n) that are there already, both on the CPU."""
+        return self.judge(owner, lambda some: sets[some.cpu()].to(owner.device)).cpu()
+
+    def outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+        """Logits (r, classes) of rows with only the features of their masks, as many at a time as the model takes."""
         for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
                 continue

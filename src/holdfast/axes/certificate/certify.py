@@ -115,7 +115,25 @@ def certify(
     >>> result.exact.tolist(), result.passes.tolist()
     ([[True, True]], [[4, 10]])
     """
-    _check_numbers(delta, epsilon, method, mode, threshold, agreement, margin, target, budget, fill)
+    for number, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
+        check_share(number, value)
+    for what, name, choices in (
+        ("method", method, ("clopper-pearson", "hoeffding", "betting")),
+        ("mode", mode, ("estimate", "decide", "hard")),
+        ("agreement", agreement, ("argmax", "margin")),
+    ):
+        if name not in choices:
+            raise unknown(what, name, choices)
+    if mode != "estimate" and method == "hoeffding":
+        raise UserError(f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule")
+    if margin is not None and (agreement != "margin" or not margin >= 0):
+        raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
+    if target is not None and agreement != "argmax":
+        raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
+    if isinstance(fill, float) and not math.isfinite(fill):
+        raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")
     _check_radii(radii)
     problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
     asked = _radii(radii, problem.left_out)
@@ -243,7 +261,7 @@ def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> t
             stratum.append(sizes)
     if rows:
         every, sample, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
-        agreed = problem.judge(here[sample.to(here.device)], lambda some: every[some.cpu()].to(here.device)).cpu()
+        agreed = problem.judge_sets(here[sample.to(here.device)], every)
         cell = sample * (strata + 1) + size
         tried.view(-1).scatter_add_(0, cell, torch.ones_like(cell))
         hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
@@ -333,36 +351,3 @@ def _check_radii(radii: Any) -> None:
     for radius in radii:
         if isinstance(radius, bool) or not isinstance(radius, int | float) or radius < 0 or radius != int(radius):
             raise UserError(f"radii must be whole numbers of features, 0 or more, got {radius!r}")
-
-
-def _check_numbers(
-    delta: float,
-    epsilon: float,
-    method: str,
-    mode: str,
-    threshold: float,
-    agreement: str,
-    margin: float | None,
-    target: Tensor | None,
-    budget: int | None,
-    fill: Fill,
-) -> None:
-    for name, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
-        check_share(name, value)
-    for what, name, choices in (
-        ("method", method, ("clopper-pearson", "hoeffding", "betting")),
-        ("mode", mode, ("estimate", "decide", "hard")),
-        ("agreement", agreement, ("argmax", "margin")),
-    ):
-        if name not in choices:
-            raise unknown(what, name, choices)
-    if mode != "estimate" and method == "hoeffding":
-        raise UserError(f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule")
-    if margin is not None and (agreement != "margin" or not margin >= 0):
-        raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
-    if target is not None and agreement != "argmax":
-        raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
-    if isinstance(fill, float) and not math.isfinite(fill):
-        raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")

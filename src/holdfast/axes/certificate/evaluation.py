@@ -28,23 +28,9 @@ from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
 
 SHARE = (0.0, 1.0)
 MEASURES = (
-    Measure(
-        "rate",
-        "stability rate",
-        "share of supersets within a radius that keep the prediction, with bounds",
-        "higher",
-        "headline",
-        SHARE,
-    ),
+    Measure("rate", "stability rate", "share of supersets that keep the prediction", "higher", "headline", SHARE),
     Measure("stable", "stable", "mode decide: whether the rate is at least the threshold", "higher", "headline", SHARE),
-    Measure(
-        "unflipped",
-        "unflipped",
-        "mode hard: no draw flipped it, so the rate is at least 1 − ε",
-        "higher",
-        "headline",
-        SHARE,
-    ),
+    Measure("unflipped", "unflipped", "mode hard: no draw flipped it: rate ≥ 1 − ε", "higher", "headline", SHARE),
     Measure("certified", "certified rate", "the guaranteed lower bound of the rate", "higher", "component", SHARE),
     Measure("early", "first draws", "share of the first draws that agree", "neither", "component", SHARE),
     Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),

@@ -7,18 +7,14 @@ from collections.abc import Iterator
 from holdfast import statistics
 from holdfast.axes.certificate.page import rate_chart
 from holdfast.axes.certificate.shares import delta, one_fraction
-from holdfast.axes.material import Material, drawings
+from holdfast.axes.material import Material, charted
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 
 NO_CERTIFICATE = "no certificate rows: add `certificate` to the study"
 NO_RATES = "the certificates hold no rates: set `mode: estimate`"
 
-
-def rate_curves(material: Material, width: float) -> Iterator[Piece]:
-    """Stability rate against radius by method, with its mean guaranteed bound."""
-    charts = [(judged, rate_chart(judged)) for judged in material.of("certificate")]
-    yield from drawings(charts, NO_CERTIFICATE, NO_RATES)
+rate_curves = charted("certificate", rate_chart, NO_CERTIFICATE, NO_RATES)
 
 
 def rate_table(material: Material, width: float) -> Iterator[Piece]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.features import Grouping, count, fixed
+from holdfast.axes.certificate.agreement import Problem
+from holdfast.features import Grouping
 from holdfast.features.fill import Fill, filled, kept_only
 from holdfast.models import Model
 from holdfast.types import Batch
@@ -34,14 +35,8 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Grouping, fill
     >>> int(find_flip(Model(Sum()), batch, mask, Pixels(), "zero", 0)[4:].sum())
     2
     """
-    batch, mask = batch.to(model.device), mask.to(model.device)
-    segments = features.segments(batch)
-    with torch.no_grad():
-        inputs = model.inputs(batch)
-        absent = filled(fill, model, batch, inputs, segments)
-    exists = torch.arange(len(mask), device=mask.device) < count(segments)
-    may = exists if (always := fixed(features, batch)) is None else exists & ~always[0]
-    addable = (may & ~mask).nonzero().flatten()
+    problem = Problem(model, batch, mask[None], features, fill, "argmax", None, None, seed)
+    mask, addable = problem.mask[0], problem.free[0].nonzero().flatten()
     order = rand.permutation(rand.keys(seed, batch.ids, "flip"), len(addable))[0].to(addable.device)
     tried = addable[order[:SINGLES]]
 
@@ -50,16 +45,10 @@ def find_flip(model: Model, batch: Batch, mask: Tensor, features: Grouping, fill
         kept = mask.repeat(len(added), 1)
         for row, some in zip(kept, added, strict=True):
             row[some] = True
-        parts = []
-        for rows in torch.split(kept, max(1, model.rows)):
-            same = [0] * len(rows)
-            with torch.no_grad():
-                aux = {name: value[same] for name, value in batch.aux.items()}
-                masked, aux = kept_only(features, inputs[same], absent[same], aux, rows, segments[same])
-                parts.append(model.logits(masked, aux).double().softmax(1).cpu())
-        return kept, torch.cat(parts)
+        owner = torch.zeros(len(kept), dtype=torch.int64, device=kept.device)
+        return kept, torch.cat([*problem.outputs(owner, kept.__getitem__)]).softmax(1).cpu()
 
-    start = look([addable[:0]])[1][0]
+    start = problem.reference[0].softmax(0).cpu()
     predicted = int(start.argmax())
     unchanged = [float(predicted), float(start[predicted])]
     looks: list[tuple[Tensor, Tensor]] = []

@@ -51,7 +51,8 @@ def rate_chart(judged: Judged) -> Chart | None:
         return None
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
     caption += "Solid: how often the prediction stays, mean over samples with 95 % intervals. Dashed: the "
-    caption += f"mean of the lower bounds that are guaranteed for each sample. {NOT_MONOTONE}"
+    caption += "mean of the lower bounds that are guaranteed for each sample, but for a probability of "
+    caption += f"δ = {delta(judged):g}. {NOT_MONOTONE}"
     radii = len({level for _, level in cube.conditions} - {0.0})
     alt = f"Curves of the certified rate over {radii} radii for {len(cube.explainers)} methods."
     return Chart("certified", "Certified rate", caption, alt, plots)
@@ -112,7 +113,7 @@ def answer_chart(judged: Judged) -> Chart | None:
         return None
     plots = by_method(lines, (0.0, 1.04), ADDED_AT_MOST, "share of samples")
     levels = {level for _, level in cube.conditions} - {0.0}
-    caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}"
+    caption += f"Bars are exact 95 % intervals over samples. {NOT_MONOTONE}"
     alt = f"Curves over {len(levels)} radii for {len(cube.explainers)} methods."
     return Chart("answers", title, caption, alt, plots)
 

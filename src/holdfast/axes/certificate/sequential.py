@@ -70,23 +70,13 @@ class Endings:
         return np.exp(log)
 
 
-def endings(rule: Rule) -> Endings:
-    """Every ending of a rule with the number of sequences of draws that lead to it.
-
-    >>> ends = endings(hard_rule(0.5, 0.25))
-    >>> float(ends.law(0.3).sum().round(12)), ends.draws.tolist()
-    (1.0, [1.0, 2.0, 2.0])
-    """
-    return _endings(rule.looks, rule.stop.numpy())
-
-
 def expected_draws(rule: Rule, tau: float) -> float:
     """The mean number of draws until a rule stops, exactly.
 
     >>> round(expected_draws(estimate_rule(0.1, 0.1), 1.0))
     26
     """
-    ends = endings(rule)
+    ends = endings(rule.looks, rule.stop.numpy())
     return float(ends.law(tau)[0] @ ends.draws)
 
 
@@ -120,7 +110,7 @@ def estimate_rule(
     most = min(math.ceil(1.11 * fixed), population or 10 * fixed)
     for factor in (1.0, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.01, 0.0):  # with 0 it is one look at the end
         looks, stop = _estimate_stops(epsilon, factor * delta, most, population)
-        ends = _endings(looks, stop, population)
+        ends = endings(looks, stop, population)
         if _worst_error(ends, epsilon) <= delta:
             break
     return Rule(looks, torch.as_tensor(stop), *_bound_tables(looks, ends, delta), _all_open(len(looks), looks[-1]))
@@ -145,7 +135,7 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
 
     def wrong(targets: tuple[float, float]) -> tuple[float, float]:
         shown, refuted = yes >= targets[0], no >= targets[1]
-        ends = _endings(looks, (shown | refuted | last).numpy())
+        ends = endings(looks, (shown | refuted | last).numpy())
         cells, law = (ends.look, ends.agreed.astype(np.int64)), ends.law(threshold)[0]
         return float(law @ shown.numpy()[cells]), float(law @ refuted.numpy()[cells])
 
@@ -160,7 +150,7 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     shown, refuted = yes >= targets[0], no >= targets[1]
     decision = torch.where(shown, YES, torch.where(refuted, NO, OPEN))
     stop = shown | refuted | last
-    return Rule(looks, stop, *_bound_tables(looks, _endings(looks, stop.numpy()), delta, decision), decision)
+    return Rule(looks, stop, *_bound_tables(looks, endings(looks, stop.numpy()), delta, decision), decision)
 
 
 @lru_cache(maxsize=64)
@@ -177,7 +167,7 @@ def hard_rule(epsilon: float, delta: float) -> Rule:
     looks = tuple(sorted({min(2**i, most) for i in range(64) if 2**i < 2 * most} | {most}))
     s = torch.arange(most + 1)
     stop = torch.stack([(s < n) | (n == most) for n in looks])
-    ends = _endings(looks, stop.numpy())
+    ends = endings(looks, stop.numpy())
     decision = torch.stack([torch.where(s >= n, YES, NO) for n in looks])
     return Rule(looks, stop, *_bound_tables(looks, ends, delta, decision), decision)
 
@@ -254,8 +244,14 @@ def _estimate_stops(
     return looks, np.stack([settled(n, np.minimum(s, n)) | (n == most) for n in looks])
 
 
-def _endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None) -> Endings:
-    """Count the ways look by look: those not stopped go on, in C(gap, j) ways for j more agreements."""
+def endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None) -> Endings:
+    """Every ending of a rule, counted look by look: what has not stopped goes on, in C(gap, j) ways for j agreements.
+
+    >>> rule = hard_rule(0.5, 0.25)
+    >>> ends = endings(rule.looks, rule.stop.numpy())
+    >>> float(ends.law(0.3).sum().round(12)), ends.draws.tolist()
+    (1.0, [1.0, 2.0, 2.0])
+    """
     most = looks[-1]
     ways = np.full(most + 1, -np.inf)
     ways[0] = 0.0

@@ -1,4 +1,4 @@
-"""Shares of samples with Wilson's intervals: with a guarantee, with a positive answer, and predicted right."""
+"""Shares of samples with an exact intervals: with a guarantee, with a positive answer, and predicted right."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def least_rate(judged: Judged) -> float:
 
 
 def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
-    """How many samples have a guarantee, per explainer, λ, rule and radius, with Wilson's interval.
+    """How many samples have a guarantee, per explainer, λ, rule and radius, with an exact interval.
 
     SCA counts samples whose guaranteed lower bound is at least `least`, the other rules those whose radius is at least
     r: "hard" by the best rule without error, "MuS" by the paper's, "MuS*" for the mean over all Bernoulli masks.
@@ -100,7 +100,9 @@ def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
             for rule, answer in answers.items():
                 n, yes = int(np.isfinite(answer).sum()), int(np.nansum(answer))
                 if n:
-                    rows.append((explainer, keeps[condition], rule, level, n, yes, yes / n, *statistics.wilson(yes, n)))
+                    rows.append(
+                        (explainer, keeps[condition], rule, level, n, yes, yes / n, *statistics.exact_share(yes, n))
+                    )
     columns = ["explainer", "keep", "rule", "level", "n", "yes", "share", "low", "high"]
     return pd.DataFrame.from_records(rows, columns=columns)
 
@@ -113,12 +115,12 @@ def answer_shares(cube: Cube, explainer: str, measure: str) -> pd.DataFrame:
         answers = cube.values[measure][e, c][asked]
         n, yes, unknown = len(answers), int((answers == 1).sum()), int(np.isnan(answers).sum())
         if n:
-            rows.append((level, n, yes, unknown, yes / n, *statistics.wilson(yes, n)))
+            rows.append((level, n, yes, unknown, yes / n, *statistics.exact_share(yes, n)))
     return pd.DataFrame.from_records(rows, columns=["level", "n", "yes", "open", "share", "low", "high"])
 
 
 def accuracy(cube: Cube) -> pd.DataFrame:
-    """Per λ: labelled samples n, how many are right, the share and Wilson's interval; the same for all explainers."""
+    """Per λ: labelled samples n, how many are right, the share and its exact interval; the same for all explainers."""
     rows = []
     for c, (condition, level) in enumerate(cube.conditions):
         if level == 0 and "correct" in cube.values:
@@ -126,6 +128,6 @@ def accuracy(cube: Cube) -> pd.DataFrame:
             known = np.isfinite(right).any(0)
             n, yes = int(known.sum()), int((right[:, known] == 1).any(0).sum())
             if n:
-                rows.append((cube.made_of(condition).share, n, yes, yes / n, *statistics.wilson(yes, n)))
+                rows.append((cube.made_of(condition).share, n, yes, yes / n, *statistics.exact_share(yes, n)))
     frame = pd.DataFrame.from_records(rows, columns=["keep", "n", "yes", "share", "low", "high"])
     return frame.sort_values("keep", ignore_index=True)

@@ -56,7 +56,7 @@ def without_replacement(
         size = torch.cat([i.sizes[s] for i, s in zip(active, new, strict=True)])
         agreed = problem.agrees[owner].cpu()
         added = size.nonzero().flatten()
-        agreed[added] = _judged(problem, owner[added.to(owner.device)], rows[added])
+        agreed[added] = problem.judge_sets(owner[added.to(owner.device)], rows[added])
         for item, some, part in zip(active, new, torch.split(agreed, [s.stop - s.start for s in new]), strict=True):
             item.agreed[some], item.draws = part, some.stop
             if not item.look:
@@ -82,10 +82,6 @@ def _shuffled(problem: Problem, here: Tensor, sample: int, column: int, r: int, 
     every, strata = torch.cat([mask[None], sets])[order], torch.cat([torch.zeros_like(sizes[:1]), sizes])[order]
     rule = estimate_rule(epsilon, delta, population=len(every))
     return Drawn(sample, column, every, strata, rule, torch.zeros(len(every), dtype=torch.bool))
-
-
-def _judged(problem: Problem, owner: Tensor, rows: Tensor) -> Tensor:
-    return problem.judge(owner, lambda some: rows[some.cpu()].to(owner.device)).cpu()
 
 
 def add_strata(items: list[Drawn], rate: Tensor, low: Tensor, high: Tensor, tried: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from typing import Annotated, ClassVar
 
@@ -69,6 +69,9 @@ def _different(keeps: tuple[float, ...]) -> tuple[float, ...]:
     return keeps
 
 
+Keeps = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)]
+
+
 def _possible(masks: Masks, info: ValidationInfo) -> Masks:
     if masks == "quantised":
         for keep in info.data.get("keeps", ()):
@@ -98,12 +101,7 @@ class Smoothing:
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
-    keeps: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)] = (
-        0.125,
-        0.25,
-        0.5,
-        1.0,
-    )
+    keeps: Keeps = (0.125, 0.25, 0.5, 1.0)
     samples: Annotated[int, Field(ge=1)] = 64
     masks: Annotated[Masks, AfterValidator(_possible), Field(validate_default=True)] = "quantised"
     radii: Radii = (1, 2, 3, 5, 10)
@@ -124,17 +122,8 @@ class Smoothing:
     @property
     def certificate(self) -> Certificate:
         """What is asked of every smoothed model."""
-        return Certificate(
-            radii=self.radii,
-            features=self.features,
-            fraction=self.fraction,
-            delta=self.delta,
-            epsilon=self.epsilon,
-            method=self.method,
-            mode=self.mode,
-            threshold=self.threshold,
-            anchor=self.anchor,
-        )
+        shared = {field.name for field in fields(Certificate)} & {field.name for field in fields(self)}
+        return Certificate(**{name: getattr(self, name) for name in shared})
 
     def suited(self, model: Model, batch: Batch) -> Smoothing:
         """The axis with all radii listed, where they are asked for."""
@@ -189,8 +178,7 @@ class Smoothing:
         """The smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
 
         def predict(part: Batch, _: Tensor) -> Tensor:
-            with torch.no_grad():
-                return _in_parts(model, part.to(model.device)).double().cpu()
+            return model.scores(part).double().cpu()
 
         logits = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
         return torch.where(torch.isfinite(logits).all(1), logits.argmax(1), -1)
@@ -221,11 +209,3 @@ class Smoothing:
         for rule, radius in zip(rules, radii.unbind(1), strict=True):
             yield chosen.column(RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE)
         yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))
-
-
-def _in_parts(model: Smoothed, batch: Batch) -> Tensor:
-    """Scores of the samples, as many at a time as the model takes."""
-    inputs, parts = model.inputs(batch), []
-    for rows in torch.split(torch.arange(len(batch), device=inputs.device), model.rows):
-        parts.append(model.logits(inputs[rows], {name: value[rows] for name, value in batch.aux.items()}))
-    return torch.cat(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.axes.certificate.shares import accuracy, guaranteed_shares, least_rate
+from holdfast.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from holdfast.axes.certificate.words import percent
 from holdfast.axes.contract import Finding, Judged
 from holdfast.drawing.prose import records, some
@@ -24,8 +24,8 @@ FURTHER = Finding(
     axis="smoothing",
     severity="note",
     title="Soft guarantees reach further than hard ones",
-    seen="For {explainer} with λ = {keep:g} at r = {radius:g}, τ ≥ {least:g} is guaranteed (SCA) for {yes} of {n} "
-    "samples, τ = 1 (a hard radius) for {hard}.",
+    seen="For {explainer} with λ = {keep:g} at r = {radius:g}, τ ≥ {least:g} is guaranteed (SCA, δ = {delta:g}) for "
+    "{yes} of {n} samples, τ = 1 (a hard radius) for {hard}.",
     means="A hard radius promises that no superset turns the prediction, without error, and so is small. SCA promises "
     "less, that most supersets do not, but for a probability of δ.",
     do="Use hard radii where one exception is too many; beyond them use SCA and give its τ and δ.",
@@ -68,6 +68,7 @@ def _further(judged: Judged) -> Iterator[Finding]:
             keep=best.keep,
             radius=best.level,
             least=least,
+            delta=delta(judged),
             yes=best.yes,
             n=best.n,
             hard=best.yes_hard,

@@ -61,7 +61,7 @@ def guarantee_chart(judged: Judged) -> Chart | None:
     if "hard_radius_bernoulli" in cube.values:
         caption += "MuS* guarantees τ = 1 with confidence "
         caption += f"{confidence:g} for the mean over all masks. "
-    caption += f"Bars are 95 % Wilson intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
+    caption += f"Bars are exact 95 % intervals over samples. {NOT_MONOTONE}{_cost(cube)}"
     alt = f"Curves of guaranteed shares for {len(keeps)} values of λ."
     return Chart("guarantees", "MuS against SCA", caption, alt, plots)
 
@@ -80,7 +80,7 @@ def rule_chart(judged: Judged) -> Chart | None:
     caption = (
         f"How each rule tells methods apart. SCA shows a rate of at least {least_rate(judged):g} but for a probability "
     )
-    caption += f"of {delta(judged):g}, the others a rate of 1. Bars are 95 % Wilson intervals over samples."
+    caption += f"of {delta(judged):g}, the others a rate of 1. Bars are exact 95 % intervals over samples."
     return Chart("rules", "Guarantees by rule", caption, "Curves of guaranteed shares.", plots) if plots else None
 
 
@@ -102,7 +102,7 @@ def accuracy_chart(cube: Cube) -> Chart | None:
     n = int(rows["n"].max())
     caption = f"How many of the {n} labelled samples the smoothed model gets right. A radius certified for a model "
     caption += "that no longer predicts well is worth little. "
-    caption += "Bars are 95 % Wilson intervals; λ = 1 is the model itself."
+    caption += "Bars are exact 95 % intervals; λ = 1 is the model itself."
     alt = f"Accuracy for {len(rows)} values of λ."
     return Chart("accuracy", "Accuracy against smoothing", caption, alt, [plot])
 
@@ -122,7 +122,8 @@ def rates_chart(judged: Judged) -> Chart | None:
     if not plots:
         return None
     caption = "How often the smoothed prediction stays when up to r features are added, mean over samples with 95 % "
-    caption += "intervals; dashed, the mean of the lower bounds guaranteed for each sample. "
+    caption += "intervals; dashed, the mean of the lower bounds guaranteed for each sample, but for a probability of "
+    caption += f"δ = {delta(judged):g}. "
     alt = f"Curves of the rate for {len(cube.explainers)} methods and {len(keeps)} values of λ."
     return Chart("rates", "Rates of the smoothed models", caption + NOT_MONOTONE, alt, plots)
 

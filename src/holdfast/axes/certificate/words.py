@@ -9,7 +9,7 @@ import numpy as np
 from holdfast import statistics
 from holdfast.axes.certificate.shares import accuracy, certified_mean, delta, gaps_to, one_fraction
 from holdfast.axes.contract import Judged
-from holdfast.drawing.prose import listing, number, records, with_interval
+from holdfast.drawing.prose import at_least, listing, records, with_interval
 from holdfast.types import Condition
 
 NOTHING = "Nothing can be concluded: no sample has a certificate."
@@ -65,7 +65,7 @@ def _guaranteed(judged: Judged, explainer: str, condition: Condition) -> list[st
         return []
     scope = " for all methods and radii at once" if judged.settings.get("simultaneous") else ""
     return [
-        f"Guaranteed is a mean rate of at least {number(low)} over these {n} samples{scope}; "
+        f"Guaranteed is a mean rate of at least {at_least(low)} over these {n} samples{scope}; "
         f"that fails with probability at most δ = {delta(judged):g}."
     ]
 
@@ -96,7 +96,7 @@ def smoothing_lead(judged: Judged) -> list[str]:
     if len(cells):
         best = records(cells.sort_values("mean", ascending=False))[0]
         said.append(
-            f"The largest mean hard radius is {with_interval(best.mean, best.low, best.high, 1)} features, "
+            f"The largest mean hard radius is {with_interval(best.mean, best.low, best.high)} features, "
             f"of {best.explainer} with λ = {judged.cube.made_of(best.condition).share:g}."
         )
     return said or [NOTHING]
@@ -104,4 +104,4 @@ def smoothing_lead(judged: Judged) -> list[str]:
 
 def percent(row: Any) -> str:
     """A share with its interval in percent; `row` is one of `shares`."""
-    return f"{with_interval(100 * row.share, 100 * row.low, 100 * row.high, 0)} %"
+    return f"{with_interval(100 * row.share, 100 * row.low, 100 * row.high)} %"

@@ -24,10 +24,11 @@ AXIS = Axis(
     evaluation=Dependence,
     measures=MEASURES,
     page="holdfast.axes.dependence.page",
-    findings="holdfast.axes.dependence.findings",
+    findings="holdfast.axes.dependence.results",
     figures="holdfast.axes.dependence.page",
     marks="holdfast.axes.dependence.verdicts",
     aside=frozenset(CASCADES),
     condition=title,
+    trial={"any": {"k": 0.1, "draws": 2}},
 )
 AXES = (AXIS,)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.maps.chance import mean_over_others, profile_of
+from holdfast.maps.chance import of_others, profile_of
 from holdfast.maps.complexity import entropy
 from holdfast.maps.similarity import Profile, compare, compare_all, composite
 from holdfast.maps.undefined import NOT_FINITE, reasons
@@ -23,7 +23,10 @@ LEAST_ROOM = 1e-9
 
 @dataclass(frozen=True)
 class Clean:
-    """The maps (B, …) of one explainer under the model: their profile, what other samples score, why some have none."""
+    """The maps (B, …) of one explainer under the model: their profile, what other samples score, why some have none.
+
+    `apart` (R, B) is how far the similarity to each reference lies above the mean over those that are other samples.
+    """
 
     explainer: str
     maps: Tensor
@@ -31,6 +34,7 @@ class Clean:
     k: int | float | str
     profile: Profile
     chance: dict[str, Tensor]
+    apart: Tensor
     reason: list[str]
 
     @classmethod
@@ -38,10 +42,13 @@ class Clean:
         """Those of a shard's samples."""
         maps = subject.clean(explainer)
         own, others = profile_of(maps, kind, k), profile_of(subject.reference(explainer), kind, k)
-        chance = mean_over_others(subject.batch.ids, subject.references.ids, _scored(compare_all(others, own)))
+        ids, scores = (subject.batch.ids, subject.references.ids), _scored(compare_all(others, own))
+        scores = {name: of_others(score, *ids) for name, score in scores.items()}
+        chance = {name: score.nanmean(0) for name, score in scores.items()}
+        apart = scores["similarity"] - chance["similarity"]
         finite = torch.isfinite(subject.readout).tolist()
         blank = zip(finite, reasons(maps, "the clean map"), strict=True)
-        return cls(explainer, maps, kind, k, own, chance, [why if ok else NOT_FINITE for ok, why in blank])
+        return cls(explainer, maps, kind, k, own, chance, apart, [why if ok else NOT_FINITE for ok, why in blank])
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,12 @@ def changed(
 
 
 def change_scores(
-    clean: Clean, now: Changed, where: Condition, headline: str, repeat: int = 0, alone: bool = False
+    clean: Clean, now: Changed, where: Condition, headline: str, repeat: int = 0, of: int = 1, alone: bool = False
 ) -> Iterator[Scores]:
     """The headline (1 − s) / (1 − c), and unless it is `alone` the similarities with their chance levels.
 
-    Where the map is the same, s = 1, the headline is 0 whatever other samples score.
+    Where the map is the same, s = 1, the headline is 0 whatever other samples score. It is one `of` as many repeats,
+    whose mean a reference moves by Σ (1 − s) / (1 − c)² times what it scores above c.
     """
     scores = _scored(compare(clean.profile, profile_of(now.maps, clean.kind, clean.k)))
     gone, room = 1 - scores["similarity"], 1 - clean.chance["similarity"]
@@ -86,7 +94,8 @@ def change_scores(
         columns += [(measure, value, "nothing left to compare"), (f"{measure}_chance", clean.chance[measure], ALONE)]
     for measure, value, missing in columns:
         found = Scores.column(clean.explainer, measure, where, value, now.reason, missing=missing)
-        yield replace(found, repeat=repeat)
+        above = (clean.apart * (far / room).nan_to_num()).nansum(1) / of if measure == headline else None
+        yield replace(found, repeat=repeat, by_reference=above)
 
 
 def entropy_rise(clean: Clean, now: Changed, where: Condition, repeat: int) -> Scores:

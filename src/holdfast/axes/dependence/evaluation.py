@@ -16,6 +16,7 @@ from holdfast import rand
 from holdfast.axes.contract import Measure
 from holdfast.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
 from holdfast.errors import UserError
+from holdfast.explainers.precision import Agreed
 from holdfast.maps.chance import K, check_k
 from holdfast.maps.complexity import entropy, gini
 from holdfast.maps.undefined import reasons
@@ -31,40 +32,23 @@ from holdfast.models.randomised import (
 )
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
-UNIT = (0.0, 1.0)
+_UNIT: tuple[Any, ...] = ("neither", "component", (0.0, 1.0))
+_HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
 MEASURES = (
-    Measure(
-        "dependence",
-        "Dependence",
-        "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples",
-        "neither",
-        "headline",
-    ),
+    Measure("dependence", "Dependence", _HEAD, "neither", "headline"),
     Measure("class_dependence", "Class dependence", "the same when another class is explained", "neither", "component"),
-    Measure(
-        "similarity",
-        "Similarity",
-        "mean of the next three; tables have no ssim",
-        "neither",
-        "component",
-        UNIT,
-        "column",
-    ),
-    Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "neither", "component", UNIT, "column"),
-    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "neither", "component", UNIT, "column"),
-    Measure("jaccard", "Jaccard", "overlap of the k largest values", "neither", "component", UNIT, "column"),
+    Measure("similarity", "Similarity", "mean of the next three; tables have no ssim", *_UNIT, "column"),
+    Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", *_UNIT, "column"),
+    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", *_UNIT, "column"),
+    Measure("jaccard", "Jaccard", "overlap of the k largest values", *_UNIT, "column"),
     Measure("entropy_rise", "Rise of entropy", "relative, from the model to random weights", "neither", "component"),
-    Measure("gini", "Gini", "sparseness of the map: 0 even, 1 a single value", "neither", "component", UNIT),
+    Measure("gini", "Gini", "sparseness of the map: 0 even, 1 a single value", *_UNIT),
+    Measure("entropy", "Entropy", "of the map’s shares, by log n: 1 even, 0 a single value", *_UNIT),
     Measure(
-        "entropy", "Entropy", "of the map’s shares, by log n: 1 even, 0 a single value", "neither", "component", UNIT
+        "completeness_gap", "Completeness gap", "|Σa − Δ| / (|Σa| + |Δ|), Δ what the map promises", "lower", *_UNIT[1:]
     ),
     Measure(
-        "completeness_gap",
-        "Completeness gap",
-        "|Σa − Δ| / (|Σa| + |Δ|), Δ what the map promises",
-        "lower",
-        "component",
-        UNIT,
+        "error_reached", "Error reached", "of the map by its size, by a method asked for one", "lower", "component"
     ),
     Measure("passes", "Passes per map", "inputs that go through the network for one map", "lower", "cost"),
 )
@@ -149,6 +133,9 @@ class Dependence:
             total, wanted = clean.maps.flatten(1).double().sum(1).cpu(), promised.double().cpu()
             gap = (total - wanted).abs() / (total.abs() + wanted.abs())
             yield Scores.column(name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised")
+        if isinstance(agreed := getattr(item, "error", None), Agreed):
+            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids])
+            yield Scores.column(name, "error_reached", where, error, [""] * len(error))
         if len(subject.references):
             target = subject.model.task.target(subject.predict(subject.references[:1]))
             before = subject.model.passes
@@ -169,14 +156,14 @@ class Dependence:
     def _randomised(self, subject: Subject, clean: Clean, draw: int) -> Iterator[Scores]:
         """Scores under one random network, and under those of which only some layers are random."""
         whole = self._explained(subject, clean, self._network(subject, draw))
-        yield from change_scores(clean, whole, (WEIGHTS, 0.0), "dependence", draw)
+        yield from change_scores(clean, whole, (WEIGHTS, 0.0), "dependence", draw, self.draws)
         yield entropy_rise(clean, whole, (WEIGHTS, 0.0), draw)
         for cascade in self.cascades:
             for step in range(1, self.steps + 1):
                 share, partly = step / self.steps, whole
                 if share < 1:
                     partly = self._explained(subject, clean, self._network(subject, draw, cascade, share))
-                yield from change_scores(clean, partly, (cascade, share), "dependence", draw, alone=True)
+                yield from change_scores(clean, partly, (cascade, share), "dependence", draw, self.draws, alone=True)
 
     def _explained(self, subject: Subject, clean: Clean, network: Workbench) -> Changed:
         item = subject.explainers[clean.explainer]
@@ -207,8 +194,9 @@ class Dependence:
         """Scores for other classes of each sample, in an order that is drawn by its id."""
         outputs = subject.predict(subject.batch).shape[1]
         order = rand.permutation(rand.keys(subject.seed, subject.batch.ids, "other class"), outputs - 1)
-        for number, other in enumerate(order[:, : self.classes].unbind(1)):
+        others = order[:, : self.classes].unbind(1)
+        for number, other in enumerate(others):
             target = other + (other >= subject.target.cpu()).long()  # all classes but the predicted one
             explain = partial(subject.explain, clean.explainer)
             now = changed(subject, clean, target, explain, "the map of the other class")
-            yield from change_scores(clean, now, (CLASS, 0.0), "class_dependence", number)
+            yield from change_scores(clean, now, (CLASS, 0.0), "class_dependence", number, len(others))

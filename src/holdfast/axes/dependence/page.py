@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.dependence.evaluation import CASCADES
-from holdfast.axes.dependence.frames import overview
+from holdfast.axes.dependence.results import lead, overview
 from holdfast.axes.dependence.verdicts import NEGLIGIBLE
-from holdfast.axes.dependence.words import lead
 from holdfast.axes.material import Material, drawings
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.pieces import Item, Piece

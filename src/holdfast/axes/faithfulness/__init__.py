@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from holdfast.axes.contract import Axis, Measure
-from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness
+from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
 
 
 def removed(condition: str, level: float) -> str:
@@ -27,7 +27,12 @@ AXIS = Axis(
     findings="holdfast.axes.faithfulness.findings",
     figures="holdfast.axes.faithfulness.figures",
     against="stability",
+    trial={
+        **{kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32} for kind in ("image", "series", "table")},
+        "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
+    },
     condition=removed,
+    spans=spans_of_curves,
 )
 RETRAINING = Axis(
     name="retraining",

@@ -16,7 +16,7 @@ from holdfast.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, l
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import looks
 from holdfast.drawing.plots import Mark, cells, dots, mark, span
-from holdfast.drawing.prose import LISTED, listing, number, records, with_interval
+from holdfast.drawing.prose import LISTED, at_least, listing, records, with_interval
 from holdfast.drawing.sheet import Plot
 
 AGAIN = "retrained "
@@ -144,7 +144,7 @@ def leak_panel(measured: pd.DataFrame) -> Panel:
         return Panel("leak", "Does an imputer leak?", text + "nothing is there.", Markup(""))
     names = primary_first(dict.fromkeys(leaking["imputer"]))
     items = [
-        f"{r.imputer}, {r.explainer}, {r.order} at {100 * r.level:g} %: at least {number(r.mask_bits)} bits in the "
+        f"{r.imputer}, {r.explainer}, {r.order} at {100 * r.level:g} %: at least {at_least(r.mask_bits)} bits in the "
         f"mask, {100 * r.pixels:.0f} % of the pixels recognised"
         for r in records(leaking.sort_values("mask_bits", ascending=False))
     ]

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from holdfast.axes.faithfulness import RETRAINING
 from holdfast.errors import UserError
 from holdfast.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
 from holdfast.statistics.cubes import CONTROL, Array
+from holdfast.statistics.ranks import spearman
 
 Pairing = Literal["removed", "mask"]
 COLUMNS = ["dataset", "model", "evaluation", "measure", "kind", "a", "b", "level", "spearman", "low", "high"]
@@ -45,20 +45,6 @@ class Strategy:
 
 
 Pair = tuple[str, tuple[str, str], Strategy, Strategy, list[tuple[float, float]]]
-
-
-def spearman(a: Array, b: Array) -> Array:
-    """Spearman's correlation over the last axis, tied values sharing their mean rank; NaN where one is constant.
-
-    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0])).item()
-    0.5
-    """
-    ranks = [stats.rankdata(v, axis=-1) for v in (a, b)]
-    x, y = (r - r.mean(-1, keepdims=True) for r in ranks)
-    product, size = (x * y).sum(-1), np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    found = np.divide(product, size, out=np.full(np.shape(product), np.nan), where=size > 0)
-    missing = np.isnan(a).any(-1) | np.isnan(b).any(-1)
-    return np.asarray(np.where(missing, np.nan, found))
 
 
 def agreement(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -24,7 +24,7 @@ from holdfast.models.tasks import Task, has_probability
 from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
 from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
 
-SHARE = (0.0, 1.0)
+SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)
 ACCURACY = Measure(
     "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
 )
@@ -33,68 +33,32 @@ MEASURES = (
     Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
     Measure("insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"),
     Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
-    Measure(
-        "pixel_flipping",
-        "pixel flipping",
-        "area under the MoRF curve of the logit",
-        "lower",
-        "headline",
-        chance="random",
-    ),
+    Measure("pixel_flipping", "pixel flipping", "area under MoRF of the logit", "lower", "headline", chance="random"),
     Measure("irof", "IROF", "area over the curve when segments are removed", "higher", "headline", chance="random"),
-    Measure(
-        "faithfulness_correlation",
-        "correlation",
-        "correlation of removed importance and drop",
-        "higher",
-        "headline",
-        (-1.0, 1.0),
-        "zero",
-    ),
-    Measure(
-        "sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", (-1.0, 1.0), "zero"
-    ),
-    Measure(
-        "infidelity_scaled",
-        "infidelity, scaled",
-        "squared error of the map as a forecast of removals, best scaling",
-        "lower",
-        "headline",
-    ),
-    Measure(
-        "infidelity",
-        "infidelity, not scaled",
-        "the same without scaling; for maps in the logit's unit",
-        "lower",
-        "headline",
-    ),
+    Measure("faithfulness_correlation", "correlation", "of importance and drop", "higher", "headline", SIGNED, "zero"),
+    Measure("sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", SIGNED, "zero"),
+    Measure("infidelity_scaled", "infidelity, scaled", "squared error as a forecast of drops", "lower", "headline"),
+    Measure("infidelity", "infidelity, not scaled", "the same for maps in the logit's unit", "lower", "headline"),
     Measure("probability", "probability", "of the class predicted for the whole input", "neither", "curve", SHARE),
     ACCURACY,
     Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
     Measure("margin", "margin", "of that class over the next", "neither", "curve"),
-    Measure(
-        "detectability",
-        "detectability",
-        "area under the ROC curve of a discriminator that tells filled from real inputs by the model's features",
-        "neither",
-        "model",
-        SHARE,
-    ),
+    Measure("detectability", "detectability", "ROC area: filled inputs told from real ones", "neither", "model", SHARE),
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
-Metric = Literal[
-    "road",
-    "deletion_auc",
-    "insertion_auc",
-    "pixel_flipping",
-    "aopc",
-    "irof",
-    "infidelity",
-    "sensitivity_n",
-    "faithfulness_correlation",
-]
-NEEDS: dict[Metric, tuple[Order, ...]] = {
+
+def spans_of_curves(settings: Mapping[str, Any], measured: Collection[str]) -> dict[str, tuple[float, float]]:
+    """The ends of what is read from curves of probabilities or hits; of logits and margins there are none.
+
+    >>> spans_of_curves({"readout": "accuracy"}, ["road", "probability"])["road"]
+    (-0.5, 0.5)
+    """
+    bounded = settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
+    return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)} if bounded else {}
+
+
+NEEDS: dict[str, tuple[Order, ...]] = {
     "road": ("morf", "lerf"),
     "deletion_auc": ("morf",),
     "insertion_auc": ("lerf",),
@@ -152,7 +116,7 @@ class Faithfulness:
     absolute: bool = False
     against: Literal["prediction", "label"] | None = None
     readout: Readout | None = None
-    metrics: Literal["all"] | tuple[Metric, ...] = "all"
+    metrics: Literal["all"] | tuple[str, ...] = "all"
     segments: GroupingField | None = None
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
@@ -229,7 +193,7 @@ class Faithfulness:
         return replace(self, **missing) if missing else self
 
     @property
-    def wanted(self) -> tuple[Metric, ...]:
+    def wanted(self) -> tuple[str, ...]:
         """The metrics asked for: of "all", those that the orders allow."""
         if self.metrics != "all":
             return self.metrics

@@ -58,29 +58,24 @@ def _agreements(material: Material, kind: str) -> pd.DataFrame:
 def order_table(material: Material, width: float) -> Iterator[Piece]:
     """MoRF against LeRF for every imputer, with and without retraining."""
     pairs = _agreements(material, "order")
-    if pairs.empty:
-        yield Skipped("", "no curves in both orders: add `faithfulness` with orders: [morf, lerf] to the study")
-        return
     again = pairs["evaluation"] == RETRAINING.name
-    sections = {"Retrain": pairs[again], "No-Retrain": pairs[~again]}
-    caption = "Spearman's rank correlation of the methods' rankings between MoRF and LeRF by accuracy, mean over the "
-    caption += "fractions removed"
-    yield from _agreement_table(caption, {name: rows for name, rows in sections.items() if len(rows)})
+    why = "no curves in both orders: add `faithfulness` with orders: [morf, lerf] to the study"
+    yield from _agreement_table("between MoRF and LeRF", {"Retrain": pairs[again], "No-Retrain": pairs[~again]}, why)
 
 
 def retraining_table(material: Material, width: float) -> Iterator[Piece]:
     """With against without retraining for every imputer, in both orders."""
     pairs = _agreements(material, "retraining")
-    if pairs.empty:
-        yield Skipped("", NO_RETRAINING if _swept(material) else NO_REMOVAL)
-        return
     sections = {title: pairs[pairs["a_order"] == order] for order, title in ORDERS.items()}
-    caption = "Spearman's rank correlation of the methods' rankings with and without retraining by accuracy, mean over "
-    caption += "the fractions removed"
-    yield from _agreement_table(caption, {name: rows for name, rows in sections.items() if len(rows)})
+    why = NO_RETRAINING if _swept(material) else NO_REMOVAL
+    yield from _agreement_table("with and without retraining", sections, why)
 
 
-def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterator[Piece]:
+def _agreement_table(compared: str, sections: dict[str, pd.DataFrame], nothing: str) -> Iterator[Piece]:
+    sections = {name: rows for name, rows in sections.items() if len(rows)}
+    if not sections:
+        yield Skipped("", nothing)
+        return
     every = pd.concat(sections.values())
     if every["spearman"].isna().all():
         yield Skipped("", f"fewer than {FEWEST} methods besides controls: rankings cannot be compared")
@@ -101,7 +96,8 @@ def _agreement_table(caption: str, sections: dict[str, pd.DataFrame]) -> Iterato
             here = rows[(rows["dataset"] == dataset) & (rows["model"] == model) & (rows["a_imputer"] == imputer)]
             line.append(Cell(*here.iloc[0][["spearman", "low", "high"]].astype(float)) if len(here) else MISSING)
         body.append(line)
-    caption += f" ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
+    caption = f"Spearman's rank correlation of the methods' rankings {compared} by accuracy, mean over the fractions "
+    caption += f"removed ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
     caption += "95 % intervals over samples. Nothing is bold: imputers are not compared by a test."
     yield Table("", caption, Tabular(heads, body, spans=spans))
 

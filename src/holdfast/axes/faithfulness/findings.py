@@ -11,7 +11,18 @@ from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.consistency import consistency
 from holdfast.axes.faithfulness.frames import Line
 from holdfast.axes.faithfulness.kinds import KINDS
-from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, some, with_interval
+from holdfast.drawing.prose import (
+    above,
+    at_least,
+    difference,
+    each,
+    listing,
+    number,
+    plural,
+    records,
+    some,
+    with_interval,
+)
 from holdfast.removal.imputers import NoisyLinear
 from holdfast.types import matches
 
@@ -118,7 +129,7 @@ def _leaks(judged: Judged) -> Iterator[Finding]:
         names = frames.primary_first(dict.fromkeys(leaking["imputer"]))
         safe = [imputer for imputer in used if imputer not in names]
         seen = listing(
-            f"{r.imputer}: the mask of {r.explainer} holds at least {number(r.mask_bits)} bits about the class, and "
+            f"{r.imputer}: the mask of {r.explainer} holds at least {at_least(r.mask_bits)} bits about the class, and "
             f"{100 * r.pixels:.0f} % of the removed and kept pixels are told apart"
             for r in records(leaking.drop_duplicates("imputer"))
         )

@@ -41,24 +41,25 @@ def outputs_and_features(model: Model, batch: Batch) -> Tensor:
     >>> outputs_and_features(Model(net), Batch(("a",), torch.zeros(1, 3))).shape
     torch.Size([1, 7])
     """
-    taken: list[Tensor] = []
+    taken: list[tuple[nn.Module, Tensor]] = []
 
-    def keep(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        of_positions = slice(1, -1) if isinstance(layer, nn.Linear) else slice(2, None)
-        for part in inputs[:1]:
-            positions = tuple(range(part.ndim))[of_positions]
-            pooled = part.detach().float().mean(positions) if positions else part.detach().float()
-            taken[:] = [pooled] if len(part) == len(batch) else []
+    def keep(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        taken[:] = [(layer, part.detach()) for part in given[:1]] or taken
 
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
     hooks = [m.register_forward_pre_hook(keep) for m in model.module.modules() if isinstance(m, kinds)]
+    inputs, aux = model.filled_up(model.inputs(batch), batch.aux)
     try:
         with torch.no_grad():
-            logits = model.logits(model.inputs(batch), batch.aux).float()
+            logits = model.logits(inputs, aux).float()[: len(batch)]
     finally:
         for hook in hooks:
             hook.remove()
-    found = taken[0] if taken else logits
+    found = logits
+    if taken and len(taken[0][1]) == len(inputs):
+        layer, part = taken[0][0], taken[0][1][: len(batch)].float()
+        positions = range(1, part.ndim - 1) if isinstance(layer, nn.Linear) else range(2, part.ndim)
+        found = part.mean(tuple(positions)) if positions else part
     if found.shape[1] > WIDEST:
         found = F.adaptive_avg_pool1d(found[:, None], WIDEST)[:, 0]
     return torch.cat([logits, found], 1)

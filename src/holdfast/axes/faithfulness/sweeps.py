@@ -28,8 +28,8 @@ from holdfast.types import Batch, label_of
 
 Order = Literal["morf", "lerf", "random"]
 ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
-VALUES = 2**22
-"""How many values of imputed images exist at a time."""
+VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
+"""How many values of imputed images exist at a time: a processor has them in its cache, a GPU wants full passes."""
 
 Predict = Callable[[Batch], Tensor]
 
@@ -153,11 +153,6 @@ def settled(values: Tensor, counts: Tensor) -> Tensor:
     return (values.double() / unit).round()
 
 
-def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = torch.unique(values, return_inverse=True)
-    return found
-
-
 def _inverse(order: Tensor) -> Tensor:
     """The place of each item in an order (B, n)."""
     place = torch.arange(order.shape[1], device=order.device).expand_as(order)
@@ -207,7 +202,7 @@ def predict_kept(
     >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    step = max(1, VALUES // max(1, math.prod(batch.x.shape[1:])))
+    step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
     found = []
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
@@ -237,7 +232,8 @@ def sweep(
     """
     samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
     most = int(sizes.max()) + 1 if sizes.numel() else 1
-    pairs, place = _unique(samples * most + sizes)
+    unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
+    pairs, place = unique
     index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
     logits = clean[index.cpu()]
     some = (size > 0).nonzero().flatten()

@@ -8,7 +8,7 @@ from holdfast.axes.contract import Judged, Measure
 from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.frames import Line
-from holdfast.drawing.prose import LISTED, above, difference, listing, p_value, records, with_interval
+from holdfast.drawing.prose import LISTED, above, ahead_of, listing, records, with_interval
 from holdfast.statistics import FEW_SAMPLES
 
 LIMIT = "This says whether the order of a map matters to this model with this filling, not that the map is right, "
@@ -47,10 +47,7 @@ def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFra
         more = f" and {len(top) - LISTED} more" if len(top) > LISTED else ""
         listed = listing(f"{e} {text[e]}" for e in top[:LISTED])
         return [f"{who} cannot be separated as the most faithful. {name}{kind}: {listed}{more}."]
-    row = difference(tests, best, others[0]) or {}
-    gap = with_interval(row["difference"], row["low"], row["high"])
-    first = f"{best} is the most faithful by {name}{kind}: {text[best]}."
-    return [first, f"It is ahead of {others[0]} ({text[others[0]]}) by {gap}, {p_value(row['p_holm'])}."]
+    return [f"{best} is the most faithful by {name}{kind}: {text[best]}.", ahead_of(tests, best, others[0])]
 
 
 def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:

@@ -42,6 +42,8 @@ from holdfast.types import (
 )
 
 UNIT = (0.0, 1.0)
+POOLED = 2**27
+"""How many values of perturbed inputs are explained in one go: bounds the memory of a shard with many conditions."""
 MEASURES = (
     Measure("fass", "FASS", "weighted mean of the others; tables have no ssim", "higher", "headline", UNIT, "column"),
     Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "higher", "component", UNIT, "column"),
@@ -50,6 +52,7 @@ MEASURES = (
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 
+Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
 
 
@@ -78,11 +81,7 @@ class Stability:
     perturbations: Any = "usual"
     k: K | Literal["usual"] = "usual"
     ties: Ties = "average"
-    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (
-        1.0,
-        1.0,
-        1.0,
-    )
+    weights: tuple[Weight, Weight, Weight] = (1.0, 1.0, 1.0)
     max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
     aligned: bool = True
     noise_floor: bool = True
@@ -185,15 +184,8 @@ class Stability:
         if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._floor(subject, explainer, originals, blank)
         candidates: list[Candidate] = []
-        for number, pair in enumerate(pairs):
-            status, reason = pair.status.clone(), list(pair.reason)
-            for i, why in enumerate(blank):
-                if why and status[i] == OK:
-                    status[i], reason[i] = UNDEFINED, why
+        for number, (pair, status, reason, maps) in enumerate(_explained(subject, explainer, pairs, clean, blank)):
             rows = (status == OK).nonzero().flatten()
-            maps = torch.full_like(clean, torch.nan)
-            if len(rows):
-                maps[rows] = subject.explain(explainer, pair.batch[rows], subject.target[rows])
             for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
                 if why:
                     status[i], reason[i] = UNDEFINED, why
@@ -277,6 +269,32 @@ class Stability:
             value = columns.get(measure, torch.empty(0))
             redraw = (REDRAW, 0.0)
             yield Scores.column(explainer, measure, redraw, value, reason, rows=rows, missing="nothing left to compare")
+
+
+def _explained(
+    subject: Subject, explainer: str, pairs: Sequence[Pairs], clean: Tensor, blank: Sequence[str]
+) -> Iterator[tuple[Pairs, Tensor, list[str], Tensor]]:
+    """Each condition with the status and reason of its pairs and the maps (B, …) of those to be compared, else NaN.
+
+    Pairs of several conditions are explained together, as many as fit into `POOLED` values: a device is slow on few.
+    """
+    size = max(1, POOLED // max(1, clean.numel()))
+    for start in range(0, len(pairs), size):
+        some = pairs[start : start + size]
+        status = [pair.status.where(torch.tensor([not why for why in blank]) | (pair.status != OK), UNDEFINED)
+                  for pair in some]  # fmt: skip
+        rows = [(found == OK).nonzero().flatten() for found in status]
+        parts = [pair.batch[own] for pair, own in zip(some, rows, strict=True) if len(own)]
+        maps = clean.new_empty(0, *clean.shape[1:])
+        if parts:
+            maps = subject.explain(explainer, Batch.joined(parts), subject.target[torch.cat(rows)])
+        for pair, found, own, made in zip(
+            some, status, rows, torch.split(maps, [len(own) for own in rows]), strict=True
+        ):
+            reason = [why if found[i] == UNDEFINED != pair.status[i] else pair.reason[i] for i, why in enumerate(blank)]
+            whole = torch.full_like(clean, torch.nan)
+            whole[own.to(whole.device)] = made
+            yield pair, found, reason, whole
 
 
 def _measures(maps: Tensor) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def _component_rows(cube: Cube, order: Iterable[str], named: Sequence[str], cali
 
 def _column(cube: Cube, measure: str, form: statistics.Form) -> dict[str, Cell]:
     """One column: overall scores with their intervals, bold by the tests of the same measure and form."""
-    ranked = statistics.ranking([cube], measure, form).set_index("explainer")
+    ranked = statistics.ranking([cube], measure, form, better="neither").set_index("explainer")
     best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure, form), cube.controls)
     return {
         str(e): Cell(float(r["score"]), float(r["low"]), float(r["high"]), str(e) in best) for e, r in ranked.iterrows()

@@ -18,8 +18,6 @@ from holdfast.models.modality import words_of
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.estimates import interval
 
-LOW = 0.5
-"""Retention is called low when its whole interval is below this."""
 FIRM = 0.9
 """Two draws on one input are called alike when the interval of their raw score reaches this."""
 MORE = 4  # times as many draws halve the noise
@@ -31,6 +29,7 @@ def pair_findings(one: Frames) -> Iterator[Finding]:
     """What the pairs of one dataset and model show, in no particular order."""
     yield from _draws(one)
     yield from _retention(one)
+    yield from _few_pairs(one)
     yield from _undefined(one)
     yield from _not_aligned(one)
     yield from _misalignment(one)
@@ -74,34 +73,34 @@ def _more_draws(one: Frames, explainer: str) -> str:
 
 
 def _retention(one: Frames) -> Iterator[Finding]:
-    """Conditions under which most predictions change, or too few pairs are left to score."""
+    """Conditions under which most predictions change."""
+    cells = one.cells().assign(asked=lambda rows: rows["attempted"] - rows["undefined"])
+    most = [statistics.exact_share(int(r.retained), int(r.asked))[1] for r in records(cells)]
+    low = records(cells[np.array(most) < statistics.LOWEST_RETENTION].drop_duplicates(["condition", "level"]))
+    if low:
+        sweeps = [s for r in low if (s := milder(r.condition, r.level))]
+        fill = {"milder": f"Use a milder change or a sweep, {sweeps[0]}," if sweeps else "Use a milder change"}
+        where = [title(r.condition, r.level) for r in low]
+        kept = [f"{r.retained} of {r.asked:g} under {t}" for r, t in zip(low, where, strict=True)]
+        seen = f"The prediction stayed the same for {some(kept, 3)}."
+        yield finding(texts.LOW_RETENTION, seen, items=kept, fill=fill | {"where": some(where, 2)})
+
+
+def _few_pairs(one: Frames) -> Iterator[Finding]:
+    """Conditions that left few pairs of the many, or less than half of the few, to score."""
     cells = one.cells()
-    asked = cells[cells["attempted"] > cells["undefined"]].copy()
-    asked["asked"] = (asked["attempted"] - asked["undefined"]).astype(int)
-    asked["most"] = [
-        statistics.exact_share(int(k), int(n))[1] for k, n in zip(asked["retained"], asked["asked"], strict=True)
-    ]
-    low = asked[asked["most"] < LOW].drop_duplicates(["condition", "level"])
+    lost = (cells["attempted"] >= statistics.FEWEST_PAIRS) | (2 * cells["retained"] < cells["attempted"])
     few, items = [], []
-    for _, rows in cells[cells["flag"] != ""].groupby(["condition", "level", "flag", "attempted"], sort=False):
+    for _, rows in cells[lost & (cells["retained"] < statistics.FEWEST_PAIRS)].groupby(
+        ["condition", "level", "retained", "attempted"], sort=False
+    ):
         r = records(rows)[0]
         who = "every method" if len(rows) == len(one.cube.explainers) else listing(rows["explainer"])
         few.append(title(r.condition, r.level))
-        items.append(f"{few[-1]}: {r.flag} of {r.attempted} attempted ({who})")
-    if low.empty and not items:
-        return
-    sweeps = [s for r in records(low) if (s := milder(r.condition, r.level))]
-    fill = {"milder": f"Use a milder change or a sweep, {sweeps[0]}," if sweeps else "Use a milder change"}
-    if low.empty:
-        seen = f"Fewer than {statistics.FEWEST_PAIRS} pairs, or less than 1 %, are left under "
-        seen += f"{some(dict.fromkeys(few))}."
-        fill = {"title": "Low retention", "robust": "", "milder": "Test more samples or use a milder change"}
-    else:
-        where = [title(r.condition, r.level) for r in records(low)]
-        kept = (f"{r.retained} of {r.asked} under {t}" for r, t in zip(records(low), where, strict=True))
-        seen = f"The prediction stayed the same for {listing(kept)}."
-        fill |= {"title": f"Most predictions do not survive {some(where, 2)}", "robust": texts.NOT_ROBUST}
-    yield finding(texts.LOW_RETENTION, seen, items=items, fill=fill)
+        items.append(f"{few[-1]}: {r.retained} of {r.attempted} pairs ({who})")
+    if items:
+        seen = f"Fewer than {statistics.FEWEST_PAIRS} pairs have a score under {some(dict.fromkeys(few))}."
+        yield finding(texts.FEW_PAIRS, seen, items=items)
 
 
 def _undefined(one: Frames) -> Iterator[Finding]:

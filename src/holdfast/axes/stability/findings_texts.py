@@ -35,8 +35,8 @@ SALIENT, ORDINAL, SPATIAL = "jaccard", "spearman", "ssim"
 AT_CHANCE = Text(
     "act",
     "Hardly more stable than unrelated maps",
-    "After a change that the model itself ignores, these maps look almost like those of another {sample}. What they "
-    "show of a {sample} is hardly there when it is taken again.",
+    "Even where a change left the prediction as it was, these maps look almost like those of another {sample}. What "
+    "they show of a {sample} is hardly there when it is taken again.",
     "Do not show these maps for single {samples}; use a method higher in the ranking. Milder perturbations tell "
     "whether anything holds: {milder}. {smoothing}",
 )
@@ -48,7 +48,8 @@ MILDER = {
 AT_CHANCE_UNDER = Text(
     "mind",
     "Next to chance under {where}",
-    "The prediction survives this change, the maps do not: they are hardly more alike than those of different samples.",
+    "Where the prediction survived this change, the maps did not: they are hardly more alike than those of different "
+    "samples.",
     "{sweep} {smoothing}",
 )
 SWEEP = "Find the strength at which they break: {} in perturbations draws the curve."
@@ -150,12 +151,17 @@ NOISE_FLOOR = Text(
 )
 LOW_RETENTION = Text(
     "mind",
-    "{title}",
-    "The filter keeps only pairs whose prediction is unchanged. Where few remain, the score describes the easiest "
-    "samples, not the data.{robust}",
+    "Most predictions do not survive {where}",
+    "The filter keeps only pairs whose prediction is unchanged. Where a small share remains, the score describes the "
+    "easiest samples, not the data. The model itself is not robust to this change.",
     "{milder} and give the retention with every score.",
 )
-NOT_ROBUST = " The model itself is not robust to this change."
+FEW_PAIRS = Text(
+    "mind",
+    "Few pairs",
+    "A mean of so few pairs is rough, whatever share of the data they are.",
+    "Test more samples, and give the number of pairs with every score.",
+)
 UNDEFINED_MAPS = Text(
     "mind",
     NO_SCORE,

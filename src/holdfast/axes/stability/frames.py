@@ -58,8 +58,8 @@ class Frames:
 
     @cached_property
     def components(self) -> dict[str, pd.DataFrame]:
-        """`statistics.ranking` by each of the components that were measured."""
-        return {m: statistics.ranking([self.cube], m) for m in COMPONENTS if m in self.cube.values}
+        """The scores of `statistics.ranking` by each of the components that were measured."""
+        return {m: statistics.ranking([self.cube], m, better="neither") for m in COMPONENTS if m in self.cube.values}
 
     @property
     def calibrated(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.stability.frames import Frames, frames
@@ -50,9 +50,7 @@ def score_chart(frames: Frames) -> Chart | None:
     if rows.empty:
         return None
     looks, chance = frames.judged.looks, 0.0 if frames.calibrated else float("nan")
-    overall = [
-        mark(looks[r.explainer], r.score, r.low, r.high, chance, said=_first_in(r.p_best)) for r in records(rows)
-    ]
+    overall = [mark(looks[r.explainer], r.score, r.low, r.high, chance, said=_rank(r)) for r in records(rows)]
     small = len(rows) * len(frames.cube.conditions) <= MOST_DOTS
     table = condition_cells(frames)
     each = [[row.get(c, Mark(name, float("nan"))) for name, row in table.items()] for c in frames.cube.conditions]
@@ -75,8 +73,8 @@ def score_chart(frames: Frames) -> Chart | None:
     return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded)
 
 
-def _first_in(share: float) -> str:
-    return "A control, which has no rank" if math.isnan(share) else f"First in {100 * share:.0f} % of the draws"
+def _rank(row: Any) -> str:
+    return "A control, which has no rank" if row.control else f"Rank {row.rank_low:.0f} to {row.rank_high:.0f}"
 
 
 def condition_cells(frames: Frames) -> dict[str, dict[Condition, Mark]]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from holdfast.axes.stability.frames import Frames
 from holdfast.axes.stability.perturbations import title
-from holdfast.drawing.prose import LISTED, above, difference, listing, p_value, records, some, with_interval
+from holdfast.drawing.prose import LISTED, above, ahead_of, listing, records, some, with_interval
 
 
 def verdict(frames: Frames) -> list[str]:
@@ -28,10 +28,7 @@ def verdict(frames: Frames) -> list[str]:
         scores = some([f"{name} {text[name]}" for name in top])
         sentences = [f"{who} cannot be separated at the top: {kind} {scores}."]
     else:
-        row = difference(frames.tests, best, others[0]) or {}
-        sentences = [f"{best} holds best: {kind} {text[best]}."]
-        gap = with_interval(row["difference"], row["low"], row["high"])
-        sentences.append(f"It is ahead of {others[0]} ({text[others[0]]}) by {gap}, {p_value(row['p_holm'])}.")
+        sentences = [f"{best} holds best: {kind} {text[best]}.", ahead_of(frames.tests, best, others[0])]
     return sentences + _against_controls(frames, scored, methods) + _at_chance(frames)
 
 

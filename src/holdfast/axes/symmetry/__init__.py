@@ -19,5 +19,9 @@ AXIS = Axis(
     figures="holdfast.axes.symmetry.figures",
     explainers=(Symmetrised,),
     aside=frozenset({SYMMETRISED, CONVERGENCE, BACK}),
+    trial={
+        "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
+        "invariant set": {"group": "permutation", "elements": 4},
+    },
 )
 AXES = (AXIS,)

@@ -107,12 +107,10 @@ class Symmetry:
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
     `model_invariance`, `model_agreement` and `model_change` of the model itself, with bounds of the Monte-Carlo error
-    and the chance level. All elements are tried where the group has at most `elements`, else that many are drawn. For
-    stochastic explainers the condition `redraw` compares two draws on the same input. `similarity="auto"` is the
-    agreement for explainers of categories and the cosine for others. `sensitivity` is the radius of a ball for
-    max-sensitivity, `repair` holds numbers of elements to symmetrise over, `layers` names layers to test, and
-    `convergence` numbers of elements n at which the score of the first n is kept. For groups that interpolate the
-    condition `there_and_back` has what moving a map there and back leaves of it.
+    and the chance level. All elements are tried where the group has at most `elements`, else that many are drawn.
+    `similarity="auto"` is the agreement for explainers of categories and the cosine for others. `sensitivity` is the
+    radius of a ball for max-sensitivity, `repair` holds numbers of elements to symmetrise over, `layers` names layers
+    to test, and `convergence` numbers of elements n at which the score of the first n is kept.
 
     >>> Symmetry(group="cyclic", repair=(1, 4)).conditions()
     [('cyclic', 8.0), ('symmetrised', 1.0), ('symmetrised', 4.0)]

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from holdfast.axes.material import Material, drawings
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import Symmetries, paired_tests, symmetries
-from holdfast.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart
-from holdfast.axes.symmetry.relations import sensitivity_chart
+from holdfast.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart, sensitivity_chart
+from holdfast.drawing.charts import Chart
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, Table, about, subjects
 from holdfast.drawing.prose import number, records
 
 NO_SYMMETRY = "no symmetry rows: add `symmetry` to the study"
 NO_SCORE = "no explanation has a symmetry score"
+NO_REPAIR = "no symmetrised explanations: set `repair` of `symmetry`, such as repair: [2, 4]"
+NO_CURVE = "no curve: set `convergence` of `symmetry`: [1, 4, 16]"
+NO_BALL = "no sensitivity: set `sensitivity` of `symmetry`: 0.02"
 
 
 def _measured(material: Material) -> list[Symmetries]:
     return [measured for judged in material.of(Symmetry.name) if (measured := symmetries(judged)) is not None]
 
 
-def boxes(material: Material, width: float) -> Iterator[Piece]:
-    """The scores of every method over its samples, a plot for every kind of explanation."""
-    charts = [(measured.judged, box_chart(measured)) for measured in _measured(material)]
-    yield from drawings(charts, NO_SYMMETRY, NO_SCORE)
+def charts(chart: Callable[[Symmetries], Chart | None], why: str, material: Material, width: float) -> Iterator[Piece]:
+    """A chart of every evaluation that has the rows for it; `why` says what the others lack."""
+    yield from drawings([(measured.judged, chart(measured)) for measured in _measured(material)], NO_SYMMETRY, why)
 
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
@@ -53,43 +56,36 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         yield Table(subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules))
 
 
-def symmetrised_curves(material: Material, width: float) -> Iterator[Piece]:
-    """The score of a method averaged over n elements of the group, from the plain one at n = 1."""
-    charts = [(measured.judged, repair_chart(measured)) for measured in _measured(material)]
-    why = "no symmetrised explanations: set `repair` of `symmetry`, such as repair: [2, 4]"
-    yield from drawings(charts, NO_SYMMETRY, why)
-
-
-def convergence(material: Material, width: float) -> Iterator[Piece]:
-    """The score over the first n elements that were tried."""
-    charts = [(measured.judged, convergence_chart(measured)) for measured in _measured(material)]
-    yield from drawings(charts, NO_SYMMETRY, "no curve: set `convergence` of `symmetry`: [1, 4, 16]")
-
-
-def sensitivity(material: Material, width: float) -> Iterator[Piece]:
-    """The score against max-sensitivity, sample by sample."""
-    charts = [(measured.judged, sensitivity_chart(measured)) for measured in _measured(material)]
-    yield from drawings(charts, NO_SYMMETRY, "no sensitivity: set `sensitivity` of `symmetry`: 0.02")
-
-
 def relaxed(material: Material, width: float) -> Iterator[Piece]:
     """Means of several models against their own invariance, a curve per method."""
     every = material.of(Symmetry.name)
     if not every:
         yield Skipped("", NO_SYMMETRY)
         return
-    charts = across(every)
-    for chart in charts:
-        yield Drawing(chart.title.partition(": ")[2] if len(charts) > 1 else "", chart.caption, chart.every)
-    if not charts:
+    found = across(every)
+    for chart in found:
+        yield Drawing(chart.title.partition(": ")[2] if len(found) > 1 else "", chart.caption, chart.every)
+    if not found:
         yield Skipped("", "only one model: name models of different invariance under `models`")
 
 
 ITEMS = (
-    Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", boxes),
-    Item("symmetry-symmetrised", "explanation invariance, Figure 4", "figure", symmetrised_curves),
+    Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", partial(charts, box_chart, NO_SCORE)),
+    Item(
+        "symmetry-symmetrised", "explanation invariance, Figure 4", "figure", partial(charts, repair_chart, NO_REPAIR)
+    ),
     Item("symmetry-relaxed", "explanation invariance, Figure 5", "figure", relaxed),
-    Item("symmetry-convergence", "explanation invariance, Figure 7", "figure", convergence),
-    Item("symmetry-sensitivity", "explanation invariance, Figure 8", "figure", sensitivity),
+    Item(
+        "symmetry-convergence",
+        "explanation invariance, Figure 7",
+        "figure",
+        partial(charts, convergence_chart, NO_CURVE),
+    ),
+    Item(
+        "symmetry-sensitivity",
+        "explanation invariance, Figure 8",
+        "figure",
+        partial(charts, sensitivity_chart, NO_BALL),
+    ),
     Item("symmetry-scores", "explanation invariance, Tables 14 and 15", "table", score_table),
 )

@@ -13,7 +13,6 @@ import pandas as pd
 from holdfast.axes.contract import Finding, Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.axes.symmetry.frames import HIGH, Symmetries, layer_verdicts, repaired, symmetries
-from holdfast.axes.symmetry.words import score
 from holdfast.drawing.prose import each, listing, number, plural, records, with_interval
 from holdfast.statistics.estimates import interval
 
@@ -216,10 +215,10 @@ def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     how = SYMMETRISE.format(group=group) if group else SYMMETRISE_OWN
     advised = remedies(measured)
     remedy = low["explainer"].map(lambda explainer: advised[explainer].do)
-    model = with_interval(measured.model.value, measured.model.low, measured.model.high, 3)
+    model = with_interval(measured.model.value, measured.model.low, measured.model.high)
     for (kind, do), rows in low.groupby([low["kind"], remedy], sort=False):
         names, guideline, measure = tuple(rows["explainer"]), GUIDELINES[str(kind)], rows.iloc[0]["measure"]
-        scores = each((r.explainer, score(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
+        scores = each((r.explainer, with_interval(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
         yield replace(
             BROKEN,
             title=BROKEN.title.format(breaks=plural(names, "This method breaks", "These methods break")),
@@ -234,10 +233,10 @@ def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
     """Guideline 5, and the caveat of guideline 4."""
     m, a, kept, lowest = measured.model, measured.agreement, "", ""
     if math.isfinite(a.value):
-        kept = KEPT.format(share=with_interval(100 * a.value, 100 * a.low, 100 * a.high, 0))
+        kept = KEPT.format(share=with_interval(100 * a.value, 100 * a.low, 100 * a.high))
     for r in records(low.nsmallest(1, "mean")):
-        lowest = LOWEST.format(score=score(r.mean, r.mean_low, r.mean_high), method=r.explainer)
-    model = with_interval(m.value, m.low, m.high, 3)
+        lowest = LOWEST.format(score=with_interval(r.mean, r.mean_low, r.mean_high), method=r.explainer)
+    model = with_interval(m.value, m.low, m.high)
     seen = LOOSE_MODEL.seen.format(group=measured.title, model=model, kept=kept, lowest=lowest)
     return replace(LOOSE_MODEL, seen=seen, explainers=tuple(low["explainer"]))
 
@@ -246,7 +245,7 @@ def _at_chance(measured: Symmetries) -> Iterator[Finding]:
     level = records(measured.methods[measured.methods["over_chance"] <= 0])
     if level:
         names = tuple(r.explainer for r in level)
-        scores = [f"{score(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level]
+        scores = [f"{with_interval(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level]
         seen = AT_CHANCE.seen.format(scores=each(zip(names, scores, strict=True)))
         yield replace(AT_CHANCE, seen=seen, explainers=names)
 

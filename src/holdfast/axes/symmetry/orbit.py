@@ -24,7 +24,7 @@ from holdfast.types import Batch, Moved
 Explain = Callable[[Batch, Tensor], Tensor]
 """From samples and the classes to explain to explanations (B, …)."""
 
-VALUES_AT_ONCE = 2**25
+VALUES_AT_ONCE = 2**26
 """How many values of inputs and of what goes with them are moved at once, which bounds the memory."""
 NOTHING_MOVES = "the group has a single element here, which moves nothing"
 STILL = "no element of the group moves the explanation"
@@ -37,12 +37,10 @@ class Estimate:
     `value`, `low` and `high` are (B,) float64. They agree where all elements were tried (`exact` where that is so for
     every sample); else the mean over the group lies between `low` and `high` with probability 1 − delta, for each
     sample. `each` (B, n) holds the score of every element of `elements` (n, B, …), NaN beyond the last of a sample.
-    `reason` says why a value is NaN, and is empty where it is not. `floor` (B,), for stochastic explainers, is the
-    score at the identity with fresh random draws; `back` (B,), for groups that interpolate, that of the explanation
-    moved there and back, which no method can be expected to exceed. `chance` (B,), where other samples' explanations
-    are given, is that of the moved input's explanation against theirs, moved alike, with 1 at the identity where that
-    takes part: what unrelated explanations score. `worst` holds the explanation at the first element with the lowest
-    score, or without a score, for the samples that it was asked for.
+    `reason` says why a value is NaN. Beside it, (B,) each: `floor`, the score of a stochastic explainer at the identity
+    with fresh draws; `back`, that of a map moved there and back by a group that interpolates; `chance`, what the
+    explanations of other samples score, moved alike. `worst` holds the explanation with the lowest score, or without
+    one, for the samples that it was asked for.
     """
 
     value: Tensor

@@ -1,8 +1,4 @@
-"""Symmetrised explainers: an explanation averaged over a group, so that it respects the group's symmetries.
-
-Invariance after symmetrising over the whole group holds by construction. It says nothing about faithfulness, and it is
-only worth having if the model itself is invariant.
-"""
+"""Symmetrised explainers: an explanation averaged over a group, so that it respects the group's symmetries."""
 
 from __future__ import annotations
 
@@ -12,17 +8,19 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
+from scipy import stats
 from torch import Tensor
 
 from holdfast import rand
+from holdfast.axes.symmetry.criterion import compare
 from holdfast.axes.symmetry.groups import Group, build
 from holdfast.axes.symmetry.groups.contract import order_text, orders, probe, side_by_side
 from holdfast.errors import UserError, make
 from holdfast.explainers.gradient import draws, per_row
-from holdfast.maps.similarity import cosine
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
 
@@ -47,14 +45,12 @@ class Symmetrised:
     Feature explanations are moved back before they are averaged (the Reynolds operator),
     1/n Σ ρ′[gᵢ]⁻¹ e(ρ[gᵢ]x), which is equivariant; example and concept explanations, which should be invariant, are
     averaged as they are, 1/n Σ e(ρ[gᵢ]x); of categories (integers, booleans, or those of an explainer that says
-    `categorical`) the most frequent one is taken, the smallest of equals. The paper's Proposition 2.3 has the plain
-    average for all; it destroys feature maps.
+    `categorical`) the most frequent one is taken, the smallest of equals.
 
     `n=None` means the whole group, up to an order of 1024, and so does n ≥ |G|; then equivariance or invariance is
     exact by construction, which says nothing about faithfulness. Otherwise elements after the identity are drawn for
-    each sample by (seed, sample id): without replacement from a group of at most 65,536, independently from a larger
-    one; those for a smaller n are the first of those for a larger. `seed=None` takes the seed of the call. The inner
-    explainer sees the same ids and seed for every element, hence the same random numbers.
+    each sample by (seed, sample id), without replacement up to an order of 65,536; a smaller n has the first of them.
+    `seed=None` takes the seed of the call. The inner explainer sees the same ids and seed for every element.
 
     >>> from holdfast.explainers import Saliency
     >>> from holdfast.axes.symmetry.groups import Cyclic
@@ -112,9 +108,6 @@ class Symmetrised:
 def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | None = None) -> Symmetrised:
     """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
 
-    Invariance or equivariance after symmetrising over the whole group holds by construction and says nothing about
-    faithfulness.
-
     >>> from holdfast.explainers import Saliency
     >>> from holdfast.axes.symmetry.groups import dihedral
     >>> symmetrise(Saliency(), dihedral(4)).kind
@@ -156,8 +149,7 @@ def symmetrise_curve(
 
     The score is the mean over `fresh` elements g of the cosine between ē(ρ[g]x) and ρ′[g]ē(x) for feature
     explanations, ē(x) for others; for categories it is the share of equal ones. The elements g are not among those of
-    the average as long as the group has enough others. Stops at the first n whose score is at least `reach`; an n
-    beyond the order of the group becomes the order. What smaller n have computed is used again.
+    the average as long as the group has enough others. Stops at the first n whose score is at least `reach`.
 
     >>> from holdfast.explainers import Saliency
     >>> from holdfast.axes.symmetry.groups import Cyclic
@@ -192,7 +184,9 @@ def symmetrise_curve(
         expected = clean.value()[repeated]
         if symmetrised.kind == "feature":
             expected = group.move(g, expected)
-        each = _similarity(turned.value(), expected, symmetrised.categorical)
+        found = turned.value()
+        alike = "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
+        each = compare(alike, found, expected)
         scores = each.reshape(len(others), len(batch)).nanmean(0)
         whole = n == order <= LISTED
         points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
@@ -323,16 +317,4 @@ def majority(votes: Tensor) -> Tensor:
     >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
     [0, 1]
     """
-    ordered = votes.long() if votes.dtype == torch.bool else votes
-    ranked = ordered.movedim(0, -1).contiguous().sort(-1).values
-    counts = torch.searchsorted(ranked, ranked, right=True) - torch.searchsorted(ranked, ranked)
-    # ranked upwards, so the first rank with the most votes holds the smallest of the most frequent values
-    ranks = torch.arange(len(votes), device=votes.device)
-    first = ranks.where(counts == counts.amax(-1, keepdim=True), len(votes)).amin(-1, keepdim=True)
-    return ranked.gather(-1, first)[..., 0].to(votes.dtype)
-
-
-def _similarity(a: Tensor, b: Tensor, categorical: bool) -> Tensor:
-    if a.is_floating_point() and not categorical:
-        return cosine(a.flatten(1), b.flatten(1))
-    return (a == b).flatten(1).float().mean(1)
+    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(votes)

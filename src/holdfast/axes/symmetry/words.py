@@ -8,7 +8,7 @@ import pandas as pd
 
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.frames import CHANGE, HIGH, INVARIANT, Symmetries, paired_tests, symmetries
-from holdfast.drawing.prose import LISTED, above, listing, number, records, some, with_interval
+from holdfast.drawing.prose import LISTED, above, ahead_of, listing, number, records, some, with_interval
 from holdfast.statistics import FEW_SAMPLES
 
 _BEST = {"equivariance": "moves with the input best", "invariance": "changes least under the group"}
@@ -30,15 +30,6 @@ def lead(judged: Judged) -> list[str]:
     return [*verdicts, _model(measured), *trust]
 
 
-def score(mean: float, low: float, high: float) -> str:
-    """A score with its interval, to three digits where two would round it to 1.
-
-    >>> score(0.9961, 0.993, 0.9984), score(0.5, 0.4, 0.6)
-    ('0.996 [0.993, 0.998]', '0.50 [0.40, 0.60]')
-    """
-    return with_interval(mean, low, high, 3 if mean > 0.985 else 2)
-
-
 def at_chance(*levels: float) -> str:
     """What unrelated explanations score, in brackets; nothing where that is not known.
 
@@ -52,7 +43,7 @@ def at_chance(*levels: float) -> str:
 def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
     """One sentence for the methods of a kind, the best first."""
     kind, measure = methods.iloc[0]["kind"], methods.iloc[0]["measure"]
-    text = {r.explainer: score(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance) for r in records(methods)}
+    text = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance) for r in records(methods)}
     best, *others = methods["explainer"]
     if not others:
         return f"{best} has an {measure} of {text[best]}; no other {kind} method was run to compare it with."
@@ -72,7 +63,7 @@ def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
         top = [best, *tied]
         scores = some(f"{e} {text[e]}" for e in top)
         return f"{of}{_names(top)} cannot be separated at the top: {measure} {scores}."
-    return f"{of}{best} {_BEST[measure]}: {measure} {text[best]}, ahead of {others[0]} with {text[others[0]]}."
+    return f"{of}{best} {_BEST[measure]}: {measure} {text[best]}. {ahead_of(tests, best, others[0])}"
 
 
 def _names(names: list[str]) -> str:
@@ -83,7 +74,7 @@ def _model(measured: Symmetries) -> str:
     if measured.invariant is None:
         return "Whether the model itself is invariant is not known, so a low score may be the model’s doing."
     m, a, c = measured.model, measured.agreement, measured.change
-    values = f"model invariance {with_interval(m.value, m.low, m.high, 3)}"
+    values = f"model invariance {with_interval(m.value, m.low, m.high)}"
     if math.isfinite(c.value):
         values += f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
     if math.isfinite(a.value):
@@ -112,8 +103,8 @@ def _controls(measured: Symmetries) -> list[str]:
         if len(below):
             sentences.append(
                 f"The control {r.explainer}, which explains nothing, scores "
-                f"{score(r.mean, r.mean_low, r.mean_high)}, no less than {some(below['explainer'])}: a high score does "
-                "not mean that an explanation is true of the model."
+                f"{with_interval(r.mean, r.mean_low, r.mean_high)}, no less than {some(below['explainer'])}: a high "
+                "score does not mean that an explanation is true of the model."
             )
     return sentences
 

@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError, unknown
 from holdfast.explainers.adapters.foreign import Arguments, Foreign, Object, class_named, library, unwrapped
-from holdfast.explainers.adapters.isolation import check_network, foreign_maps
+from holdfast.explainers.adapters.isolation import Adapter, check_network, foreign_maps
+from holdfast.explainers.baselines import Baseline
+from holdfast.explainers.cam_layer import find_layer
+from holdfast.explainers.examples.training_set import Examples
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch
 
@@ -32,7 +35,7 @@ def _callable(value: Foreign) -> Foreign:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Captum:
+class Captum(Adapter):
     """A method of Captum, called as `method.attribute(model.inputs(batch), target=target, **arguments)`; (B, …).
 
     `attribution` is the class or its name in `captum.attr`, an object that is bound to the network under test (the
@@ -41,7 +44,8 @@ class Captum:
     for a class that needs one. Maps of a layer are summed over its channels and enlarged bilinearly to the input.
 
     `draws` says whether the method uses random numbers; without it, this is known for Captum's own classes, and a
-    function that makes a method counts as drawing.
+    function that makes a method counts as drawing. A `baseline`, one number, samples in the data's own units or the
+    study's "references", is handed on as `baselines`.
 
     >>> model, batch = Model(nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
     >>> maps = Captum("Saliency", {"abs": False})(model, batch, torch.tensor([1]), seed=0)
@@ -50,13 +54,12 @@ class Captum:
     """
 
     name: ClassVar[str] = "captum"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     attribution: Object
     arguments: Arguments = None
     layer: str | None = None
     draws: bool | None = None
+    baseline: Baseline | None = None
 
     @property
     def stochastic(self) -> bool:
@@ -66,6 +69,8 @@ class Captum:
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Refuse a model that is no plain network, a layer that it does not have, and an unknown method."""
         check_network(self._label, model)
+        if isinstance(self.baseline, str):
+            raise UserError(f"{self._label} needs numbers or samples as its baseline here, got {self.baseline!r}")
         if self.layer is not None:
             model.layer(self.layer)
         if not callable(self._found()) and not hasattr(self._found(), "attribute"):
@@ -74,15 +79,16 @@ class Captum:
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         arguments = unwrapped(self.arguments)
+        if isinstance(self.baseline, Examples):
+            self.baseline.check_shape(batch.x.shape[1:])
+            arguments["baselines"] = model.inputs(self.baseline.batch.to(model.device)).detach()
+        elif self.baseline is not None:
+            arguments["baselines"] = self.baseline
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             return self._bind(network).attribute(inputs.requires_grad_(), target=classes, **arguments)
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
-
-    @property
-    def _label(self) -> str:
-        return f"captum({self.attribution})"
 
     def _found(self) -> Any:
         given = self.attribution.value
@@ -99,7 +105,7 @@ class Captum:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Quantus:
+class Quantus(Adapter):
     """A function `explain_func(model, inputs, targets, **arguments) -> array` as Quantus takes them; (B, …).
 
     It gets the torch module, the normalised inputs (B, …) and the classes (B,) as arrays. It sees one sample at a time
@@ -114,8 +120,6 @@ class Quantus:
     """
 
     name: ClassVar[str] = "quantus"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     explain_func: Annotated[Any, BeforeValidator(Foreign.of), AfterValidator(_callable)]
     arguments: Arguments = None
@@ -128,7 +132,7 @@ class Quantus:
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Refuse a model that is no plain network."""
-        check_network(f"quantus({self.explain_func})", model)
+        check_network(self._label, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -138,28 +142,25 @@ class Quantus:
             arrays = inputs.cpu().numpy(), classes.cpu().numpy()
             return self.explain_func.value(model=network, inputs=arrays[0], targets=arrays[1], **arguments)
 
-        return foreign_maps(
-            f"quantus({self.explain_func})", compute, model, batch, target, seed, draws=self.draws, alone=False
-        )
+        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.draws, alone=False)
 
 
 @dataclass(frozen=True, config=STRICT)
-class PytorchGradCam:
+class PytorchGradCam(Adapter):
     """A class activation map of pytorch-grad-cam, repeated for every channel; (B, C, H, W).
 
-    `method` is the class or its name, such as "GradCAMPlusPlus"; `layer` the dotted path of the layer, or several;
-    `options` go to the class (`reshape_transform` for transformers) and `arguments` to the call (`eigen_smooth`).
+    `method` is the class or its name, such as "GradCAMPlusPlus"; `layer` the dotted path of the layer, or several, and
+    without it the one of `GradCAM`; `options` go to the class and `arguments` to the call (`eigen_smooth`). Tokens of
+    a layer are laid on their grid, unless the options have a `reshape_transform`.
 
     >>> PytorchGradCam("GradCAM", "layer4").stochastic, PytorchGradCam("RandomCAM", "layer4").stochastic
     (False, True)
     """
 
     name: ClassVar[str] = "pytorch_grad_cam"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     method: Object
-    layer: str | tuple[str, ...]
+    layer: str | tuple[str, ...] | None = None
     options: Arguments = None
     arguments: Arguments = None
     draws: bool | None = None
@@ -174,7 +175,7 @@ class PytorchGradCam:
         check_network(self._label, model)
         if len(shape) != 3:
             raise UserError(f"{self._label} needs images (channels, height, width), got samples of shape {shape}")
-        for path in self._layers:
+        for path in (self.layer,) if isinstance(self.layer, str) else self.layer or ():
             model.layer(path)
         self._found()
 
@@ -182,9 +183,15 @@ class PytorchGradCam:
         """Maps (B, C, H, W) for the classes `target` (B,)."""
         chosen = library("pytorch_grad_cam.utils.model_targets", "grad-cam").ClassifierOutputTarget
         method, options, arguments = self._found(), unwrapped(self.options), unwrapped(self.arguments)
+        wanted = self.layer if isinstance(self.layer, tuple) else (self.layer,)
+        sites = [find_layer(model, batch.x.shape[1:], path) for path in wanted]
+        if any(site.side == "input" for site in sites):
+            raise UserError(f"{self._label} reads a layer's output; name one, such as {sites[0].path}'s first norm")
+        if sites[0].layout != "channels_first":
+            options.setdefault("reshape_transform", sites[0].spatial)
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
-            layers = [network.get_submodule(path) for path in self._layers]
+            layers = [network.get_submodule(site.path) for site in sites]
             cam = method(model=network, target_layers=layers, **options)
             # The weights are frozen, so it is the input that makes the layers' outputs differentiable.
             targets = [chosen(c) for c in classes.tolist()]
@@ -192,21 +199,13 @@ class PytorchGradCam:
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
 
-    @property
-    def _label(self) -> str:
-        return f"pytorch_grad_cam({self.method})"
-
-    @property
-    def _layers(self) -> tuple[str, ...]:
-        return (self.layer,) if isinstance(self.layer, str) else self.layer
-
     def _found(self) -> Any:
         given = self.method.value
         return class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, config=STRICT)
-class Zennit:
+class Zennit(Adapter):
     """Layer-wise relevance propagation with a composite of zennit, from a relevance of 1 at the target; (B, …).
 
     `composite` is an object such as `EpsilonGammaBox(low=-2, high=2, canonizers=[ResNetCanonizer()])`, a class or
@@ -218,8 +217,6 @@ class Zennit:
     """
 
     name: ClassVar[str] = "zennit"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
     composite: Object
     attributor: Attributor = "gradient"
@@ -249,10 +246,6 @@ class Zennit:
                 return attribute(inputs, at_target)[1]
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
-
-    @property
-    def _label(self) -> str:
-        return f"zennit({self.composite})"
 
     def _made(self) -> Any:
         given = self.composite.value

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,13 +19,23 @@ from holdfast.models import Model
 from holdfast.models.batches import out_of_memory
 from holdfast.models.network import frozen_copy
 from holdfast.models.precision import weight_type
-from holdfast.types import Batch
+from holdfast.types import Batch, Method
 
 FOREIGN_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, ImportError)
 FOREIGN_ERRORS += (LookupError, NameError, OSError, RuntimeError, TypeError, ValueError)
 """What a library raises when it cannot explain; anything else, such as an interruption, is not its answer."""
 Compute = Callable[[nn.Module, Tensor, Tensor], Any]
 """(network, inputs (B, …), classes (B,)) -> maps, as a tensor or an array."""
+
+
+class Adapter(Method):
+    """An explainer of another library, whose first field says which."""
+
+    name: ClassVar[str]
+
+    @property
+    def _label(self) -> str:
+        return f"{self.name}({next(iter(vars(self).values()))})"
 
 
 def foreign_maps(

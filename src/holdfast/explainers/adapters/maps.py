@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast.errors import UserError, nearest
 from holdfast.explainers.adapters.foreign import fingerprint
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 Maps = Mapping[str, NDArray[Any]]
 
@@ -72,7 +72,7 @@ class MapSource:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Precomputed:
+class Precomputed(Method):
     """Maps that were computed elsewhere, by sample id; (B, …) in the shape of the input, or with one channel.
 
     `path` is an npz file, or a mapping of ids to arrays. The file holds one array per sample under its id, or the
@@ -87,9 +87,6 @@ class Precomputed:
     """
 
     name: ClassVar[str] = "precomputed"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
 

@@ -1,4 +1,4 @@
-"""SHAP's explainers for networks: expected gradients, DeepLIFT against a background, and Owen values of a partition."""
+"""SHAP's explainers: expected gradients, DeepLIFT against a background, Owen values of a partition, and trees."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 from holdfast.errors import UserError
 from holdfast.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
-from holdfast.explainers.adapters.isolation import check_network, foreign_maps
+from holdfast.explainers.adapters.isolation import Adapter, check_network, foreign_maps
+from holdfast.explainers.baselines import REFERENCES
 from holdfast.models import Model
+from holdfast.models.loaders.sklearn import SklearnNetwork
+from holdfast.models.modality import is_differentiable
 from holdfast.types import STRICT, Batch
 
 
@@ -44,36 +47,41 @@ class ClassScore(nn.Module):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Shap:
+class Shap(Adapter):
     """SHAP values of the target's logit, one sample at a time; (B, …) in the shape of the input.
 
-    `method` is "gradient" (`shap.GradientExplainer`, expected gradients), "deep" (`shap.DeepExplainer`)
-    or "partition" (`shap.PartitionExplainer`). `background` is what absent features become, in the data's own units:
-    samples (n, …), or one number for all values. For the partition of an image it may also be the text of a masker
-    such as "blur(16,16)", which needs OpenCV; of samples the first is taken. `arguments` go to the call, such as
-    `nsamples` for "gradient" or `max_evals` for "partition".
+    `method` is "gradient" (`shap.GradientExplainer`, expected gradients), "deep" (`shap.DeepExplainer`), "partition"
+    (`shap.PartitionExplainer`), or "tree" (`shap.TreeExplainer`) for forests and boosted trees of scikit-learn, whose
+    own output it explains: shares of classes of a forest, log-odds of boosted trees. `background` is what absent
+    features become, in the data's own units: samples (n, …), or one number for all values. For the partition of an
+    image it may also be the text of a masker such as "blur(16,16)", which needs OpenCV; of samples the first is taken.
+    `arguments` go to the call, such as `nsamples` for "gradient" or `max_evals` for "partition".
 
     >>> Shap("gradient").stochastic, Shap("deep", background=0.5).stochastic
     (True, False)
     """
 
     name: ClassVar[str] = "shap"
-    kind: ClassVar[Literal["feature"]] = "feature"
-    control: ClassVar[bool] = False
 
-    method: Literal["gradient", "deep", "partition"]
+    method: Literal["gradient", "deep", "partition", "tree"]
     background: Background = 0.0
     arguments: Arguments = None
 
     @property
     def stochastic(self) -> bool:
         """Whether the seed matters; for a partition it decides between halves that are equally worth cutting."""
-        return self.method != "deep"
+        return self.method in ("gradient", "partition")
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Refuse a model that is no plain network, and a background or samples that the method cannot use."""
         check_network(self._label, model)
         library("shap", "shap")
+        if self.method == "tree" and not isinstance(model.module, SklearnNetwork):
+            raise UserError(f"{self._label} explains trees of scikit-learn, and {model.name} is a network")
+        if self.method in ("gradient", "deep") and not is_differentiable(model):
+            raise UserError(f"{self._label} reads gradients, and {model.name} gives none; use partition or tree")
+        if self.background == REFERENCES:
+            raise UserError(f"{self._label} has references as its background, which a study knows; give samples here")
         if model.embedding is not None:
             raise UserError(f"{self._label} needs numbers that can be replaced, and tokens of {model.name} cannot")
         if self.method == "partition" and len(shape) not in (1, 3):
@@ -94,6 +102,8 @@ class Shap:
             background = model.inputs(Batch(tuple(map(str, range(len(samples)))), samples)).detach()
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
+            if self.method == "tree":
+                return _tree(shap, model.module, inputs, int(classes[0]))
             score = ClassScore(network, int(classes[0])).eval()
             if self.method == "partition":
                 return _partition(shap, score, background, inputs, arguments)
@@ -101,10 +111,6 @@ class Shap:
             return explain.shap_values(inputs, **arguments)[..., 0]
 
         return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True)
-
-    @property
-    def _label(self) -> str:
-        return f"shap({self.method})"
 
     def _samples(self, shape: Sequence[int]) -> Tensor:
         if isinstance(self.background, int | float):
@@ -117,6 +123,14 @@ class Shap:
             expected = f"(n, {', '.join(map(str, shape))})"
             raise UserError(f"the background of {self._label} has shape {tuple(samples.shape)}, expected {expected}")
         return samples
+
+
+def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
+    """Values (1, F) of one sample's class; boosted trees of two classes have those of the second only."""
+    values = np.asarray(shap.TreeExplainer(network.estimator).shap_values(inputs.cpu().numpy()))
+    if values.ndim == 3:
+        return values[..., target]
+    return -values if target == 0 and len(getattr(network.estimator, "classes_", ())) == 2 else values
 
 
 def _partition(shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]) -> Any:

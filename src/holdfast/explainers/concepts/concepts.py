@@ -12,15 +12,13 @@ import torch
 from pydantic import BeforeValidator
 
 from holdfast import rand
-from holdfast.errors import BadParameter, UserError, only_known
-from holdfast.explainers.examples.training_set import Examples, examples, open_examples
+from holdfast.errors import BadParameter, UserError
+from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.models import Model
 from holdfast.types import Batch
 
 FEWEST = 10
 """The fewest examples on either side of a concept: some to fit a classifier, some to test it."""
-OPTIONS = ("source", "limit", "size", "resize", "shape", "name")
-"""What a mapping that names examples may say."""
 _T = TypeVar("_T")
 
 
@@ -167,7 +165,7 @@ def concepts(value: Any, *, folder: str | Path | None = None, allow_code: bool =
         if not isinstance(sides, Mapping) or set(sides) != {"positive", "negative"}:
             got = ", ".join(map(str, sides)) if isinstance(sides, Mapping) else repr(sides)
             raise BadParameter(f"the concept {name!r} needs the keys positive and negative, got {got}", (name,))
-        opened = {side: _opened(given, folder, allow_code) for side, given in sides.items()}
+        opened = {side: examples(given, folder=folder, allow_code=allow_code) for side, given in sides.items()}
         found.append(Concept(name, **opened))
     return Concepts(*found)
 
@@ -193,16 +191,6 @@ def row_digests(batch: Batch) -> list[str]:
             digest.update(row.view(torch.uint8).numpy().tobytes() if row.numel() else b"")
         digests.append(digest.hexdigest())
     return digests
-
-
-def _opened(given: Any, folder: str | Path | None, allow_code: bool) -> Any:
-    """A name or a mapping with a source is opened here, where the folder and the permission are known."""
-    if isinstance(given, str):
-        return open_examples(given, folder=folder, allow_code=allow_code)
-    if isinstance(given, Mapping) and isinstance(given.get("source"), str):
-        only_known(given, OPTIONS, "a source of examples")
-        return open_examples(**given, folder=folder, allow_code=allow_code)
-    return given
 
 
 def _examples(concept: str, given: Any) -> Examples:

@@ -17,7 +17,7 @@ from holdfast.explainers.concepts.concepts import Concept, ConceptsField
 from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.layers import activations
-from holdfast.statistics import wilson
+from holdfast.statistics import exact_share
 from holdfast.types import STRICT, Batch
 
 Output = Literal["sensitivity", "decision", "presence"]
@@ -27,7 +27,7 @@ _CONSTANT = 1e-5
 
 
 class HeldOut(NamedTuple):
-    """How well a concept's classifier does on `n` examples that it has not seen: accuracy and its 95 % Wilson interval.
+    """How well a concept's classifier does on `n` examples that it has not seen: accuracy and its exact 95 % interval.
 
     `chance` is the share of the larger side, which a classifier that always says the same would reach.
     """
@@ -63,8 +63,6 @@ class _OfConcepts(ABC):
     """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
 
     concepts: ConceptsField
     layer: str
@@ -132,9 +130,7 @@ class Cav(_OfConcepts):
     classifier s(z) = w·z + b minimises penalty · Σ log(1 + exp(−y·s)) + ½‖w‖², to its optimum. `output` says what is
     given for a sample: "sensitivity", the derivative ∂f_t/∂z · w/‖w‖ of the target's logit along the unit vector (a
     unit that hardly varies among the examples hardly counts); "decision", s itself; "presence", 1 where s > 0, else 0.
-
-    The share `held_out` of the examples, chosen by their content, tests the classifier: see `accuracy`. Classifiers
-    are fitted once per model; nothing depends on the seed.
+    The share `held_out` of the examples, chosen by their content, tests the classifier: see `accuracy`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(60, 4, generator=generator)
@@ -256,13 +252,9 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
                 return values[0]
             return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
 
-        handle = module.register_forward_hook(cut)
-        try:
-            with torch.enable_grad():
-                logits = model.logits(inputs, part.aux)
-                chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
-        finally:
-            handle.remove()
+        with module.register_forward_hook(cut), torch.enable_grad():
+            logits = model.logits(inputs, part.aux)
+            chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
         if len(leaves) != 1:
             raise UserError(f"layer {layer!r} ran {len(leaves)} times in one pass; name one that runs once")
         gradient = torch.autograd.grad(chosen, leaves[0], allow_unused=True)[0] if chosen.requires_grad else None
@@ -289,7 +281,7 @@ def _fitted(
         decide, slope = fit(seen, present)
         right = int(((decide((new - mean) / scale) > 0) == truth).sum())
         chance = float(truth.double().mean())
-        tested = HeldOut(right / len(truth), *wilson(right, len(truth)), len(truth), max(chance, 1 - chance))
+        tested = HeldOut(right / len(truth), *exact_share(right, len(truth)), len(truth), max(chance, 1 - chance))
         return Classifier(mean, scale, decide, slope, tested)
 
     return concept.remember(model, (layer, held_out, parameters), compute)

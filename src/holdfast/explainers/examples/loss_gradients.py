@@ -6,7 +6,7 @@ The loss is cross-entropy. The weights of a `Model` are frozen and stay so; othe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -40,7 +40,7 @@ class _Network(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Tensor:
-        with _hooks([self.net.register_forward_hook(_nothing)]):  # a watched network is never run compiled
+        with self.net.register_forward_hook(lambda *_: None):  # a watched network is never run compiled
             return self.model.logits(inputs, aux)
 
 
@@ -72,8 +72,9 @@ def head(model: Model, train: Examples) -> str:
 def _last_linear(model: Model, sample: Batch) -> str:
     ran: list[str] = []
     linear = _linear_layers(model)
-    hooks = [linear[path].register_forward_pre_hook(lambda *_, path=path: ran.append(path)) for path in linear]
-    with torch.no_grad(), _hooks(hooks):
+    with torch.no_grad(), ExitStack() as hooks:
+        for path, layer in linear.items():
+            hooks.enter_context(layer.register_forward_pre_hook(lambda *_, path=path: ran.append(path)))
         class_scores(model, sample, {})
     if not ran:
         raise _no_linear(model)
@@ -182,8 +183,9 @@ def probed(model: Model, batch: Batch, layers: Sequence[str], state: State) -> t
 
         return hook
 
-    hooks = [model.layer(path).register_forward_hook(keep(path), with_kwargs=True) for path in layers]
-    with torch.enable_grad(), _hooks(hooks):
+    with torch.enable_grad(), ExitStack() as hooks:
+        for path in layers:
+            hooks.enter_context(model.layer(path).register_forward_hook(keep(path), with_kwargs=True))
         return class_scores(model, batch, state), seen
 
 
@@ -228,27 +230,18 @@ def _one_by_one(model: Model, train: Examples, batch: Batch, target: Tensor, cho
         with torch.enable_grad():
             scores = class_scores(model, batch[i : i + 1], {**state, **leaves})
             loss = losses(scores, target[i : i + 1], model, train).sum()
-        rows.append(flat(gradients_by(loss, leaves, model)))
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True) if loss.requires_grad else [None]
+        if all(g is None for g in found):
+            names = ", ".join(list(leaves)[:3])
+            raise UserError(f"the output of {model.name} does not depend on {names}; name layers that run in a pass")
+        pairs = zip(found, leaves.values(), strict=True)
+        rows.append(torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
     return torch.stack(rows)
 
 
 def leaves_of(chosen: State, state: State) -> dict[str, Tensor]:
     """Copies of the chosen weights, or of their values in `state`, that a gradient can be taken by."""
     return {name: state.get(name, p).detach().to(p).clone().requires_grad_() for name, p in chosen.items()}
-
-
-def gradients_by(loss: Tensor, leaves: State, model: Model) -> list[Tensor]:
-    """The gradient by each leaf, zero where one takes no part; an error when none does."""
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True) if loss.requires_grad else [None]
-    if all(g is None for g in found):
-        names = ", ".join(list(leaves)[:3])
-        raise UserError(f"the output of {model.name} does not depend on {names}; name layers that run in a pass")
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, leaves.values(), strict=True)]
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """All values in one row."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def _linear_layers(model: Model) -> dict[str, nn.Module]:
@@ -265,16 +258,3 @@ def _beyond(label: int, classes: int, model: Model, train: Examples) -> UserErro
         f"class {label} is beyond the {classes} outputs of {model.name}, 0 to {classes - 1}; "
         f"look at the labels of the training examples {train.name!r}"
     )
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-@contextmanager
-def _hooks(handles: Sequence[Any]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

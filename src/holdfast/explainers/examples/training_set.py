@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from weakref import ReferenceType, ref
 
 import torch
@@ -20,7 +20,7 @@ from holdfast.data.images import Resize
 from holdfast.data.sources import check_data_name
 from holdfast.errors import UserError, only_known
 from holdfast.models import Model
-from holdfast.types import Batch
+from holdfast.types import Batch, Method
 
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class Examples:
-    """Training samples with their labels, for explainers that say which of them matter.
+    """Training samples with their labels, `batch` on the CPU, for explainers that say which of them matter.
 
     Two sets are equal when ids, values and labels are; the text form is short and names the content, so a manifest can
     store it. What a model makes of the examples (representations, gradients) may be kept here between calls, for one
@@ -50,26 +50,16 @@ class Examples:
             raise UserError(f"Examples(...) needs a holdfast.Batch, got {type(batch).__name__}")
         if not len(batch):
             raise UserError(f"the training examples {name!r} are empty")
-        self._batch = Batch(batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label))
-        self._name = name
+        self.batch = Batch(batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label))
+        self.name = name
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._kept_for: ReferenceType[Model] | None = None
-
-    @property
-    def batch(self) -> Batch:
-        """The samples, on the CPU."""
-        return self._batch
-
-    @property
-    def name(self) -> str:
-        """Where they come from."""
-        return self._name
 
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of ids, values, auxiliary tensors and labels, with their types and shapes."""
-        digest = hashlib.sha256(repr(self._batch.ids).encode())
-        for name, tensor in sorted({"": self._batch.x, "|label": self._batch.label, **self._batch.aux}.items()):
+        digest = hashlib.sha256(repr(self.batch.ids).encode())
+        for name, tensor in sorted({"": self.batch.x, "|label": self.batch.label, **self.batch.aux}.items()):
             if tensor is not None:
                 digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
                 digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -77,24 +67,24 @@ class Examples:
 
     def labels(self, method: str) -> Tensor:
         """The classes (n,) int64, or an error that says which method needs them."""
-        label = self._batch.label
+        label = self.batch.label
         if label is None:
-            raise UserError(f"{method} needs labelled training examples, but {self._name!r} has no labels")
+            raise UserError(f"{method} needs labelled training examples, but {self.name!r} has no labels")
         unknown = int((label < 0).sum())
         if unknown:
             raise UserError(
-                f"{method} needs labelled training examples, but {unknown} of the {len(self)} in {self._name!r} have "
+                f"{method} needs labelled training examples, but {unknown} of the {len(self)} in {self.name!r} have "
                 "no label"
             )
         return label.long()
 
     def check_shape(self, shape: Sequence[int]) -> None:
         """Raise unless samples of `shape` are like the examples; padded ones may differ in their number of elements."""
-        own, other = tuple(self._batch.x.shape[1:]), tuple(shape)
-        padded = any(name in self._batch.aux for name in _PADDED)
+        own, other = tuple(self.batch.x.shape[1:]), tuple(shape)
+        padded = any(name in self.batch.aux for name in _PADDED)
         if own != other and not (padded and len(own) == len(other) and own[1:] == other[1:]):
             raise UserError(
-                f"the training examples {self._name!r} have shape {own}, but the samples to explain have {other}; "
+                f"the training examples {self.name!r} have shape {own}, but the samples to explain have {other}; "
                 "prepare both the same way"
             )
 
@@ -123,7 +113,7 @@ class Examples:
         return value
 
     def __len__(self) -> int:
-        return len(self._batch)
+        return len(self.batch)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Examples) and self.fingerprint == other.fingerprint
@@ -132,13 +122,13 @@ class Examples:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Examples({len(self)} of {self._name}, {self.fingerprint[:8]})"
+        return f"Examples({len(self)} of {self.name}, {self.fingerprint[:8]})"
 
     def __str__(self) -> str:
-        return self._name
+        return self.name
 
     def __reduce__(self) -> tuple[type[Examples], tuple[Batch, str]]:
-        return Examples, (self._batch, self._name)  # what is kept belongs to a model of this process
+        return Examples, (self.batch, self.name)  # what is kept belongs to a model of this process
 
 
 def open_examples(
@@ -185,8 +175,10 @@ def open_examples(
     return Examples(loaded.batch, data.name)
 
 
-def examples(value: Any) -> Any:
+def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
     """Examples from a `Batch`, a data name or path, `{source: path, limit: 200}`, a `Data` or tensors (x, label).
+
+    Relative paths are relative to `folder`; names that run code need `allow_code`.
 
     >>> examples(Batch(("a",), torch.zeros(1, 3)))
     Examples(1 of train, af2d375d)
@@ -197,14 +189,21 @@ def examples(value: Any) -> Any:
         only_known(value, _OPTIONS, "train")
         if "source" not in value:
             raise UserError("train is a path or a mapping with the key source, such as {source: train.npz, limit: 200}")
-        return open_examples(**value)
+        return open_examples(**value, folder=folder, allow_code=allow_code)
     if isinstance(value, str | Path | Data | tuple | Tensor):
-        return open_examples(str(value) if isinstance(value, Path) else value)
+        source = str(value) if isinstance(value, Path) else value
+        return open_examples(source, folder=folder, allow_code=allow_code)
     return value
 
 
 ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 """The type of a field that holds training examples and is also given by name in a study file."""
+
+
+class ByExamples(Method):
+    """What explainers by training examples have in common; none of them draws random numbers."""
+
+    kind: ClassVar[Literal["example"]] = "example"
 
 
 def _own(tensor: Any) -> Any:

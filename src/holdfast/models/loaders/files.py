@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import pickle
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,6 +15,7 @@ from holdfast.data import existing
 from holdfast.data.code import check_allowed, made_by
 from holdfast.errors import UserError, unknown
 from holdfast.models import Model
+from holdfast.models.checkpoints import Checkpoint, load_safe, unwrapped
 from holdfast.models.loaders.hubs import from_hf, from_timm, from_torchvision
 from holdfast.models.network import Parts
 
@@ -52,8 +51,6 @@ def load_file(path: str, architecture: str | None = None, allow_code: bool = Fal
         return Parts(content)
     if architecture is None:
         raise UserError(f"{file.name} holds weights; name their architecture too, such as torchvision:resnet50")
-    from holdfast.models.checkpoints import Checkpoint, unwrapped
-
     state = unwrapped(content, file.name)
     checkpoint = Checkpoint(state)
     checkpoint.name = file.name
@@ -94,13 +91,7 @@ def _outputs(module: nn.Module, found: Mapping[str, Tensor]) -> int | None:
 def _read(file: Path, allow_code: bool) -> Any:
     """A state dict, or with `allow_code` a pickled network."""
     if file.suffix == SAFE:
-        if importlib.util.find_spec("safetensors") is None:
-            raise UserError(f'{file.name} needs safetensors: pip install "holdfast[safetensors]"')
-        safe = importlib.import_module("safetensors")
-        try:
-            return importlib.import_module("safetensors.torch").load_file(file)
-        except safe.SafetensorError as error:
-            raise UserError(f"{str(file)!r} is not a safetensors file: {error}") from error
+        return load_safe(file)
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_SINCE and not allow_code:
         raise UserError(f"{file.name} is a pickle, which torch {torch.__version__} cannot read safely; use {SAFE}")
     try:

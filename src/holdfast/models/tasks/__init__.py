@@ -16,9 +16,7 @@ import torch  # noqa: F401 (of the example above)
 from holdfast.errors import resolve
 from holdfast.models.tasks.classes import Binary, Classification, MultiLabel
 from holdfast.models.tasks.contract import FIXED, REGION, Task, at, has_probability
-from holdfast.models.tasks.own import Readout
-from holdfast.models.tasks.regression import Regression
-from holdfast.models.tasks.segmentation import Segmentation
+from holdfast.models.tasks.values import Readout, Regression, Segmentation
 
 __all__ = ["FIXED", "REGION", "TASKS", "Binary", "Classification", "MultiLabel", "Readout", "Regression"]
 __all__ += ["Segmentation", "Task", "as_task", "at", "has_probability"]

@@ -12,32 +12,17 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.models.tasks.contract import (
-    Aux,
-    Named,
-    Names,
-    column_of,
-    fixes_nothing,
-    itself,
-    numbered,
-    rows_in,
-    same_names,
-)
+from holdfast.models.tasks.contract import Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
 from holdfast.types import STRICT
 
 Outputs = Literal["logits", "probabilities"]
 
 
-class Exclusive:
+class Exclusive(Usual):
     """What tasks with exclusive classes share: the largest logit is the prediction, and is explained."""
 
-    name: ClassVar[str]
     exclusive: ClassVar[bool] = True
     fixes: ClassVar[str] = ""
-    names = same_names
-    numbered = itself
-    finished = itself
-    fix = fixes_nothing
 
     def target(self, table: Tensor) -> Tensor:
         """The class with the largest logit."""
@@ -131,7 +116,8 @@ class MultiLabel(Exclusive):
 
     def table(self, output: Any, aux: Aux) -> Tensor:
         """The logits (B, 2) of the label's absence and presence, equal at the threshold."""
-        odds = _log_odds(column_of(self.name, self.label, rows_in(output)), self.outputs)
+        scores = rows_in(output)
+        odds = _log_odds(at(scores, everywhere(self.name, self.label, scores)), self.outputs)
         return _two_sided(odds - self._log_odds_of_threshold)
 
     def probability(self, table: Tensor) -> Tensor:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from holdfast.errors import UserError, unknown
 from holdfast.models.network import scores_in
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Aux = Mapping[str, Tensor]
 Names = Sequence[str] | None
@@ -19,7 +22,6 @@ REGION = "_region"
 """The auxiliary tensor (B, …) that says where in a map of outputs a sample is read."""
 FIXED = "_fixed"
 """The auxiliary tensor (B, …) that a readout of one's own fixes on the sample as it is."""
-Some = TypeVar("Some")
 
 
 @runtime_checkable
@@ -74,29 +76,39 @@ class Task(Protocol):
         """The tensor (B, …) that `fixes` names, from the output on samples as they are."""
 
 
-def itself(task: Some, _: Any) -> Some:
-    """The task itself, where nothing about it depends on names or references."""
-    return task
+class Usual:
+    """What most tasks do: nothing about them depends on names, references or the sample as it is, and no class is said.
 
+    >>> Usual().names(["cat", "dog"]), Usual().shown(torch.tensor([0.5]), 0, str)
+    (['cat', 'dog'], '0.5')
+    """
 
-def same_names(task: Any, classes: Names) -> Names:
-    """The names of the network's outputs."""
-    return classes
+    name: ClassVar[str] = "usual"
+    exclusive: ClassVar[bool] = False
 
+    def names(self, classes: Names) -> Names:
+        """The names of the network's outputs."""
+        return classes
 
-def fixes_nothing(task: Any, output: Any, aux: Aux) -> Tensor:
-    """Refused: the task fixes nothing on the sample as it is."""
-    raise UserError(f"{task.name} fixes nothing on the sample as it is")
+    def numbered(self, classes: Names) -> Self:
+        """The task itself."""
+        return self
 
+    def finished(self, table: Tensor) -> Self:
+        """The task itself."""
+        return self
 
-def no_probability(task: Any, table: Tensor) -> Tensor | None:
-    """None: what is predicted is no class."""
-    return None
+    def fix(self, output: Any, aux: Aux) -> Tensor:
+        """Refused: the task fixes nothing on the sample as it is."""
+        raise UserError(f"{self.name} fixes nothing on the sample as it is")
 
+    def probability(self, table: Tensor) -> Tensor | None:
+        """None: what is predicted is no class."""
+        return None
 
-def its_value(task: Any, row: Tensor, target: int, named: Named) -> str:
-    """The explained number."""
-    return f"{row[target]:.4g}"
+    def shown(self, row: Tensor, target: int, named: Named) -> str:
+        """The explained number."""
+        return f"{row[target]:.4g}"
 
 
 def rows_in(output: Any) -> Tensor:
@@ -118,11 +130,11 @@ def at(table: Tensor, column: Tensor) -> Tensor:
     return table.gather(-1, column.to(table.device).expand(table.shape[:-1])[..., None])[..., 0]
 
 
-def column_of(task: str, column: Any, table: Tensor) -> Tensor:
-    """The column, of (B, K, …), that a task asks for; one that is not there is refused."""
+def everywhere(task: str, column: Any, table: Tensor) -> Tensor:
+    """The column of (B, K, …) that a task asks for, (B,) times; one that is not there is refused."""
     if not 0 <= int(column) < table.shape[1]:
         raise UserError(f"{task} reads output {column}, but the network has the outputs 0 to {table.shape[1] - 1}")
-    return table[:, int(column)]
+    return torch.full((len(table),), int(column), device=table.device)
 
 
 def numbered(what: str, output: int | str, classes: Names) -> int:

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from torch import Tensor
 
-from holdfast.removal.harmonic.hierarchy import COARSEST, hierarchy
-from holdfast.removal.harmonic.multigrid import fill
-from holdfast.removal.harmonic.relaxation import colours, relaxed
+from holdfast.removal.harmonic.multigrid import COARSEST, fill
 
 _NEIGHBOURS = ((0, 1, 2.0), (1, -1, 1.0), (1, 0, 2.0), (1, 1, 1.0))
 """Row, column and twelve times the weight of half of the neighbours; the other half lies opposite."""
@@ -28,26 +26,21 @@ _DIRECT_WORK = 2500
 """Operations of banded Cholesky per pixel of the image below which it was measured to beat multigrid on a CPU."""
 
 _SCATTERED = 0.3
-"""Share of kept pixels beside removed ones from which on over-relaxation was measured to beat multigrid on a CPU."""
-
-_RELAXED = 0.2
-"""Part of the tolerance that over-relaxation goes to: its errors are smooth, and a residual shows less of them."""
+"""Share of kept pixels beside removed ones from which on a CPU was measured to be faster without coarse levels."""
 
 _FINEST_SINGLE = 5e-6
 """Smallest tolerance that single precision is used for."""
 
-_VALUES_AT_ONCE = 1 << 24
-"""Pixels times channels solved together on a GPU; the buffers take some 70 bytes for each."""
+_VALUES_AT_ONCE = {True: 1 << 18, False: 1 << 24}
+"""Pixels times channels solved together: on a CPU few enough for its cache; the arrays take some 70 bytes for each."""
 
 
 def interpolated(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
     """x (B, C, H, W) with the pixels that `keep` (B, H, W) removes solved for, to a relative residual of `tolerance`.
 
-    On a CPU an image is solved by banded Cholesky in double precision where that is cheap (small images, few removed
-    pixels, one side much the longer), by over-relaxation where removed pixels are scattered, else by multigrid
-    conjugate gradients; one image at a time in each case, so that the buffers stay in the cache. On a GPU images are
-    solved together by multigrid. x must be finite; its values at removed pixels do not matter. Every image must keep a
-    pixel.
+    Images are solved together by multigrid conjugate gradients, on a CPU few at a time; there an image is solved by
+    banded Cholesky in double precision where that is cheap (small images, few removed pixels, one side much the
+    longer). x must be finite; its values at removed pixels do not matter. Every image must keep a pixel.
 
     >>> x, keep = torch.tensor([[[[0.0, 9.0, 9.0, 3.0]]]]), torch.tensor([[[True, False, False, True]]])
     >>> interpolated(x, keep, 1e-5).round(decimals=5).flatten().tolist()
@@ -55,32 +48,21 @@ def interpolated(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
     """
     precision = torch.float32 if tolerance >= _FINEST_SINGLE and x.dtype != torch.float64 else torch.float64
     height, width = x.shape[-2:]
-    batched = x.device.type != "cpu"
+    on_cpu = x.device.type == "cpu"
     narrow = max(height, width) > COARSEST * min(height, width)  # halving both sides would end in one long row
-    limit = float("inf") if narrow else 0 if batched else _DIRECT_WORK * height * width
-    out = x.clone()
-    quick, iterative = None, []
+    limit = float("inf") if narrow else _DIRECT_WORK * height * width if on_cpu else 0
+    out, grouped = x.clone(), dict[bool, list[int]]()
     for i, operations in enumerate(_banded_work(keep)):
         if 0 < operations < limit:
             values = torch.from_numpy(banded(x[i].double().cpu().numpy(), keep[i].cpu().numpy()))
             out[i][:, ~keep[i]] = values.to(x.device, x.dtype)
         elif operations:
-            if not batched and (contact := _contact(keep[i])) >= _SCATTERED:
-                quick = quick or colours(x.shape[1], height, width, x.new_empty((), dtype=precision))
-                filled = relaxed(quick, x[i].to(precision), keep[i], _RELAXED * tolerance, 1.575 - 0.55 * contact)
-                if filled is not None:
-                    out[i] = filled
-                    continue
-            iterative.append(i)
-    at_once = max(1, _VALUES_AT_ONCE // max(x[0].numel(), COARSEST**2)) if batched else 1
-    work = None
-    for start in range(0, len(iterative), at_once):
-        part = iterative[start : start + at_once]
-        rows = slice(part[0], part[0] + 1) if len(part) == 1 else part  # a view is cheaper than a gather
-        if work is None or len(part) != at_once:
-            work = hierarchy(len(part), x.shape[1], height, width, x.new_empty((), dtype=precision))
-        filled, _ = fill(work, x[rows].to(precision), keep[rows], tolerance)
-        out[rows] = filled.to(x.dtype)
+            grouped.setdefault(on_cpu and _contact(keep[i]) >= _SCATTERED, []).append(i)
+    at_once = max(1, _VALUES_AT_ONCE[on_cpu] // max(x[:1].numel(), 1 if on_cpu else COARSEST**2))
+    for scattered, found in grouped.items():
+        for start in range(0, len(found), at_once):
+            rows = found[start : start + at_once]
+            out[rows] = fill(x[rows].to(precision), keep[rows], tolerance, scattered)[0].to(x.dtype)
     return out
 
 

@@ -10,20 +10,25 @@ interpolation P, that is by the taps [1, 3, 3, 1] each way, times m / τ with m 
 stay constant; residuals go down by exactly Pᵀ, so that the preconditioner is symmetric. The coarse matrix has W between
 unknown cells and a diagonal that makes its row sums q, which say how firmly kept pixels hold a cell; q goes down by Pᵀ
 as residuals do, so that a lone kept pixel is felt at every level. The coarsest level is solved exactly.
-`holdfast.removal.harmonic.hierarchy` holds the levels and the cycle; here is the iteration around it.
+
+Images are framed: zeros lie around them, and one more row or column of zeros where height or width is odd, so that
+they fall into cells of 2×2 pixels. A filter is then four additions of long rows with no special case at the border.
+What it leaves in the frame does not matter, as whatever reads it multiplies by something that is zero there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool2d, pad
 
 from holdfast.errors import UserError
-from holdfast.removal.harmonic.grids import Mask, cell_maxima, run
-from holdfast.removal.harmonic.hierarchy import FIRST, Hierarchy, Lane
+
+COARSEST = 256
+"""Cells up to which a level is solved by a dense factorisation."""
 
 ITERATIONS = 200
 """Far more than any mask needs; only a tolerance below what the arithmetic can reach gets there."""
@@ -32,121 +37,176 @@ SOFTER = 0.8
 """Factor to q from level to level: a wall of kept pixels holds a cell less firmly than its row sum says. Measured."""
 
 
-@dataclass
-class Progress:
-    """Where the images of a lane stand: (n, channels, 1), or a number where that is one."""
+@dataclass(frozen=True)
+class Level:
+    """What a level knows of its masks: m/D and m/τ framed, (n, 1, ·, ·), or A⁻¹ (n, cells, cells) at the coarsest."""
 
-    limit: Tensor
-    slope: Tensor
-    active: Tensor
-    iterations: Tensor
+    inverse: Tensor
+    share: Tensor | None = None
+    solution: Tensor | None = None
 
 
-def fill(work: Hierarchy, x: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+def fill(x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False) -> tuple[Tensor, Tensor]:
     """The images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in; with the iterations (n,).
 
     A channel stops when ‖(b − Au) / D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the
-    removed ones, and does not move after, whatever the others still need.
+    removed ones, and does not move after, whatever the others still need. Where removed pixels lie `scattered` among
+    kept ones, sweeps at the finest level alone are enough of a preconditioner.
     What x holds at removed pixels is not read. Every image must keep a pixel.
 
-    >>> from holdfast.removal.harmonic.hierarchy import hierarchy
     >>> x, keep = torch.rand(1, 1, 20, 20), torch.ones(1, 20, 20, dtype=torch.bool)
     >>> keep[0, 5, 5] = False
     >>> around = x[0, 0, 4:7, 4:7] * torch.tensor([[1, 2, 1], [2, 0, 2], [1, 2, 1]])
-    >>> filled, _ = fill(hierarchy(1, 1, 20, 20, x), x, keep, 1e-6)
+    >>> filled, _ = fill(x, keep, 1e-6)
     >>> bool((filled[0, 0, 5, 5] - around.sum() / 12).abs() < 1e-5)
     True
     """
     kept = keep[:, None].to(x.dtype)
-    _set_mask(work, kept)
-    known = torch.mul(x, kept)
+    levels, (diagonal, _) = _levels(1 - kept, scattered), _weights(*x.shape[2:], x.dtype, x.device)
+    known = x * kept
     mean = known.sum((2, 3), keepdim=True) / kept.sum((2, 3), keepdim=True)
-    # A constant is a solution: without it, less is lost to rounding.
-    torch.addcmul(known, kept, mean, value=-1, out=work.field.pixels)
-    states = [_begun(lane, tolerance) for lane in work.lanes]
-    busy = list(zip(work.lanes, states, strict=True))
+    field = framed(known.addcmul(kept, mean, value=-1))  # a constant is a solution: less is lost to rounding without it
+    residual = neighbours(field)
+    z = residual * levels[0].inverse
+    direction = torch.zeros_like(z)
+    size = _dot(z, z).sqrt()
+    limit, active, slope = tolerance * size, size > 0, torch.ones_like(size)
+    iterations = torch.zeros_like(active, dtype=torch.int64)
     for _ in range(ITERATIONS):
-        busy = [(lane, state) for lane, state in busy if bool(state.active.any())]
-        if not busy:
-            work.field.pixels.add_(mean)
-            filled = known.addcmul_(work.field.pixels, work.levels[0].mask.unknown.pixels)
-            return filled, torch.cat([state.iterations.reshape(len(x), -1) for state in states], 1).amax(1)
-        run(work.coarse)
-        for lane, state in busy:
-            _step(work, lane, state)
+        if not bool(active.any()):
+            return torch.where(kept > 0, x, pixels(field, x) + mean), iterations.flatten(1).amax(1)
+        z = _cycle(levels, residual, z)
+        before, slope = slope, _dot(residual, z)
+        direction = torch.addcmul(z, torch.where(active, slope / before, 0).to(x.dtype), direction)
+        sums = neighbours(direction).addcmul_(diagonal, direction, value=-1)  # −A p
+        step = torch.where(active, -slope / _dot(direction, sums), 0).to(x.dtype)
+        iterations += active
+        field.addcmul_(step, direction)
+        residual.addcmul_(step, sums)
+        z = residual * levels[0].inverse
+        active = active & (_dot(z, z).sqrt() > limit)
     raise UserError(f"tolerance={tolerance:g} was not reached in {ITERATIONS} iterations; give a larger one")
 
 
-def _begun(lane: Lane, tolerance: float) -> Progress:
-    """The residual of the field as it is, z = D⁻¹r, and the residual of the next level."""
-    run(lane.begin)
-    z = lane.level.z.core
-    lane.direction.core.zero_()
-    size = _dot(z, z).sqrt()
-    limit, active = tolerance * size, size > 0
-    run(lane.down)
-    return Progress(limit, torch.ones_like(limit), active, torch.zeros_like(active, dtype=torch.int64))
+def framed(images: Tensor) -> Tensor:
+    """Images (n, C, H, W) with zeros around them, and one more row or column of zeros where a side is odd.
 
-
-def _step(work: Hierarchy, lane: Lane, state: Progress) -> None:
-    """From the solution of the next level to its next residual.
-
-    The residual is right at removed pixels only; whatever reads it multiplies by something that is zero elsewhere.
+    >>> framed(torch.ones(1, 1, 1, 2))[0, 0].tolist()
+    [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    level, p = lane.level, lane.direction.core
-    residual, z, sums = level.residual.core, level.z.core, level.room.sums.core
-    run(lane.up)
-    before, state.slope = state.slope, _dot(residual, z)
-    torch.addcmul(z, _moving(state.slope / before, state, p), p, out=p)
-    run(lane.direction_sums)
-    torch.addcmul(sums, work.diagonal.core, p, value=-1, out=sums)  # −A p
-    step = _moving(-state.slope / _dot(p, sums), state, p)
-    state.iterations += state.active
-    lane.field.core.addcmul_(step, p)
-    residual.addcmul_(step, sums)
-    torch.mul(residual, level.mask.inverse.core, out=z)
-    state.active = state.active & (_dot(z, z).sqrt() > state.limit)
-    run(lane.down)
+    height, width = images.shape[2:]
+    return pad(images, (1, 1 + width % 2, 1, 1 + height % 2))
 
 
-def _moving(factor: Tensor, state: Progress, like: Tensor) -> Tensor:
-    """The factor, with 0 for images that have arrived; a lane of one image is left alone as soon as it has."""
-    return factor if factor.ndim == 0 else torch.where(state.active, factor, 0).to(like.dtype)
+def pixels(u: Tensor, like: Tensor) -> Tensor:
+    """What `framed` has put a frame around; the height and width are those of `like`.
+
+    >>> pixels(framed(torch.ones(1, 1, 3, 2)), torch.zeros(3, 2)).sum().item()
+    6.0
+    """
+    return u[..., 1 : 1 + like.shape[-2], 1 : 1 + like.shape[-1]]
+
+
+def neighbours(u: Tensor) -> Tensor:
+    """W u of framed images: the eight neighbours, weighted 2 at the sides and 1 at the corners.
+
+    >>> pixels(neighbours(framed(torch.ones(1, 1, 2, 3))), torch.zeros(2, 3)).tolist()
+    [[[[5.0, 8.0, 5.0], [5.0, 8.0, 5.0]]]]
+    """
+    pitch, flat = u.shape[3], u.flatten(2)
+    vertical = flat[..., : -2 * pitch] + flat[..., 2 * pitch :]
+    weighted = torch.add(vertical, flat[..., pitch:-pitch], alpha=2)
+    sums = torch.zeros_like(flat)
+    core = sums[..., pitch + 1 : -pitch - 1]
+    torch.add(weighted[..., :-2], weighted[..., 2:], out=core)
+    core.add_(vertical[..., 1:-1], alpha=2)
+    return sums.view(u.shape)
+
+
+def gathered(u: Tensor) -> Tensor:
+    """The taps [1, 3, 3, 1] in each direction at every other pixel of framed images, framed.
+
+    >>> pixels(gathered(framed(torch.ones(1, 1, 3, 2))), torch.zeros(2, 1)).flatten().tolist()
+    [42.0, 24.0]
+    """
+    lines = torch.add(u[:, :, 0:-3:2], u[:, :, 1:-2:2], alpha=3)
+    lines.add_(u[:, :, 2:-1:2], alpha=3).add_(u[:, :, 3::2])
+    cells = torch.add(lines[..., 0:-3:2], lines[..., 1:-2:2], alpha=3)
+    return framed(cells.add_(lines[..., 2:-1:2], alpha=3).add_(lines[..., 3::2]))
+
+
+def spread(coarse: Tensor, shape: torch.Size) -> Tensor:
+    """τ P coarse, the transpose of `gathered`: framed images of a `shape` that includes the frame.
+
+    >>> spread(framed(torch.ones(1, 1, 1, 1)), torch.Size([4, 4]))[0, 0].tolist()
+    [[0.0, 0.0, 0.0, 0.0], [0.0, 9.0, 9.0, 0.0], [0.0, 9.0, 9.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+    rows, columns = (side // 2 - 1 for side in shape[-2:])
+    left, middle, right = (coarse[..., : rows + 2, i : i + columns] for i in range(3))
+    wide = coarse.new_empty(*coarse.shape[:2], rows + 2, 2 * columns)
+    torch.add(left, middle, alpha=3, out=wide[..., 0::2])
+    torch.add(right, middle, alpha=3, out=wide[..., 1::2])
+    above, centre, below = (wide[..., i : i + rows, :] for i in range(3))
+    fine = coarse.new_zeros(*coarse.shape[:2], *shape[-2:])
+    torch.add(above, centre, alpha=3, out=fine[..., 1:-1:2, 1:-1])
+    torch.add(below, centre, alpha=3, out=fine[..., 2:-1:2, 1:-1])
+    return fine
+
+
+def _cycle(levels: list[Level], residual: Tensor, z: Tensor | None = None) -> Tensor:
+    """A V-cycle of the residual; z is D⁻¹r, the first sweep from zero, which leaves the residual Wz."""
+    level, *coarser = levels
+    if level.solution is not None:
+        dense = residual[..., 1:-1, 1:-1]
+        return pad((dense.flatten(2) @ level.solution).view(dense.shape), (1, 1, 1, 1))
+    z = residual * level.inverse if z is None else z
+    if level.share is None:
+        return z
+    coarse = _cycle(coarser, gathered(neighbours(z).mul_(level.share)))
+    moved = torch.addcmul(z, spread(coarse, z.shape), level.share)
+    return torch.addcmul(z, neighbours(moved), level.inverse)  # the last sweep, D⁻¹(r + W(z + P coarse))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Scalar products over the last axis, (n, channels, 1); a number for one channel of one image on a CPU."""
-    if a.device.type == "cpu" and a.shape[:2] == (1, 1):
-        return torch.dot(a.view(-1), b.view(-1))
-    # The order of summation depends on how many images there are; double precision hides it.
-    return torch.mul(a, b).sum(-1, keepdim=True, dtype=torch.float64)
+    """Scalar products of images (n, C, 1, 1), in double precision over the rows: no order of summation shows."""
+    return (a * b).sum(3, keepdim=True).sum(2, keepdim=True, dtype=torch.float64)
 
 
-def _set_mask(work: Hierarchy, kept: Tensor) -> None:
-    """Load the kept pixels (n, 1, H, W), 1 or 0, and what follows from them."""
-    fine, last = work.levels[0], work.levels[-1].mask
-    unknown = fine.mask.unknown.core
-    torch.sub(1, kept, out=fine.mask.unknown.pixels)
-    torch.mul(unknown, work.diagonal_inverse.core, out=fine.mask.inverse.core)
-    run(work.mask_sums[0])
-    edges = (work.diagonal.core - fine.room.sums.core[:, FIRST]).mul_(unknown)
-    _share(fine.mask, edges)
-    for (finer, level), contacts, sums in zip(pairwise(work.levels), work.contacts, work.mask_sums[1:], strict=True):
-        level.mask.unknown.pixels.copy_(cell_maxima(finer.mask.unknown))
-        run(contacts)
-        unknown, contact = level.mask.unknown.core, level.mask.contact.core
-        contact.mul_(unknown).mul_(SOFTER)
-        run(sums)
-        # D = Wm + q where unknown; anything but zero elsewhere.
-        diagonal = level.room.sums.core[:, FIRST].add_(contact).sub_(unknown).add_(1)
-        torch.div(unknown, diagonal, out=level.mask.inverse.core)
-        _share(level.mask, contact)
-    loose, inverse = (part.pixels.flatten(1) for part in (last.unknown, last.inverse))
+@lru_cache(maxsize=32)
+def _weights(height: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """D and τ of images of a size, framed, 1 in place of 0 in the frame; they do not depend on the mask."""
+    ones = framed(torch.ones(1, 1, height, width, dtype=dtype, device=device))
+    coarse = torch.ones(1, 1, (height + 1) // 2, (width + 1) // 2, dtype=dtype, device=device)
+    return neighbours(ones).clamp(min=1), spread(framed(coarse), ones.shape).clamp(min=1)
+
+
+def _levels(unknown: Tensor, scattered: bool) -> list[Level]:
+    """The levels of masks (n, 1, H, W), 1 where a pixel is removed, from the finest on; the finest if `scattered`."""
+    levels: list[Level] = []
+    contact = None
+    while True:
+        m = framed(unknown)
+        diagonal, taps = _weights(*unknown.shape[2:], m.dtype, m.device)
+        if contact is None:
+            contact = (diagonal - neighbours(m)).mul_(m)
+        else:
+            contact = contact.mul_(m).mul_(SOFTER)
+            diagonal = neighbours(m).add_(contact).sub_(m).add_(1)  # Wm + q where unknown, not zero elsewhere
+        inverse = m / diagonal
+        if scattered:
+            return [Level(inverse)]
+        if unknown[0].numel() <= COARSEST:
+            return [*levels, Level(inverse, None, _solution(m, diagonal))]
+        share = m / taps
+        levels.append(Level(inverse, share))
+        contact, unknown = gathered(contact * share), max_pool2d(unknown, 2, ceil_mode=True)
+
+
+def _solution(m: Tensor, diagonal: Tensor) -> Tensor:
+    """A⁻¹ of the unknowns m of the coarsest level, dense with zeros elsewhere; (n, cells, cells), the even ones."""
+    loose, own = (part[..., 1:-1, 1:-1].flatten(1) for part in (m, diagonal.expand_as(m)))
+    ones = [m.new_ones(side - 2) for side in m.shape[2:]]
+    lines = [2 * one.diag() + one[1:].diag(1) + one[1:].diag(-1) for one in ones]
     both = loose[:, :, None] * loose[:, None, :]
-    matrix = torch.diag_embed(torch.where(loose > 0, 4 + 1 / inverse, 1)) - work.stencil * both
-    torch.mul(torch.cholesky_inverse(torch.linalg.cholesky(matrix)), both, out=work.inverse)
-
-
-def _share(mask: Mask, contact: Tensor) -> None:
-    torch.mul(mask.unknown.core, mask.taps_inverse.core, out=mask.share.core)
-    torch.mul(contact, mask.share.core, out=mask.contact.core)
+    matrix = torch.diag_embed(torch.where(loose > 0, 4 + own, 1)) - torch.kron(*lines) * both
+    return torch.cholesky_inverse(torch.linalg.cholesky(matrix)).mul_(both)

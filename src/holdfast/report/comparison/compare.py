@@ -5,11 +5,13 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from holdfast.axes import arrange, marked
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Common, Side, common
 from holdfast.report.comparison.pairs import paired_differences
@@ -52,6 +54,21 @@ class Comparison:
     def left_out(self) -> list[str]:
         """What was not compared, and why."""
         return list(self.common.left_out)
+
+    @cached_property
+    def _marks(self) -> dict[str, dict[str, str]]:
+        """Run -> explainer -> the word with which all its data and models mark it, such as *blind*."""
+        found = {}
+        for side in self.runs:
+            words = list(marked(arrange(side.table, side.manifest), side.manifest).values())
+            common = set.intersection(*map(set, words)) if words else set()
+            found[side.label] = {name: words[0][name] for name in common}
+        return found
+
+    def named(self, row: Any) -> str:
+        """The explainer of a row of `differences`, with what either run marks it with."""
+        word = self._marks[row.a].get(row.explainer_a) or self._marks[row.b].get(row.explainer_b)
+        return f"{row.explainer} ({word})" if word else str(row.explainer)
 
     def verdict(self) -> list[str]:
         """The outcome in sentences."""

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes import AXES, Measure, arrange, axis_of
+from holdfast.axes import AXES, Measure, arrange, axis_of, marked
 from holdfast.drawing.prose import records
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Side
@@ -34,12 +34,13 @@ SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "paramet
 
 @dataclass(frozen=True)
 class Entry:
-    """One row to be: the scores of one explainer by one measure, and how many samples there should be."""
+    """One row to be: the scores of one explainer by one measure, how many samples there should be, and its mark."""
 
     side: Side
     measure: Measure
     cube: Cube
     expected: int
+    mark: str = ""
 
 
 def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
@@ -47,9 +48,9 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 
     `boards` has one entry for every measure that was taken on the same data (by fingerprint), with the same parameters
     of the evaluation and the same seed; what differs in any of these is never on one board. A row has its score with a
-    95 % interval, its rank with the central 95 % of its ranks in draws of the scores from their errors, its
-    retention, and which of `runs`, with command and fingerprints, it comes from. A row that lacks samples or conditions
-    is shown without a rank, and says why. Numbers that do not exist are None.
+    95 % interval, its rank with those that the tests leave open, its retention, and which of `runs`, with command and
+    fingerprints, it comes from. A row that lacks samples or conditions is shown without a rank, and says why. Numbers
+    that do not exist are None.
 
     >>> leaderboard()
     Traceback (most recent call last):
@@ -72,7 +73,9 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
     rows = []
-    for cube in arrange(side.table, side.manifest, side.samples):
+    cubes = arrange(side.table, side.manifest, side.samples)
+    words = marked(cubes, side.manifest)
+    for cube in cubes:
         evaluation = side.study("evaluations").get(cube.evaluation)
         data = side.study("datasets").get(cube.dataset)
         if evaluation is None or data is None or cube.model not in side.study("models"):
@@ -101,7 +104,8 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                 asked_by = zip(part.conditions, part.asked[headline][0], strict=True)
                 part = part.select(conditions=[condition for condition, asked in asked_by if asked])
                 if part.conditions:
-                    rows.append((about, Entry(side, measure, part, expected)))
+                    mark = words[cube.dataset, cube.model].get(explainer, "")
+                    rows.append((about, Entry(side, measure, part, expected, mark)))
     return rows
 
 
@@ -111,7 +115,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     present = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
     conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
     cube = _stacked(entries, conditions)
-    scores = statistics.ranking([cube], measure.name).set_index("explainer")
+    scores = statistics.ranking([cube], measure.name, better="neither").set_index("explainer")
     why = [_why_unranked(entry, i, cube) for i, entry in enumerate(entries)]
     comparable = cube.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
     ranks = statistics.ranking([comparable], measure.name, better=measure.better)
@@ -127,6 +131,7 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
             "model": entry.cube.model,
             "explainer": explainer,
             "control": explainer in entry.cube.controls,
+            "mark": entry.mark,
             "parameters": dict(entry.side.study("explainers").get(explainer) or {}),
             "model_fingerprint": model.get("fingerprint"),
             "precision": model.get("precision"),

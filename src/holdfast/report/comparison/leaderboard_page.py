@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.axes import axis_of
 from holdfast.drawing.pages import page
-from holdfast.drawing.prose import number, with_interval
+from holdfast.drawing.prose import digits_of, number, with_interval
 from holdfast.report.comparison.common import short
 from holdfast.report.comparison.leaderboard import boards_of, leaderboard
 from holdfast.report.comparison.page import PACKAGE, look
@@ -101,7 +101,8 @@ def _row(row: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     ranked = row["rank"] is not None
     rank = f"{row['rank']:.0f}" if ranked else MISSING
     spread = f"{row['rank_low']:.0f} to {row['rank_high']:.0f}" if ranked else str(row["unranked"])
-    name = f"{row['explainer']} (control)" if row["control"] else str(row["explainer"])
+    said = ", ".join(filter(None, ("control" if row["control"] else "", row.get("mark"))))
+    name = f"{row['explainer']} ({said})" if said else str(row["explainer"])
     retained = f"{row['retained']} of {row['attempted']} pairs"
     share = None if row["retention"] is None else f"{100 * row['retention']:.0f} %"
     parameters = {key: value for key, value in row["parameters"].items() if key != "name"}
@@ -134,8 +135,12 @@ def _cell(
 def _score(row: Mapping[str, Any]) -> str | None:
     if row["score"] is None:
         return None
+    return with_interval(row["score"], *_ends(row))
+
+
+def _ends(row: Mapping[str, Any]) -> tuple[float, float]:
     low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
-    return with_interval(row["score"], low, high, 3)
+    return low, high
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -146,7 +151,8 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, list[str]]:
             tried = cell.get("attempted")
             cells.append(f"{MISSING} (0 of {tried} retained)" if tried else MISSING)
         else:
-            cells.append(f"{number(cell['score'], 3)} ({cell['retained']}/{cell['attempted']})")
+            score = number(cell["score"], digits_of(cell["score"], *_ends(cell)))
+            cells.append(f"{score} ({cell['retained']}/{cell['attempted']})")
     return f"{row['run']}: {row['explainer']}, {row['model']}", cells
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import Look, looks
 from holdfast.drawing.pages import page, shared_script, shared_style, template
 from holdfast.drawing.plots import Mark, dots
-from holdfast.drawing.prose import number, p_value, records, with_interval
+from holdfast.drawing.prose import digits_of, number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.drawing.tables import to_csv
 from holdfast.report.comparison.common import Common, Side, short
@@ -64,7 +65,9 @@ def forests(comparison: Comparison) -> list[Chart]:
     leading = differences[differences["family"].isin([OVERALL, "conditions", "controls"])]
     place = ["dataset", "model", "evaluation", "measure"]
     several = {name: leading[name].nunique() > 1 for name in place[:2]}
-    named = looks(leading["explainer"], set(leading.loc[leading["family"] == "controls", "explainer"]))
+    known = looks(leading["explainer"], set(leading.loc[leading["family"] == "controls", "explainer"]))
+    words = {r.explainer: comparison.named(r).removeprefix(r.explainer) for r in records(leading)}
+    named = {e: replace(look, name=look.name + words.get(e, "")) for e, look in known.items()}
     for i, (key, rows) in enumerate(leading.groupby(place, sort=False)):
         if not rows["joined"].any():
             continue
@@ -74,11 +77,11 @@ def forests(comparison: Comparison) -> list[Chart]:
         parts = [part for _, part in conditions if part["joined"].any()]
         plots += [_forest(condition_title(records(part)[0], common), part, common, named, ends) for part in parts]
         dataset, model, evaluation, measure = map(str, key)
-        known = common.evaluation(evaluation).measure(measure)
-        title = f"{evaluation.capitalize()}: difference in {known.title}"
+        measured = common.evaluation(evaluation).measure(measure)
+        title = f"{evaluation.capitalize()}: difference in {measured.title}"
         title += f", {model}" if several["model"] else ""
         title += f" on {dataset}" if several["dataset"] else ""
-        drawn.append(Chart(f"forest-{i}", title, _caption(rows, known), _alt(overall), plots))
+        drawn.append(Chart(f"forest-{i}", title, _caption(rows, measured), _alt(overall), plots))
     return drawn
 
 
@@ -141,7 +144,7 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
         part = differences[differences["family"] == family]
         for key, rows in part.groupby(["evaluation", *several], sort=False):
             heading = ", ".join(map(str, key))
-            cells = [_cells(r, comparison.common) for r in records(rows.head(MOST_ROWS))]
+            cells = [_cells(r, comparison) for r in records(rows.head(MOST_ROWS))]
             kept = [i for i, name in enumerate(COLUMNS) if not _says_nothing(name, {row[i] for row in cells})]
             about = {"title": f"{title}: {heading}", "columns": [COLUMNS[i] for i in kept], "open": family == OVERALL}
             shown = [[row[i] for i in kept] for row in cells]
@@ -153,11 +156,14 @@ def _says_nothing(column: str, cells: set[str]) -> bool:
     return cells == {"–"} or (column == "Condition" and cells == {ALL_CONDITIONS})
 
 
-def _cells(r: Any, common: Common) -> list[str]:
+def _cells(r: Any, comparison: Comparison) -> list[str]:
+    common = comparison.common
     p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
     measure = common.evaluation(r.evaluation).measure(r.measure)
-    cells = [r.explainer, condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
-    cells += [number(r.mean_a, 3), number(r.mean_b, 3), with_interval(r.difference, r.low, r.high, 3), p, outcome(r)]
+    cells = [comparison.named(r), condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
+    digits = digits_of(r.difference, r.low, r.high)
+    cells += [number(r.mean_a, digits), number(r.mean_b, digits), with_interval(r.difference, r.low, r.high), p]
+    cells.append(outcome(r))
     counts = [r.flipped, r.undefined, r.absent, r.unreadable]
     return [*cells, f"{r.joined}/{r.samples}", *(str(n) if n else "–" for n in counts)]
 

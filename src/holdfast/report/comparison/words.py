@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from holdfast.axes import Finding
-from holdfast.drawing.prose import listing, p_value, records, with_interval
+from holdfast.drawing.prose import digits_of, listing, number, p_value, records, with_interval
 from holdfast.report.comparison.common import Common
 from holdfast.report.comparison.pairs import OVERALL
 from holdfast.statistics import FEW_SAMPLES
@@ -22,7 +22,6 @@ ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
-COARSE = 0.05  # differences below are written with three digits
 REFERENCE_NOISE = 0.01
 """How far another choice of reference samples moves calibrated scores; a model against itself moved by 0.006."""
 FEW, LOST, OTHER, SMALL, MOVED = (
@@ -74,7 +73,7 @@ def verdict(comparison: Comparison) -> list[str]:
     count = f"{len(apart)} of {_counted(len(tested), 'comparison')} separate{'s' if len(apart) == 1 else ''}"
     if apart.empty:
         largest = max(records(tested), key=lambda r: abs(r.difference))
-        gap = with_interval(largest.difference, largest.low, largest.high, 3)
+        gap = _gap(largest, 1)
         what = _what(largest, rows, comparison.common)
         nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {gap}."
         return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
@@ -93,22 +92,29 @@ def _counted(n: int, noun: str) -> str:
 def _sentence(row: Any, rows: pd.DataFrame, common: Common) -> str:
     evaluated = common.evaluation(row.evaluation)
     measure = evaluated.measure(row.measure)
-    gap = (row.difference, row.low, row.high)
     ends = ((row.b, row.explainer_b), (row.a, row.explainer_a))
     (first, method), (second, other) = ends if row.difference * (measure.sign or 1) > 0 else ends[::-1]
-    if row.difference < 0:
-        gap = (-row.difference, -row.high, -row.low)
     place = _place(row, rows)
     how = evaluated.axis.verb if measure.sign else f"scores higher in {row.evaluation} than"
     lower = ", where less is better" if measure.better == "lower" else ""
     facts = f"{measure.title}{lower}, {p_value(row.p_holm)}, {_counted(row.joined, 'sample')}"
-    digits = 2 if abs(row.difference) >= COARSE else 3
     than = f"{second}’s" if other == method else f"{second}’s {other}"
-    return f"{first}’s {method} {how} {than} by {with_interval(*gap, digits)} ({facts}){place}"
+    return f"{first}’s {method} {how} {than} by {_gap(row, -1 if row.difference < 0 else 1)} ({facts}){place}"
+
+
+def _gap(row: Any, sign: int) -> str:
+    """The difference, or its negative, with its interval and the two scores on the joined samples behind it."""
+    ends = (row.low, row.high) if sign > 0 else (-row.high, -row.low)
+    digits = digits_of(row.difference, row.low, row.high)
+    scores = [number(score, digits) for score in (row.mean_b, row.mean_a)][::sign]
+    return f"{with_interval(sign * row.difference, *ends)}, {scores[0]} against {scores[1]}"
 
 
 def _place(row: Any, rows: pd.DataFrame) -> str:
-    model = f" for {row.model}" if rows["model"].nunique() > 1 else ""
+    """What tells a row from others that are named alike: its evaluation, model and data, where there are several."""
+    kin = rows.loc[rows["kind"] == row.kind, "evaluation"].nunique() > 1
+    model = f" in {row.evaluation}" if kin else ""
+    model += f" for {row.model}" if rows["model"].nunique() > 1 else ""
     return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
 
 
@@ -134,17 +140,14 @@ def cautions(comparison: Comparison) -> list[Finding]:
     items = {
         FEW: [],
         LOST: [
-            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {r.joined} of {r.samples} joined, "
-            f"{r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
+            f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {r.joined} of {r.samples} "
+            f"joined, {r.flipped} flipped, {r.undefined} undefined, {r.absent} absent"
             for r in records(lost)
         ],
         OTHER: _other_predictions(comparison),
-        SMALL: [
-            f"{_what(r, rows, common)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high, 3)}"
-            for r in records(near)
-        ],
+        SMALL: [f"{_what(r, rows, common)}, {r.b} − {r.a}: {_gap(r, 1)}" for r in records(near)],
         MOVED: [
-            f"{r.explainer}, {condition_title(r, common)}, {r.b} − {r.a}: {with_interval(r.difference, r.low, r.high)}"
+            f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {_gap(r, 1)}"
             for r in records(moved)
             # Scores that compare maps with maps: the model has no part in those of a control.
             if common.evaluation(r.evaluation).measure(r.measure).chance == "column"
@@ -195,7 +198,7 @@ def text(comparison: Comparison) -> str:
     lines += ["", "Verdict", *(_wrapped(sentence) for sentence in comparison.verdict())]
     rows = main_rows(comparison)
     if len(rows):
-        lines += ["", *_grid(rows)]
+        lines += ["", *_grid(rows, comparison)]
     warned = cautions(comparison)
     if warned:
         lines += ["", _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + ".")]
@@ -204,13 +207,17 @@ def text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _grid(rows: pd.DataFrame) -> list[str]:
-    head = ("evaluation", "explainer", "pair", "difference", "p (Holm)", "better", "joined")
+def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
+    head = ("evaluation", "explainer", "pair", "scores", "difference", "p (Holm)", "better", "joined")
     cells = [head]
     for r in records(rows):
         p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
-        gap = with_interval(r.difference, r.low, r.high, 3)
-        cells.append((r.evaluation, r.explainer, f"{r.b} − {r.a}", gap, p, outcome(r), f"{r.joined}/{r.samples}"))
+        digits = digits_of(r.difference, r.low, r.high)
+        both = f"{number(r.mean_b, digits)} − {number(r.mean_a, digits)}"
+        gap = with_interval(r.difference, r.low, r.high)
+        cells.append(
+            (r.evaluation, comparison.named(r), f"{r.b} − {r.a}", both, gap, p, outcome(r), f"{r.joined}/{r.samples}")
+        )
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
 

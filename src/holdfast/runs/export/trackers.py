@@ -125,7 +125,7 @@ def _metrics(run: Run) -> Iterator[tuple[str, float]]:
     several = len(study["models"]) * len(study["datasets"]) > 1
     for cube in axes.arrange(read_scores(run.path, compact=True), run.manifest, run.samples()):
         for measure in axes.axis_of(cube.evaluation, run.manifest, cube.values).headlines(cube):
-            for row in statistics.ranking([cube], measure).to_dict("records"):
+            for row in statistics.ranking([cube], measure, better="neither").to_dict("records"):
                 name = f"{cube.evaluation}/{measure}/{row['explainer']}"
                 name += f"/{cube.model}/{cube.dataset}" if several else ""
                 ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}

@@ -18,8 +18,9 @@ from holdfast.data.code import load_object
 from holdfast.data.hub import hub_name
 from holdfast.data.sources import check_data_name
 from holdfast.errors import BadParameter, UserError, make, nearest, only_known, unknown
+from holdfast.explainers.baselines import REFERENCES
 from holdfast.explainers.concepts.concepts import concepts
-from holdfast.explainers.examples.training_set import open_examples
+from holdfast.explainers.examples.training_set import examples
 from holdfast.models.loaders import check_model_name, load_model, short_name
 from holdfast.models.precision import AUTO, PRECISIONS, Precision
 from holdfast.models.tasks import as_task
@@ -33,6 +34,7 @@ SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "sh
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
 DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
+DATA_KEYS += ("regions",)
 LARGEST_FILE = 1_000_000
 
 
@@ -210,9 +212,11 @@ def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Pat
 
 
 def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """The data with paths of vocabularies relative to the study file."""
+    """The data with paths of vocabularies and folders of masks relative to the study file."""
     for name, options in data.items():
-        path = options.get("vocabulary")
+        path, regions = options.get("vocabulary"), options.get("regions")
+        if isinstance(regions, str) and (folder / regions).is_dir():
+            options["regions"] = str(folder / regions)
         if path is None:
             continue
         if isinstance(path, str) and path.startswith("hf:"):
@@ -255,12 +259,11 @@ def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | in
     for key, value in spec.items():
         here = (*place, key)
         try:
-            samples = (isinstance(value, str) and value != "random") or (
+            samples = (isinstance(value, str) and value not in ("random", REFERENCES)) or (
                 isinstance(value, Mapping) and "source" in value
             )
             if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
-                options: dict[str, Any] = {"source": value} if isinstance(value, str) else dict(value)
-                found[key] = open_examples(**options, folder=folder, allow_code=allow_code)
+                found[key] = examples(value, folder=folder, allow_code=allow_code)
             elif key == "path" and isinstance(value, str):
                 found[key] = str(folder / value)
             elif key == "concepts":

@@ -16,17 +16,20 @@ from holdfast.axes.symmetry.groups import GROUPS
 from holdfast.data import Data, open_data
 from holdfast.errors import BadParameter, UserError, resolve
 from holdfast.explainers import EXPLAINERS as METHODS
+from holdfast.explainers.adapters.named import LIBRARIES, by_library
 from holdfast.features import GROUPINGS
 from holdfast.models import Model
 from holdfast.models.loaders import load_model
+from holdfast.models.modality import terms_of
 from holdfast.removal import CONTEXTUAL, IMPUTERS
+from holdfast.runs.study.recommended import RECOMMENDED
 from holdfast.types import adopted as adopted_explainer
 from holdfast.types import label_of, name_of
 
 EXPLAINERS: dict[str, Any] = {**METHODS, **{kind.name: kind for axis in AXES for kind in axis.explainers}}
 """Every explainer by its name in a study, those that only one axis can make included."""
 REGISTRIES: dict[str, dict[str, Any]] = {
-    "explainers": EXPLAINERS,
+    "explainers": EXPLAINERS | {f"{of}: {name}": kind for of in LIBRARIES for name, kind in LIBRARIES[of].items()},
     "evaluations": EVALUATIONS,
     "groups": GROUPS,
     "features": GROUPINGS,
@@ -47,7 +50,8 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     'rotation 5°, ...'
     """
     if what in REGISTRIES:
-        return [(name, _summary(kind)) for name, kind in REGISTRIES[what].items()]
+        terms = {name: f"; {terms_of(name)}" for name in EXPLAINERS} if what == "explainers" else {}
+        return [(name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()]
     if what == "perturbations":
         made_for = {
             **dict.fromkeys(perturbations.FOR_SERIES, "series, "),
@@ -100,6 +104,11 @@ def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
     >>> build("explainer", EXPLAINERS, {"smoothgrad": {"of": "input_x_gradient"}}).of
     InputXGradient()
     """
+    if isinstance(spec, Mapping) and len(spec) == 1 and (of := next(iter(spec))) in LIBRARIES and what == "explainer":
+        try:
+            return by_library(of, spec[of])
+        except BadParameter as error:
+            raise error.inside(of) from error
     if isinstance(spec, Mapping):
         spec = {name: _with_inner_explainer(name, values) for name, values in spec.items()}
     return resolve(what, known, spec)
@@ -118,9 +127,13 @@ def _with_inner_explainer(name: str, values: Any) -> Any:
 def explainers(specs: Any) -> dict[str, Any]:
     """Explainers by unique label, from a list of specifications or a mapping of label to specification.
 
+    "recommended" stays as it is: the plan knows what suits.
+
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
+    if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
+        return {RECOMMENDED: RECOMMENDED}
     return {label: adopted_explainer(item) for label, item in _labelled("explainer", EXPLAINERS, specs).items()}
 
 

@@ -21,7 +21,6 @@ from holdfast.axes.stability.perturbations.contract import (
     bound,
     check,
     condition,
-    describe,
     is_geometric,
     level,
 )
@@ -116,6 +115,15 @@ def title(condition: str, level: float) -> str:
     return f"{name} {size}{'' if unit == '°' else ' '}{unit}".rstrip()
 
 
+def describe(perturbation: Perturbation) -> str:
+    """The perturbation in words.
+
+    >>> describe(Rotation()), describe(Jpeg()), describe(Brightness())
+    ('rotation 15°', 'jpeg quality 40', 'brightness ×1.5')
+    """
+    return title(condition(perturbation), level(perturbation))
+
+
 def milder(condition: str, level: float) -> str:
     """A sweep from mild to this level, as a study file has it; empty for one's own and for those with parameters.
 
@@ -139,7 +147,7 @@ def resolve(spec: Any) -> tuple[Perturbation, ...]:
     value of one parameter is a sweep.
 
     >>> [describe(p) for p in resolve(["jpeg", {"rotation": {"degrees": [5, 10]}}])]
-    ['JPEG quality 40', 'rotation 5°', 'rotation 10°']
+    ['jpeg quality 40', 'rotation 5°', 'rotation 10°']
     """
     found = tuple(_flatten(spec))
     if not found:

@@ -52,9 +52,10 @@ Factor = Annotated[Positive, AfterValidator(_not_in_percent)]
 class Perturbation(Protocol):
     """Anything callable as (batch, seed) -> x of the same shape; the built-in ones are frozen objects with fields.
 
-    `kind` is the data it is made for, None for any; `text` is how `describe` writes it; `magnitude_field` names the
-    field that is the severity, and `stochastic` says whether the seed matters. A callable of one's own may lack all of
-    these; `adopted` gives it the usual.
+    `kind` is the data it is made for, None for any; `magnitude_field` names the field that is the severity, and
+    `stochastic` says whether the seed matters. A callable of one's own may lack all of these; `adopted` gives it the
+    usual. One that needs other samples has `bound(references)`, which gives what is called, and one that does not fit
+    every sample `check(shape)`, which raises `UserError`.
     """
 
     @property
@@ -70,9 +71,6 @@ class Perturbation(Protocol):
     def magnitude_field(self) -> str: ...
 
     @property
-    def text(self) -> str: ...
-
-    @property
     def stochastic(self) -> bool: ...
 
     def __call__(self, batch: Batch, seed: int) -> Tensor: ...
@@ -85,20 +83,6 @@ class Geometric(Perturbation, Protocol):
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]: ...
 
 
-@runtime_checkable
-class Demanding(Protocol):
-    """A perturbation that raises `UserError` for a sample shape that cannot be perturbed."""
-
-    def check(self, shape: Sequence[int]) -> None: ...
-
-
-@runtime_checkable
-class Relative(Protocol):
-    """A perturbation that needs other samples; `bound` gives what is called."""
-
-    def bound(self, references: Batch) -> Callable[[Batch, int], Tensor]: ...
-
-
 @dataclass(frozen=True)
 class Own:
     """Somebody's own perturbation with the usual for what it leaves out: no severity, any data, random draws."""
@@ -108,7 +92,6 @@ class Own:
     kind: Kind | None = None
     unit: str = ""
     magnitude_field: str = ""
-    text: str = ""
     stochastic: bool = True
     move: Callable[..., tuple[Tensor, Tensor]] | None = None  # None says that it is not `Geometric`, and so on
     check: Callable[[Sequence[int]], None] | None = None
@@ -167,17 +150,6 @@ def level(perturbation: Perturbation) -> float:
     return float(getattr(unwrap(perturbation), magnitude)) if magnitude else 0.0
 
 
-def describe(perturbation: Perturbation) -> str:
-    """The perturbation in words, for the report.
-
-    >>> from holdfast.axes.stability.perturbations import Brightness, Jpeg, Rotation
-    >>> describe(Rotation()), describe(Jpeg()), describe(Brightness())
-    ('rotation 15°', 'JPEG quality 40', 'brightness ×1.5')
-    """
-    text = perturbation.text
-    return text.format(**vars(unwrap(perturbation))) if text else condition(perturbation)
-
-
 def bound(perturbation: Perturbation, references: Batch) -> Callable[[Batch, int], Tensor]:
     """What is called: the perturbation itself, or one that needs other samples with these.
 
@@ -186,7 +158,8 @@ def bound(perturbation: Perturbation, references: Batch) -> Callable[[Batch, int
     >>> bound(ColumnNoise(), Batch(("a", "b"), torch.tensor([[1.0, 7.0], [5.0, 7.0]]))).scale
     (2.0, 0.0)
     """
-    return perturbation.bound(references) if isinstance(perturbation, Relative) else perturbation
+    bind = getattr(perturbation, "bound", None)
+    return perturbation if bind is None else bind(references)
 
 
 def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
@@ -206,26 +179,19 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
         text = ", ".join(str(n) for n in ("B", *shape))
         hint = "" if data in (None, kind) else f"; {INSTEAD[data]}"
         raise UserError(f"{name_of(perturbation)} needs {_SHAPES[kind]}, got shape ({text}){hint}")
-    if isinstance(perturbation, Demanding):
-        perturbation.check(shape)
-
-
-def images_of(perturbation: Perturbation, batch: Batch) -> Tensor:
-    """The batch's pixels in float32, after the checks that need a shape."""
-    check(perturbation, batch.x.shape[1:])
-    if not batch.x.is_floating_point():
-        raise UserError(
-            f"{name_of(perturbation)} needs floating-point pixels in [0, 1], got {batch.x.dtype}; divide by 255 first"
-        )
-    return batch.x.float()
+    demands = getattr(perturbation, "check", None)
+    if demands is not None:
+        demands(shape)
 
 
 def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
-    """The batch's series or rows in their own units, after the checks that need a shape."""
+    """The batch's values in their own units, images in float32, after the checks that need a shape."""
     check(perturbation, batch.x.shape[1:])
+    images = perturbation.kind == "image"
     if not batch.x.is_floating_point():
-        raise UserError(f"{name_of(perturbation)} needs floating-point numbers, got {batch.x.dtype}")
-    return batch.x
+        what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
+        raise UserError(f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}")
+    return batch.x.float() if images else batch.x
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations.contract import Family, Finite, NonNegative, Positive, check_maps, images_of
+from holdfast.axes.stability.perturbations.contract import Family, Finite, NonNegative, Positive, check_maps, values_of
 from holdfast.errors import UserError
 from holdfast.maps.warping import elastic_offsets, resample, rotation_offsets, shift
 from holdfast.rand import keys
@@ -31,12 +31,11 @@ class Rotation:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "°"
     magnitude_field: ClassVar[str] = "degrees"
-    text: ClassVar[str] = "rotation {degrees:g}°"
     stochastic: ClassVar[bool] = False
     degrees: Finite = 15.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(images_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
         """Maps (B, C, H, W) rotated alike, and the mask (B, 1, H, W) of pixels whose source lies inside."""
@@ -58,7 +57,6 @@ class Translation:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "pixels"
-    text: ClassVar[str] = "{axis} translation {pixels} px"
     stochastic: ClassVar[bool] = False
     pixels: int = 20
     axis: Literal["horizontal", "vertical"] = "horizontal"
@@ -73,7 +71,7 @@ class Translation:
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(images_of(self, batch), batch.ids, seed)[0]
+        return self.move(values_of(self, batch), batch.ids, seed)[0]
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
         """Maps (B, C, H, W) shifted alike, and the mask (B, 1, H, W) of pixels that are not fill."""
@@ -99,13 +97,12 @@ class Elastic:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "amplitude"
-    text: ClassVar[str] = "elastic deformation up to {amplitude:g} px, smooth over {smoothness:g} px"
     stochastic: ClassVar[bool] = True
     amplitude: NonNegative = 4.0
     smoothness: Positive = 8.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(images_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
         """Maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""

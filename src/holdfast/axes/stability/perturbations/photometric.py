@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, images_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, values_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
 from holdfast.types import STRICT, Batch, Kind
@@ -40,7 +40,6 @@ class Identity:
     kind: ClassVar[None] = None
     unit: ClassVar[str] = ""
     magnitude_field: ClassVar[str] = ""
-    text: ClassVar[str] = "identity"
     stochastic: ClassVar[bool] = False
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -60,12 +59,11 @@ class Brightness:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    text: ClassVar[str] = "brightness ×{factor:g}"
     stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return (images_of(self, batch) * self.factor).clamp(0, 1)
+        return (values_of(self, batch) * self.factor).clamp(0, 1)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -84,12 +82,11 @@ class Contrast:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    text: ClassVar[str] = "contrast ×{factor:g}"
     stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         means = x.mean((2, 3))
         grey = (means * means.new_tensor(_LUMA)).sum(1) if x.shape[1] == 3 else means.mean(1)
         grey = grey.reshape(-1, 1, 1, 1)
@@ -110,12 +107,11 @@ class GaussianNoise:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "Gaussian noise σ {sigma:g}"
     stochastic: ClassVar[bool] = True
     sigma: PixelSigma = 0.15
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         z = normal(keys(seed, batch.ids, "gaussian_noise").to(x.device), x.shape[1:])
         return (x + self.sigma * z).clamp(0, 1)
 
@@ -134,12 +130,11 @@ class GaussianBlur:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "Gaussian blur σ {sigma:g} px"
     stochastic: ClassVar[bool] = False
     sigma: NonNegative = 2.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         return _smooth(_smooth(x, self.sigma, 2), self.sigma, 3).clamp(0, 1)
 
 
@@ -160,7 +155,6 @@ class Jpeg:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "quality"
     magnitude_field: ClassVar[str] = "quality"
-    text: ClassVar[str] = "JPEG quality {quality}"
     stochastic: ClassVar[bool] = False
     quality: Annotated[int, Field(ge=1, le=100)] = 40
 
@@ -170,7 +164,7 @@ class Jpeg:
             raise UserError(f"jpeg needs images of 1 or 3 channels, got {shape[0]}")
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         pixels = (x.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
         pictures = pixels.permute(0, 2, 3, 1).contiguous().numpy()
         with ThreadPoolExecutor(max(1, min(len(pictures), os.cpu_count() or 1))) as pool:
@@ -201,7 +195,6 @@ class OccludingPatch:
     kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "of the area"
     magnitude_field: ClassVar[str] = "fraction"
-    text: ClassVar[str] = "occluding patch, {fraction:g} of the area, value {value:g}"
     stochastic: ClassVar[bool] = True
     fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)] = 0.1
     value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5
@@ -220,7 +213,7 @@ class OccludingPatch:
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        x = images_of(self, batch)
+        x = values_of(self, batch)
         height, width = x.shape[-2:]
         side = self.side(height, width)
         draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (2,))

@@ -33,7 +33,6 @@ class Jitter:
     kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "jitter σ {sigma:g}"
     stochastic: ClassVar[bool] = True
     sigma: NonNegative = 0.1
 
@@ -56,7 +55,6 @@ class Scaling:
     kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    text: ClassVar[str] = "scaling ×{factor:g}"
     stochastic: ClassVar[bool] = False
     factor: Factor = 1.1
 
@@ -79,7 +77,6 @@ class TimeShift:
     kind: ClassVar[Kind] = "series"
     unit: ClassVar[str] = "steps"
     magnitude_field: ClassVar[str] = "steps"
-    text: ClassVar[str] = "time shift {steps} steps"
     stochastic: ClassVar[bool] = False
     steps: int = 2
 

@@ -37,7 +37,6 @@ class ColumnNoise:
     kind: ClassVar[Kind] = "table"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
-    text: ClassVar[str] = "column noise σ {sigma:g}"
     stochastic: ClassVar[bool] = True
     sigma: NonNegative = 0.1
     scale: tuple[NonNegative, ...] | None = None
@@ -94,7 +93,6 @@ class ColumnSwap:
     kind: ClassVar[Kind] = "table"
     unit: ClassVar[str] = "of the columns"
     magnitude_field: ClassVar[str] = "fraction"
-    text: ClassVar[str] = "swap of {fraction:g} of the columns"
     stochastic: ClassVar[bool] = True
     fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)] = 0.1
 

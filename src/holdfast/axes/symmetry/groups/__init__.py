@@ -11,12 +11,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from holdfast.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
-from holdfast.axes.symmetry.groups.contract import Group, monte_carlo_error, plan_elements
+from holdfast.axes.symmetry.groups.contract import Group, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
+from holdfast.axes.symmetry.groups.finite import Cyclic, Dihedral, Torus
 from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
 from holdfast.axes.symmetry.groups.products import Product
-from holdfast.axes.symmetry.groups.reflections import Dihedral
-from holdfast.axes.symmetry.groups.shifts import Cyclic, Torus
 from holdfast.errors import BadParameter, make, resolve
 from holdfast.types import Batch
 
@@ -25,7 +24,7 @@ _CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Own", "Permutation", "Product", "Torus"]
-__all__ += ["build", "cyclic", "dihedral", "monte_carlo_error", "node_permutation", "own", "permutation"]
+__all__ += ["build", "cyclic", "dihedral", "node_permutation", "own", "permutation"]
 __all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, listed, shape_text
+from holdfast.axes.symmetry.groups.contract import Additive, aligned, draw_keys, listed, shape_text
 from holdfast.errors import UserError
 from holdfast.maps.warping import resample
 from holdfast.types import STRICT, Batch
@@ -32,7 +33,7 @@ class _Sampled:
         raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
 
 
-class _Planar(_Sampled):
+class _Planar(_Sampled, Additive):
     """A transformation of the plane about the centre of an image, one number an element; it interpolates.
 
     `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
@@ -50,14 +51,6 @@ class _Planar(_Sampled):
     def identity(self, batch: Batch) -> Tensor:
         """0, ()."""
         return torch.zeros((), dtype=torch.float64, device=batch.x.device)
-
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """g + h."""
-        return g + h
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """−g."""
-        return -g
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The images moved; auxiliary tensors stay as they are."""
@@ -176,13 +169,8 @@ class SpaceRotations(_Sampled):
         """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
         key = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
         drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
-        w, x, y, z = (drawn / drawn.norm(dim=-1, keepdim=True)).unbind(-1)
-        rows = [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+        matrices = Rotation.from_quat(drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()).as_matrix()  # scipy has w last
+        return torch.from_numpy(matrices).to(drawn).reshape(n, len(batch), 3, 3)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """gh."""

@@ -7,7 +7,7 @@ An element is a tensor of shape (*e); `act` and `move` take one element for all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.statistics.bounds import check_share
 from holdfast.types import Batch
 
 ENUMERABLE = 1_000_000
@@ -81,6 +80,38 @@ class BySample(Protocol):
 
     def orders(self, batch: Batch) -> list[float]:
         """|G| for each sample."""
+
+
+class Numbered:
+    """What finite groups share whose elements are the numbers 0 … |G| − 1, of which 0 moves nothing."""
+
+    name: ClassVar[str]
+    order: Callable[[Batch], int]
+    rank: ClassVar[int] = 0
+
+    def identity(self, batch: Batch) -> Tensor:
+        """Element 0, ()."""
+        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """0 … |G| − 1, (|G|,)."""
+        return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform elements, (n, B)."""
+        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+
+
+class Additive:
+    """What groups share whose elements are added: shifts, angles and logarithms of factors."""
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """g + h."""
+        return g + h
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """−g."""
+        return -g
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -196,9 +227,9 @@ class Plan(NamedTuple):
 def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
     """The elements for a mean over the group, sample by sample.
 
-    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id), whose mean is
-    within `monte_carlo_error(limit)` of the full one. Groups of permutations leave padding in place, so that their
-    order depends on the sample: short ones are listed though long ones beside them are sampled.
+    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id). Groups of
+    permutations leave padding in place, so that their order depends on the sample: short ones are listed though long
+    ones beside them are sampled.
 
     >>> from holdfast.axes.symmetry.groups import Cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
@@ -253,18 +284,3 @@ def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
     """What of the maps of inputs moved by g can be compared; everything, unless the group says otherwise by `view`."""
     view = getattr(group, "view", None)
     return maps if view is None else cast(Tensor, view(g, maps))
-
-
-def monte_carlo_error(n: int, delta: float = 0.05, low: float = -1.0, high: float = 1.0) -> float:
-    """Hoeffding: the mean of n independent scores in [low, high] is within this of its expectation, but for delta.
-
-    (high − low) · √(log(2/delta) / 2n). It holds for one sample with its n draws, and for the mean over B samples with
-    n·B draws in place of n because draws are keyed by sample.
-
-    >>> round(monte_carlo_error(50), 3)
-    0.384
-    """
-    check_share("delta", delta)
-    if n < 1 or not low < high:
-        raise UserError(f"n must be at least 1 and low below high, got n={n}, low={low}, high={high}")
-    return (high - low) * math.sqrt(math.log(2 / delta) / (2 * n))

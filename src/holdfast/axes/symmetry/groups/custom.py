@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import aligned, draw_keys, probe
+from holdfast.axes.symmetry.groups.contract import Numbered, aligned, probe
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
@@ -36,7 +37,7 @@ def _listed(members: Any) -> Any:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Own:
+class Own(Numbered):
     """A finite group given by how its elements act on inputs, how they move maps, and their list.
 
     `acting(element, batch)` returns the moved batch, or the moved x alone; `moving(element, maps)` returns maps (B, …)
@@ -44,10 +45,9 @@ class Own:
     a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. For
     the bench an element is its place in that list, so elements here are numbers 0 … |G| − 1.
 
-    Products and inverses are found by trying what `moving` does to a made-up map. `check` tries up to 256 pairs of
-    elements and whether maps are moved one by one and linearly; `check_inputs`, and the first `act` on inputs of each
-    shape, do the same to samples. Functions that are no group action are refused, and so are elements that are there
-    twice. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
+    Products and inverses are found by trying what `moving` does to a made-up map; `check` tries up to 256 pairs of
+    elements, `check_inputs` and the first `act` on inputs of each shape do the same to samples. What is no group action
+    is refused. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
 
     >>> flip = Own(
     ...     acting=lambda g, batch: batch.x.flip(-1) if g else batch.x,
@@ -61,17 +61,11 @@ class Own:
     """
 
     name: ClassVar[str] = "own"
-    rank: ClassVar[int] = 0
     acting: Callable[[Any, Batch], Any]
     moving: Callable[[Any, Tensor], Tensor]
     members: Annotated[Any, AfterValidator(_listed)]
     interpolating: bool = False
     title: str = "a group of your own"
-
-    def __post_init__(self) -> None:
-        # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
-        object.__setattr__(self, "_tables", {})
-        object.__setattr__(self, "_acted_on", set())
 
     @property
     def exact(self) -> bool:
@@ -90,18 +84,6 @@ class Own:
     def order(self, batch: Batch) -> int:
         """The length of the list."""
         return len(self._list(batch))
-
-    def identity(self, batch: Batch) -> Tensor:
-        """Element 0, ()."""
-        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
-
-    def elements(self, batch: Batch) -> Tensor:
-        """0 … |G| − 1, (|G|,)."""
-        return torch.arange(self.order(batch), device=batch.x.device)
-
-    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform elements, (n, B)."""
-        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """The element that moves maps like g after h."""
@@ -211,13 +193,14 @@ class Own:
             )
         return tables[-1]
 
-    @property
+    # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
+    @cached_property
     def _memo(self) -> dict[tuple[int, ...], _Table]:
-        return self._tables  # type: ignore[attr-defined, no-any-return]
+        return {}
 
-    @property
+    @cached_property
     def _seen(self) -> set[tuple[int, ...]]:
-        return self._acted_on  # type: ignore[attr-defined, no-any-return]
+        return set()
 
 
 class _Table:
@@ -236,7 +219,6 @@ class _Table:
             drawn = rand.integers(rand.keys(0, ["pairs"], "own group"), (_TRIED, 2), n)[0].tolist()
             self.pairs = [(min(pair), max(pair)) for pair in drawn]
         self.tried = sorted({g for pair in self.pairs for g in pair})
-        self._inverses: Tensor | None = None
 
     def moved(self, index: int, maps: Tensor) -> Tensor:
         return self.group.moved(self.members, index, maps)
@@ -289,13 +271,9 @@ class _Table:
             )
         return alike
 
-    @property
+    @cached_property
     def inverses(self) -> Tensor:
-        if self._inverses is None:
-            n = len(self.members)
-            parts = [self.inverse_of(torch.arange(i, min(i + 64, n))) for i in range(0, n, 64)]
-            self._inverses = torch.cat(parts)
-        return self._inverses
+        return torch.cat([self.inverse_of(part) for part in torch.split(torch.arange(len(self.members)), 64)])
 
     def inverse_of(self, indices: Tensor) -> Tensor:
         away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -20,12 +19,13 @@ from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
 
-class _Orders(ABC):
-    """S_m, whose elements are the orders p (n,) of n positions, of which m may move and the others stay."""
+class _Orders:
+    """S_m, whose elements are the orders p (n,) of n positions along `dim`, of which m may move and the others stay."""
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 1
+    dim: int = 1
     along: tuple[str, ...]
 
     def order(self, batch: Batch) -> int:
@@ -79,9 +79,19 @@ class _Orders(ABC):
                 free = free & batch.aux[key].to(free.device).bool()
         return free
 
-    @abstractmethod
     def _size(self, batch: Batch) -> int:
-        """n."""
+        return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, …) permuted alike."""
+        g = aligned(self.name, g, 1, len(maps), maps.device)
+        moved = axis(self.name, self.dim, maps.shape)
+        if g.shape[-1] != maps.shape[moved]:
+            raise UserError(
+                f"{self.name}: a permutation of {g.shape[-1]} positions cannot move dimension {self.dim} of a tensor "
+                f"of shape {shape_text(maps.shape[1:])}"
+            )
+        return take(maps, moved, g)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -121,13 +131,6 @@ class Permutation(_Orders):
             )
         x = self.move(g, batch.x)
         return replace(batch, x=x, aux=take_along(self.name, batch.aux, self.along, g.to(batch.x.device)))
-
-    def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) permuted alike."""
-        return _permute(self.name, g, maps, self.dim)
-
-    def _size(self, batch: Batch) -> int:
-        return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
     def _free(self, batch: Batch) -> Tensor:
         free = super()._free(batch)
@@ -182,21 +185,3 @@ class NodePermutation(_Orders):
             order = source.to(aux[key].device)
             aux[key] = take(take(aux[key], 1, order), 2, order)
         return replace(batch, x=x, aux=aux)
-
-    def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps of the nodes (B, N, …) permuted alike."""
-        return _permute(self.name, g, maps, 1)
-
-    def _size(self, batch: Batch) -> int:
-        return batch.x.shape[1]
-
-
-def _permute(name: str, g: Tensor, maps: Tensor, dim: int) -> Tensor:
-    g = aligned(name, g, 1, len(maps), maps.device)
-    moved = axis(name, dim, maps.shape)
-    if g.shape[-1] != maps.shape[moved]:
-        raise UserError(
-            f"{name}: a permutation of {g.shape[-1]} positions cannot move dimension {dim} of a tensor of shape "
-            f"{shape_text(maps.shape[1:])}"
-        )
-    return take(maps, moved, g)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -69,30 +69,25 @@ class Product:
         """Refuse a sample shape that a factor refuses, and factors that do not commute on it."""
         for factor in self.factors:
             factor.check(shape)
-        sample = probe(shape)
-        for first, second in combinations(self.factors, 2):
-            g, h = (_a_few(factor, sample) for factor in (first, second))
-            g, h = g.repeat_interleave(len(h), 0), h.repeat(len(g), *[1] * (h.ndim - 1))
-            start = sample.x.expand(len(g), *shape)
-            one, other = first.move(g, second.move(h, start)), second.move(h, first.move(g, start))
-            wrong = ~torch.isclose(one, other, atol=1e-5).flatten(1).all(1)
-            if bool(wrong.any()):
-                pair = int(wrong.nonzero()[0])
-                raise _not_commuting(first, second, g[pair], h[pair])
+        self._check_commuting(probe(shape), lambda factor, g, sample: sample.with_x(factor.move(g, sample.x)))
 
     def check_inputs(self, batch: Batch) -> None:
         """Refuse factors that are no action on these samples, or that do not commute on the first of them."""
         for factor in self.factors:
             check_inputs(factor, batch)
-        one = batch[:1]
+        self._check_commuting(batch[:1], lambda factor, g, sample: factor.act(g, sample))
+
+    def _check_commuting(self, one: Batch, moved: Callable[[Group, Tensor, Batch], Batch]) -> None:
         for first, second in combinations(self.factors, 2):
-            for g in _a_few(first, one):
-                for h in _a_few(second, one):
-                    a, b = first.act(g, second.act(h, one)), second.act(h, first.act(g, one))
-                    same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
-                    same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
-                    if not all(same):
-                        raise _not_commuting(first, second, g, h)
+            for g, h in product(_a_few(first, one), _a_few(second, one)):
+                a, b = moved(first, g, moved(second, h, one)), moved(second, h, moved(first, g, one))
+                same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
+                same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
+                if not all(same):
+                    raise UserError(
+                        f"{first.name} and {second.name} do not commute, so their product is not a group action: "
+                        f"element {g.tolist()} of the one after {h.tolist()} of the other differs from the reverse"
+                    )
 
     def order(self, batch: Batch) -> float:
         """|G₁| ⋯ |G_k|, of the sample with the largest."""
@@ -150,13 +145,6 @@ class Product:
             raise UserError(f"product: {g.tolist()} is no element of a product of {k} groups; use elements or sample")
         parts = torch.split_with_sizes(g[..., k:], lengths, -1)
         return [part if f.rank else part[..., 0] for f, part in zip(self.factors, parts, strict=True)]
-
-
-def _not_commuting(first: Group, second: Group, g: Tensor, h: Tensor) -> UserError:
-    return UserError(
-        f"{first.name} and {second.name} do not commute, so their product is not a group action: element {g.tolist()} "
-        f"of the one after {h.tolist()} of the other differs from the reverse"
-    )
 
 
 def _join(parts: list[tuple[Tensor, int]]) -> Tensor:

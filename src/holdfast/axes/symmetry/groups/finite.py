@@ -1,11 +1,11 @@
-"""Circular shifts along one dimension or several."""
+"""Finite groups of places: circular shifts along one dimension or several, rotations and reflections of images."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator
@@ -13,13 +13,25 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import ALONG, aligned, axis, draw_keys, listed, shape_text, take, take_along
+from holdfast.axes.symmetry.groups.continuous import Rotations
+from holdfast.axes.symmetry.groups.contract import (
+    ALONG,
+    Additive,
+    Numbered,
+    aligned,
+    axis,
+    draw_keys,
+    listed,
+    shape_text,
+    take,
+    take_along,
+)
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
 
 
 @dataclass(frozen=True, config=STRICT)
-class Cyclic:
+class Cyclic(Numbered, Additive):
     """ℤ/nℤ by circular shifts along the dimension `dim` of size n: (ρ[g]x)[i] = x[(i − g) mod n].
 
     Elements are whole numbers, and two that differ by a multiple of n are the same element. `dim` is counted on the
@@ -33,7 +45,6 @@ class Cyclic:
 
     name: ClassVar[str] = "cyclic"
     exact: ClassVar[bool] = True
-    rank: ClassVar[int] = 0
     dim: int = -1
     along: tuple[str, ...] = ALONG
 
@@ -49,26 +60,6 @@ class Cyclic:
     def order(self, batch: Batch) -> int:
         """n."""
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
-
-    def identity(self, batch: Batch) -> Tensor:
-        """The shift by 0, ()."""
-        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
-
-    def elements(self, batch: Batch) -> Tensor:
-        """0 … n − 1, (n,)."""
-        return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
-
-    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform shifts, (n, B)."""
-        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
-
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """g + h."""
-        return g + h
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """−g."""
-        return -g
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples shifted."""
@@ -91,7 +82,7 @@ def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Torus:
+class Torus(Additive):
     """ℤ/n₁ℤ × … × ℤ/n_kℤ by circular shifts along k dimensions; an element is (g₁, …, g_k).
 
     Auxiliary tensors stay as they are. Dimensions are counted as in `Cyclic`.
@@ -135,14 +126,6 @@ class Torus:
         shifts = [rand.integers(rand.fold(key, i), (n,), size).T for i, size in enumerate(self._sizes(batch))]
         return torch.stack(shifts, 2)
 
-    def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """g + h."""
-        return g + h
-
-    def inverse(self, g: Tensor) -> Tensor:
-        """−g."""
-        return -g
-
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples shifted."""
         return batch.with_x(self.move(g, batch.x))
@@ -169,3 +152,98 @@ class Torus:
 def _source(g: Tensor, n: int) -> Tensor:
     """Where each position of a shifted tensor comes from, (n,) or (B, n)."""
     return (torch.arange(n, device=g.device) - g[..., None]) % n
+
+
+@dataclass(frozen=True, config=STRICT)
+class Dihedral(Numbered):
+    """D_n, the 2n rotations by multiples of 360°/n and reflections of images, about their centre.
+
+    Element k = r + n·s mirrors left and right if s = 1, then turns counter-clockwise by r·360°/n. D₁ is the reflection
+    alone and D₂ both flips, for images of any proportions; D₄ is exact on square images. D₈ turns by 45° with bilinear
+    interpolation and loses the corners: it is approximate (`exact` is False), no permutation of pixels, and going
+    there and back changes the image. Rotations are those of the perturbation `Rotation`.
+
+    >>> batch = Batch(("a",), torch.tensor([[[[1, 2], [3, 4]]]]))
+    >>> Dihedral(4).act(torch.tensor(1), batch).x.tolist(), Dihedral(4).act(torch.tensor(4), batch).x.tolist()
+    ([[[[2, 4], [1, 3]]]], [[[[2, 1], [4, 3]]]])
+    """
+
+    name: ClassVar[str] = "dihedral"
+    n: Literal[1, 2, 4, 8] = 4
+
+    @property
+    def exact(self) -> bool:
+        """Whether the group only permutes pixels."""
+        return self.n <= 4
+
+    @property
+    def title(self) -> str:
+        """The group in words; it says when it is approximate."""
+        words = {
+            1: "D1: left-right reflection",
+            2: "D2: reflections",
+            4: "D4: rotations by 90° and reflections",
+            8: "D8: rotations by 45° and reflections, approximate (interpolating)",
+        }
+        return words[self.n]
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not images (C, H, W), and turned ones that are not square."""
+        if len(shape) != 3:
+            raise UserError(f"dihedral({self.n}) needs images (B, C, H, W), got shape {shape_text(shape)}")
+        self._check_square(shape[-2], shape[-1])
+
+    def order(self, batch: Batch) -> int:
+        """2n."""
+        return 2 * self.n
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """Rotations add up, with the second one reversed by a reflection in the first."""
+        turn, mirror = g % self.n, g // self.n
+        other_turn, other_mirror = h % self.n, h // self.n
+        return (turn + (1 - 2 * mirror) * other_turn) % self.n + self.n * ((mirror + other_mirror) % 2)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """A rotation turns back; a reflection is its own inverse."""
+        return torch.where(g < self.n, -g % self.n, g)
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The images turned and mirrored; auxiliary tensors stay as they are."""
+        self.check(batch.x.shape[1:])
+        return batch.with_x(self.move(g, batch.x))
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, C, H, W) or (B, H, W) turned and mirrored alike."""
+        if maps.ndim not in (3, 4):
+            raise UserError(f"dihedral({self.n}) moves maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}")
+        g = aligned(self.name, g, self.rank, len(maps), maps.device)
+        if bool(((g < 0) | (g >= 2 * self.n)).any()):
+            raise UserError(f"dihedral({self.n}) has the elements 0 to {2 * self.n - 1}, got {g.tolist()}")
+        self._check_square(maps.shape[-2], maps.shape[-1])
+        return self._permuted(g, maps) if self.exact else self._interpolated(g, maps)
+
+    def _permuted(self, g: Tensor, maps: Tensor) -> Tensor:
+        height, width = maps.shape[-2:]
+        pixels = torch.arange(height * width, device=maps.device).reshape(height, width)
+        quarters = 4 // self.n
+        sources = [
+            torch.rot90(start, quarters * turn, (0, 1)).flatten()
+            for start in (pixels, pixels.flip(1))
+            for turn in range(self.n)
+        ]
+        source = torch.stack(sources)[g].reshape(-1, 1, height * width)
+        flat = maps.reshape(len(maps), -1, height * width)
+        return flat.gather(2, source.expand(flat.shape)).reshape(maps.shape)
+
+    def _interpolated(self, g: Tensor, maps: Tensor) -> Tensor:
+        if not maps.is_floating_point():
+            raise UserError(f"dihedral({self.n}) interpolates and needs floating-point images, got {maps.dtype}")
+        mirrored = (g >= self.n).reshape(-1, *[1] * (maps.ndim - 1))
+        return Rotations().move((g % self.n) * (360 / self.n), torch.where(mirrored, maps.flip(-1), maps))
+
+    def _check_square(self, height: int, width: int) -> None:
+        if self.n > 2 and height != width:
+            raise UserError(
+                f"dihedral({self.n}) turns images by {360 // self.n}° and needs square ones, got {height}×{width}; "
+                "dihedral(2) has the reflections alone"
+            )

@@ -1,0 +1,205 @@
+"""How near a whole study comes to the hardware's limit: every axis, eleven explainers, from the call to the table.
+
+    python benchmarks/bench_study.py --images DIR [--networks mobilenet_v2=WEIGHTS resnet50 vit_b_16] [--photographs 32]
+        [--modes float32 float16 float16+compile] [--axes stability faithfulness certificate symmetry]
+
+The limit is the time that the study's passes would take on the bare network: forwards at its forward rate,
+differentiated ones at its forward-and-backward rate, in the same precision, layout and process, at its best batch size,
+on inputs that lie ready. The share of the limit is that time over the wall time of `evaluate`, batch sizes found and
+networks compiled within it; a pass that only fills a batch up counts for nothing. Where the rest goes is sampled from
+the main thread a hundred times a second: the innermost function of holdfast, and of what it called if that is outside.
+
+`mobilenet_v2=FOLDER` takes the trained network of a folder with `mnv2.py` and its weights; `efficientnet_lite0` is the
+trained one of its package; the others are torchvision's with random weights and a favoured class (see fass_grid.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib.util
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast import Model, evaluate, open_data
+from holdfast.models.precision import arithmetic, weight_type
+
+EXPLAINERS: list[Any] = [
+    "grad_cam",
+    "integrated_gradients",
+    "gradient_shap",
+    {"lime": {"samples": 200}},
+    {"kernel_shap": {"samples": 400}},
+    "occlusion",
+    "rise",
+    "guided_backprop",
+    "deep_lift",
+    "sobel",
+    "random",
+]
+AXES: dict[str, Any] = {
+    "stability": {"stability": {}},
+    "faithfulness": {"faithfulness": {}},
+    "certificate": {"certificate": {}},
+    "symmetry": {"symmetry": {"group": "dihedral"}},
+}
+SIDE = 224
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def network(name: str) -> Model:
+    """A network by its name, in float32."""
+    name, _, folder = name.partition("=")
+    if name == "mobilenet_v2" and folder:
+        spec = importlib.util.spec_from_file_location("mnv2", Path(folder) / "mnv2.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        net = module.load(Path(folder) / "mnv2_imagenet_fp16.pt")
+        return Model(net, 0.5, 0.5, device=DEVICE, name=name)
+    if name == "efficientnet_lite0":
+        from holdfast.models.loaders import load_model
+
+        return load_model("bundled:efficientnet-lite0").to(DEVICE)
+    import fass_grid
+
+    return Model(fass_grid.network(name), fass_grid.MEAN, fass_grid.STD, device=DEVICE, name=name)
+
+
+def seconds(work: Callable[[], Any], times: int) -> float:
+    """Of a call, after one that is not counted."""
+    work()
+    _finish()
+    begun = time.perf_counter()
+    for _ in range(times):
+        work()
+    _finish()
+    return (time.perf_counter() - begun) / times
+
+
+def _finish() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def ceiling(model: Model, sizes: tuple[int, ...]) -> tuple[float, float]:
+    """The bare network's best rates over batch sizes: forward passes and differentiated passes per second."""
+    bare = model._compiled if model.is_compiled else model.module
+    layout = torch.channels_last if model.channels_last else torch.contiguous_format
+    kind = weight_type(model.precision) or torch.float32
+    best = [0.0, 0.0]
+    for rows in sizes:
+        x = torch.rand(rows, 3, SIDE, SIDE, device=DEVICE).to(kind, memory_format=layout)
+
+        def forward(x: torch.Tensor = x) -> None:
+            with torch.no_grad():
+                bare(x)
+
+        def gradient(x: torch.Tensor = x) -> None:
+            leaf = x.detach().requires_grad_()
+            torch.autograd.grad(bare(leaf)[:, 0].sum(), leaf)
+
+        for i, work in enumerate((forward, gradient)):
+            best[i] = max(best[i], rows / seconds(work, 5 if DEVICE == "cuda" else 1))
+    return best[0], best[1]
+
+
+@contextmanager
+def sampled(found: collections.Counter[str]) -> Iterator[None]:
+    """Count where the main thread is, a hundred times a second."""
+    main, done = threading.main_thread().ident, threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.01):
+            frame = sys._current_frames().get(main or 0)
+            outside = ""
+            while frame is not None and "/holdfast/" not in frame.f_code.co_filename:
+                outside = f" > {frame.f_code.co_name}"
+                frame = frame.f_back
+            if frame is not None:
+                place = frame.f_code.co_filename.split("/holdfast/")[-1]
+                found[f"{place}:{frame.f_code.co_name}{outside}"] += 1
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, Any]:
+    """Seconds of a whole study, and its run."""
+    with tempfile.TemporaryDirectory() as folder:
+        _finish()
+        begun = time.perf_counter()
+        run = evaluate(
+            model, data, given.explainers, axes, out=Path(folder) / "run", show_progress=False,
+            batch_size=given.batch_size, **({"shard_size": given.shard_size} if given.shard_size else {}),
+        )  # fmt: skip
+        _finish()
+        return time.perf_counter() - begun, run
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--images", required=True, help="a folder of photographs")
+    ask.add_argument("--networks", nargs="+", default=["mobilenet_v2"])
+    ask.add_argument("--photographs", type=int, default=32)
+    ask.add_argument("--modes", nargs="+", default=["float32"])
+    ask.add_argument("--axes", nargs="+", default=list(AXES), choices=list(AXES))
+    ask.add_argument("--singly", action="store_true", help="one explainer after another, each with a line of its own")
+    ask.add_argument("--explainers", nargs="+", default=None)
+    ask.add_argument("--batch-size", type=int)
+    ask.add_argument("--shard-size", type=int)
+    ask.add_argument("--sizes", type=int, nargs="+", default=[64, 256] if DEVICE == "cuda" else [8])
+    ask.add_argument("--where", type=int, default=25, help="how many places are listed")
+    given = ask.parse_args()
+    chosen = given.explainers
+    given.explainers = EXPLAINERS if chosen is None else [
+        e for e in EXPLAINERS if (e if isinstance(e, str) else next(iter(e))) in chosen
+    ]  # fmt: skip
+    axes = {name: AXES[name] for name in given.axes}
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}", flush=True)
+    for name in given.networks:
+        for mode in given.modes:
+            precision, _, compiled = mode.partition("+")
+            torch._dynamo.reset()
+            model = network(name).use(precision, bool(compiled))
+            data = open_data(given.images, name="photographs", size=SIDE).limit(given.photographs)
+            groups = [[e] for e in given.explainers] if given.singly else [given.explainers]
+            for group in groups:
+                given.explainers = group
+                model.passes = model.gradient_passes = 0
+                found: collections.Counter[str] = collections.Counter()
+                with arithmetic(precision), sampled(found):
+                    wall, run = study(model, data, axes, given)
+                passes, differentiated = model.passes, model.gradient_passes
+                with arithmetic(precision):
+                    forward, gradient = ceiling(model, tuple(given.sizes))
+                ideal = (passes - differentiated) / forward + differentiated / gradient
+                label = name.partition("=")[0] + ", " + (str(group[0]) if given.singly else "all explainers")
+                print(
+                    f"{label}, {given.photographs} photographs, {mode}: {wall:.1f} s, {passes} passes, "
+                    f"{differentiated} of them differentiated, limit {ideal:.1f} s "
+                    f"({forward:.0f} and {gradient:.0f} a second), "
+                    f"share {ideal / wall:.2f}; batch {list(run.manifest['sessions'][-1]['batch_sizes'].values())}; "
+                    f"seconds {run.manifest['sessions'][-1]['durations']}",
+                    flush=True,
+                )
+                whole = max(1, sum(found.values()))
+                for place, count in found.most_common(given.where):
+                    print(f"    {count / whole:5.1%}  {place}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,481 @@
+"""Small mistakes put into the package one at a time: which of them do the tests notice?
+
+    python benchmarks/mutants.py map --jobs 15 --out map.json                 # which test enters which function
+    python benchmarks/mutants.py run --map map.json --seed 7 --count 300 --jobs 15 --out mutants.jsonl
+    python benchmarks/mutants.py show mutants.jsonl                           # counts by room, and what survived
+
+Mutant i is drawn from the seed alone, so the work can be cut into chunks with --start and --count, on several machines;
+a file that is there already is gone on with. A mutant is met by the tests that enter its function, the quickest first,
+up to --budget seconds of them, in a process forked from one that has imported the large packages. One that all of them
+pass survived; `untested` means that no test enters the function in its own process. Left out from the start:
+annotations, decorators, words (errors, f-strings), numbers of layout, and swapped arguments of what is symmetric in
+them.
+
+One line of JSON per mutant: number, status (killed, survived, timeout, untested), room, file, line, what was done, the
+diff, by which test, seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import multiprocessing
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "holdfast"
+NEEDED = ("src", "tests", "docs", "studies", "benchmarks", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md")
+NEEDED += ("CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml", ".ci", ".github")
+NEEDED += (".gitignore", "constraints.txt", "constraints-ecosystem.txt")
+HEAVY = ("torch", "numpy", "scipy.stats", "pandas", "pyarrow.parquet", "pydantic", "PIL.Image", "pytest", "yaml")
+COMPARED = {
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"), ast.In: ("in", "not in"), ast.NotIn: (r"not\s+in", "in"), ast.Is: ("is", "is not"),
+    ast.IsNot: (r"is\s+not", "is"),
+}  # fmt: skip
+COMPUTED = {
+    ast.Add: (r"\+", "-"), ast.Sub: ("-", "+"), ast.Mult: (r"\*", "/"), ast.Div: ("/", "*"), ast.FloorDiv: ("//", "/"),
+    ast.Mod: ("%", "//"), ast.Pow: (r"\*\*", "*"), ast.BitAnd: ("&", "|"), ast.BitOr: (r"\|", "&"),
+}  # fmt: skip
+EITHER_WAY = {"fmin", "fmax", "minimum", "maximum", "min", "max", "equal", "allclose", "isclose"}
+"""Functions whose first two arguments can be swapped without a mistake."""
+LAYOUT = re.compile(r"src/holdfast/(drawing/|report/|axes/.*page\.py)")
+"""Files whose numbers are mostly pixels, which no test should hold."""
+MEMORY = 24 * 2**30
+"""What a mutant may ask for; some ask for everything."""
+
+
+# --- mutants ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """Some characters of a file and what stands there instead."""
+
+    file: str
+    line: int
+    begin: int
+    end: int
+    new: str
+    what: str
+    function: str
+    """`name:first line` of the function that it is in, as code objects say; empty outside of all."""
+
+    def applied(self, text: str) -> str:
+        """The file with the mistake."""
+        return text[: self.begin] + self.new + text[self.end :]
+
+    def diff(self, text: str) -> str:
+        """The mistake as a person reads it."""
+        lines = difflib.unified_diff(
+            text.splitlines(), self.applied(text).splitlines(), self.file, self.file, "", "", 1
+        )
+        return "\n".join(list(lines)[2:])
+
+
+class Sites(ast.NodeVisitor):
+    """Every place of a file where a mistake can be put: no annotation, decorator, text or error message."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text, self.found = file, text, list[Mutant]()
+        self.function = ""
+        self._starts = [0]
+        for line in text.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._lines = text.splitlines(keepends=True)
+
+    def at(self, line: int, column: int) -> int:
+        """A place in the text; columns are told in bytes."""
+        return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def add(self, node: ast.AST, begin: int, end: int, new: str, what: str) -> None:
+        line = self.text.count("\n", 0, begin) + 1
+        self.found.append(Mutant(self.file, line, begin, end, new, what, self.function))
+
+    def between(self, left: ast.AST, right: ast.AST, old: str, new: str) -> None:
+        """An operator, which stands between what it joins."""
+        begin, end = self.span(left)[1], self.span(right)[0]
+        gap = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.text[begin:end])
+        if (found := re.search(old, gap)) is not None:
+            self.add(left, begin + found.start(), begin + found.end(), new, f"{found[0]} to {new}")
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        outer = self.function
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        self.function = f"{node.name}:{first}"
+        for default in [*node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)]:
+            self.visit(default)
+        for statement in node.body:
+            self.visit(statement)
+        self.function = outer
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for statement in node.body:
+            self.visit(statement)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+            self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """Words for users."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Its columns are other ones before Python 3.12."""
+
+    def visit_If(self, node: ast.If) -> None:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        begin, end = self.span(node.test)
+        self.add(node, begin, end, f"not ({self.text[begin:end]})", "condition negated")
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        (a, b), (c, d) = self.span(node.body), self.span(node.orelse)
+        (e, f), words = self.span(node.test), self.text
+        self.add(node, a, d, f"{words[c:d]}{words[b:e]}{words[e:f]}{words[f:c]}{words[a:b]}", "branches swapped")
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        for left, right, operator in zip(sides, sides[1:], node.ops, strict=False):
+            self.between(left, right, *COMPARED[type(operator)])
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            self.between(left, right, rf"\b{old}\b", new)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        begin, end = self.span(node)[0], self.span(node.operand)[0]
+        if isinstance(node.op, ast.Not):
+            self.add(node, begin, end, "(" * self.text[begin:end].count("("), "not dropped")
+        elif isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
+            self.add(node, begin, end, "+" + "(" * self.text[begin:end].count("("), "sign dropped")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        words = [isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+                 for side in (node.left, node.right)]  # fmt: skip
+        if type(node.op) in COMPUTED and not any(words):
+            self.between(node.left, node.right, *COMPUTED[type(node.op)])
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        begin, end = self.span(node)
+        if isinstance(node.value, bool):
+            self.add(node, begin, end, str(not node.value), f"{node.value} to {not node.value}")
+        elif LAYOUT.match(self.file):
+            return
+        elif isinstance(node.value, int):
+            new = {1: 0}.get(node.value, node.value + 1)
+            self.add(node, begin, end, str(new), f"{node.value} to {new}")
+        elif isinstance(node.value, float):
+            new_float = 2 * node.value or 1.0
+            self.add(node, begin, end, repr(new_float), f"{node.value} to {new_float}")
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call):
+            self.add(node, *self.span(node), "pass", "call dropped")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name not in EITHER_WAY and len(plain) == len(node.args) >= 2 and ast.dump(plain[0]) != ast.dump(plain[1]):
+            (a, b), (c, d) = self.span(plain[0]), self.span(plain[1])
+            self.add(node, a, d, self.text[c:d] + self.text[b:c] + self.text[a:b], "arguments swapped")
+        self.generic_visit(node)
+
+
+def mutants(seed: int) -> list[Mutant]:
+    """All of the package in the order of a seed."""
+    found: list[Mutant] = []
+    for path in sorted(PACKAGE.glob("**/*.py")):
+        text = path.read_text(encoding="utf-8")
+        sites = Sites(path.relative_to(ROOT).as_posix(), text)
+        sites.visit(ast.parse(text))
+        found += sites.found
+    found.sort()
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def room(file: str) -> str:
+    """The part of the package that a file is in; each axis is one of its own."""
+    parts = Path(file).with_suffix("").parts[2:]
+    return "/".join(parts[: 2 if parts[0] == "axes" and len(parts) > 2 else 1])
+
+
+# --- which test enters which function -----------------------------------------------------------------------------
+
+
+class Entered:
+    """As a plugin of pytest: a line of JSON per test with what it enters of the package, and its seconds.
+
+    What a fixture enters is told apart, since it is there for every test of the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.sink = (folder / f"{os.getpid()}.jsonl").open("w")
+        self.seen: set[str] = set()
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.prefix = f"{PACKAGE}{os.sep}"
+        if sys.version_info >= (3, 12):
+            watch = sys.monitoring
+            watch.use_tool_id(watch.COVERAGE_ID, "mutants")
+            watch.register_callback(watch.COVERAGE_ID, watch.events.PY_START, self._started)
+            watch.set_events(watch.COVERAGE_ID, watch.events.PY_START)
+        else:
+            sys.setprofile(lambda frame, event, _: self._note(frame.f_code) if event == "call" else None)
+
+    def _started(self, code: Any, _: int) -> Any:
+        self._note(code)
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+
+    def _note(self, code: Any) -> None:
+        if code.co_filename.startswith(self.prefix):
+            self.seen.add(f"{code.co_filename[len(str(ROOT)) + 1 :]}::{code.co_name}:{code.co_firstlineno}")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if hasattr(report, "node"):
+            return  # one of another process, told again
+        entry = self.kept.setdefault(report.nodeid, {"test": report.nodeid, "seconds": 0.0, "passed": True})
+        entry["seconds"] += report.duration
+        entry["passed"] &= report.passed
+        entry[report.when] = sorted(self.seen)
+        self.seen.clear()
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
+        if report.when == "teardown":
+            print(json.dumps(self.kept.pop(report.nodeid)), file=self.sink, flush=True)
+
+
+def pytest_configure(config: Any) -> None:
+    """This file is a plugin too."""
+    if "HOLDFAST_MAP" in os.environ:
+        config.pluginmanager.register(Entered(Path(os.environ["HOLDFAST_MAP"])))
+
+
+def draw_map(given: argparse.Namespace) -> None:
+    """Run the tests once, and keep which function each of them enters."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'benchmarks'}"}
+        command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--maxfail=1000"]
+        command += [
+            *(["--numprocesses", str(given.jobs), "--dist", "loadfile"] if given.jobs > 1 else []),
+            *given.tests,
+        ]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}, check=False)
+        lines = [json.loads(line) for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
+    by_file: dict[str, set[str]] = defaultdict(set)
+    for entry in lines:
+        by_file[entry["test"].partition("::")[0]].update(entry.get("setup", ()))
+    tests = {entry["test"]: round(entry["seconds"], 3) for entry in lines if entry["passed"]}
+    entered: dict[str, list[str]] = defaultdict(list)
+    for entry in lines:
+        if entry["passed"]:
+            for function in {*entry.get("call", ()), *by_file[entry["test"].partition("::")[0]]}:
+                entered[function].append(entry["test"])
+    order = sorted(tests)
+    number = {test: i for i, test in enumerate(order)}
+    content = {"tests": [[test, tests[test]] for test in order]}
+    content["entered"] = {function: sorted(map(number.__getitem__, them)) for function, them in entered.items()}  # type: ignore[assignment]
+    Path(given.out).write_text(json.dumps(content))
+    print(f"{len(order)} tests of {len(lines)} pass; they enter {len(entered)} functions")
+
+
+def chosen(mutant: Mutant, drawn: dict[str, Any], budget: float) -> tuple[list[str], float]:
+    """The tests that meet a mutant, the quickest first, and the seconds that they take."""
+    key = f"{mutant.file}::{mutant.function}"
+    numbers = set(drawn["entered"].get(key, ()))
+    if not mutant.function:  # run when the file is imported: whoever enters anything of the file
+        entered = drawn["entered"].items()
+        numbers = {i for name, them in entered if name.startswith(f"{mutant.file}::") for i in them}
+    quickest = sorted((drawn["tests"][i] for i in numbers), key=lambda test: test[1])
+    taken, seconds = [], 0.0
+    for name, needs in quickest:
+        if seconds + needs > budget and taken:
+            break
+        taken.append(name)
+        seconds += needs
+    return taken, seconds
+
+
+# --- running ------------------------------------------------------------------------------------------------------
+
+COPIES: dict[str, Path] = {}
+CLOCK = [0]
+
+
+def copy_of_the_repository() -> Path:
+    """The one of this process, made when it is first asked for; the large packages are imported once."""
+    if "here" not in COPIES:
+        COPIES["here"] = Path(tempfile.mkdtemp(dir=os.environ["HOLDFAST_MUTANTS"]))
+        for name in NEEDED:
+            source, target = ROOT / name, COPIES["here"] / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            elif source.exists():
+                shutil.copy(source, target)
+        sys.path[:] = [path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))]
+        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(COPIES["here"] / "src")}
+        for name in HEAVY:
+            __import__(name)
+    return COPIES["here"]
+
+
+def attempt(given: tuple[int, Mutant, list[str], float]) -> dict[str, Any]:
+    """One mutant against its tests."""
+    number, mutant, tests, seconds = given
+    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    told = {"number": number, "status": "untested", "room": room(mutant.file), "file": mutant.file, "line": mutant.line}
+    told |= {"what": mutant.what, "diff": mutant.diff(text), "tests": len(tests), "by": "", "seconds": 0.0}
+    if not tests:
+        return told
+    here = copy_of_the_repository()
+    target = here / mutant.file
+    target.write_text(mutant.applied(text), encoding="utf-8")
+    CLOCK[0] += 2
+    os.utime(target, (CLOCK[0] + 10**9,) * 2)  # or Python takes the bytecode of another mutant of the same length
+    begun = time.perf_counter()
+    limit = 3 * seconds + 60
+    child = os.fork()
+    if child == 0:
+        run_tests(here, tests)
+    told["status"] = "timeout"
+    while time.perf_counter() - begun < limit:
+        if (ended := os.waitpid(child, os.WNOHANG))[0]:
+            told["status"] = "survived" if os.waitstatus_to_exitcode(ended[1]) == 0 else "killed"
+            break
+        time.sleep(0.02)
+    else:
+        os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
+        os.waitpid(child, 0)
+    told["seconds"] = round(time.perf_counter() - begun, 1)
+    said = (here / "said.txt").read_text(errors="replace")
+    if told["status"] == "killed":
+        found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+        told["by"] = found[1] if found else said[-300:]
+    target.write_text(text, encoding="utf-8")
+    os.utime(target, (CLOCK[0] + 10**9 + 1,) * 2)
+    return told
+
+
+def run_tests(here: Path, tests: list[str]) -> None:
+    """In a process of its own, which does not come back."""
+    os.setsid()
+    os.chdir(here)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with open("said.txt", "wb") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    sys.path[:0] = [str(here / "src")]
+    import pytest
+
+    code = pytest.main(["-x", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+def run(given: argparse.Namespace) -> None:
+    """The mutants of a seed that are not in the file yet."""
+    drawn = json.loads(Path(given.map).read_text())
+    out = Path(given.out)
+    done = {json.loads(line)["number"] for line in out.read_text().splitlines()} if out.exists() else set()
+    everything = mutants(given.seed)
+    numbers = [i for i in range(given.start, given.start + given.count) if i not in done]
+    numbers = [i for i in numbers if given.only in everything[i].file]
+    work = [(i, everything[i], *chosen(everything[i], drawn, given.budget)) for i in numbers]
+    work.sort(key=lambda item: -item[3])  # the longest first, so that none of them is waited for alone
+    begun = time.perf_counter()
+    print(
+        f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
+    )
+    with tempfile.TemporaryDirectory() as folder, out.open("a") as sink:
+        os.environ["HOLDFAST_MUTANTS"] = folder
+        for told in attempts(work, given.jobs):
+            print(json.dumps(told), file=sink, flush=True)
+            print(f"{told['number']:>5} {told['status']:<9} {told['file']}:{told['line']} {told['what']}", flush=True)
+            if time.perf_counter() - begun > given.seconds:
+                break
+    show(argparse.Namespace(files=[given.out]))
+
+
+def attempts(work: list[Any], jobs: int) -> Iterator[dict[str, Any]]:
+    """As they come in."""
+    if jobs == 1:
+        yield from map(attempt, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(attempt, work)
+
+
+def show(given: argparse.Namespace) -> None:
+    """Counts by room, and the diff of whatever was not killed."""
+    told = [json.loads(line) for file in given.files for line in Path(file).read_text().splitlines()]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for entry in told:
+        counts[entry["room"]][entry["status"]] += 1
+        counts["all"][entry["status"]] += 1
+    for entry in told:
+        if entry["status"] in ("survived", "untested"):
+            print(f"\n{entry['number']} {entry['status']}, {entry['tests']} tests: {entry['what']}\n{entry['diff']}")
+    print(f"\n{'room':<24}{'killed':>8}{'timeout':>8}{'survived':>9}{'untested':>9}")
+    for name in [*sorted(set(counts) - {"all"}), "all"]:
+        row = counts[name]
+        print(f"{name:<24}{row['killed']:>8}{row['timeout']:>8}{row['survived']:>9}{row['untested']:>9}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("map")
+    one.add_argument("tests", nargs="*", help="by default all")
+    one.add_argument("--out", required=True)
+    one.add_argument("--jobs", type=int, default=1)
+    two = commands.add_parser("run")
+    two.add_argument("--map", required=True)
+    two.add_argument("--out", required=True)
+    two.add_argument("--seed", type=int, required=True)
+    two.add_argument("--start", type=int, default=0)
+    two.add_argument("--count", type=int, default=300)
+    two.add_argument("--jobs", type=int, default=1)
+    two.add_argument("--only", default="", help="of these, the ones in files whose names contain this")
+    two.add_argument("--budget", type=float, default=40, help="seconds of tests for one mutant")
+    two.add_argument("--seconds", type=float, default=1e9, help="stop after about so long")
+    three = commands.add_parser("show")
+    three.add_argument("files", nargs="+")
+    given = parser.parse_args()
+    {"map": draw_map, "run": run, "show": show}[given.command](given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Localisation: every measure against brute force and scikit-learn, chance, signs, mosaics, and where it is shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+import holdfast
+from holdfast import Batch, UserError, open_data
+from holdfast.axes import arrange, judge
+from holdfast.axes.localisation.evaluation import Localisation
+from holdfast.axes.localisation.measures import box, relevance, scored
+from holdfast.axes.localisation.mosaic import composed
+from holdfast.axes.localisation.page import findings, lead
+from holdfast.testing.check import Limits, check
+
+
+def drawn(kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values (6, 5, 7), few of them different where `kind` is tied, and regions."""
+    g = torch.Generator().manual_seed(seed)
+    values = (
+        torch.randint(0, 4, (6, 5, 7), generator=g).double() if kind == "tied" else torch.rand(6, 5, 7, generator=g)
+    )
+    return values.double(), torch.rand(6, 5, 7, generator=g) < 0.3
+
+
+@pytest.mark.parametrize("kind", ["tied", "all different"])
+def test_measures_against_brute_force(kind):
+    values, region = drawn(kind, 0)
+    found = scored(values, region, torch.ones_like(region))
+    for i in range(6):
+        v, r = values[i].numpy().ravel(), region[i].numpy().ravel()
+        assert np.isclose(found["region_auc"][i], roc_auc_score(r, v))
+        assert np.isclose(found["relevance_mass"][i], v[r].sum() / v.sum())
+        assert np.isclose(found["pointing"][i], r[v == v.max()].mean())
+        # Ties are broken in every way at once: the mean over many random orders.
+        rng = np.random.default_rng(i)
+        orders = [np.lexsort((rng.random(len(v)), -v))[: r.sum()] for _ in range(1 if kind != "tied" else 20000)]
+        assert np.isclose(found["relevance_rank"][i], np.mean([r[o].mean() for o in orders]), atol=0.01)
+        rows, columns = np.nonzero(region[i].numpy())
+        around = np.zeros((5, 7), dtype=bool)
+        around[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
+        assert np.array_equal(box(region)[i].numpy(), around)
+        assert np.isclose(found["energy"][i], values[i].numpy()[around].sum() / v.sum())
+        for name in ("relevance_rank", "relevance_mass", "pointing"):
+            assert np.isclose(found[f"{name}_chance"][i], r.mean())
+        assert np.isclose(found["energy_chance"][i], around.mean()) and found["region_auc_chance"][i] == 0.5
+
+
+def test_chance_is_what_maps_without_merit_score():
+    region = torch.zeros(4000, 8, 8, dtype=torch.bool)
+    region[:, 1:4, 2:7] = True
+    found = scored(torch.rand(4000, 8, 8, generator=torch.Generator().manual_seed(0)), region, torch.ones_like(region))
+    for name in ("relevance_rank", "relevance_mass", "pointing", "region_auc", "energy"):
+        assert abs(float(found[name].mean() - found[f"{name}_chance"][0])) < 0.03, name
+
+
+def test_padding_takes_no_part():
+    values, region = drawn("tied", 1)
+    there = torch.rand(6, 5, 7, generator=torch.Generator().manual_seed(2)) < 0.7
+    there[:, 0, 0] = region[:, 0, 0] = True
+    padded = scored(values, region, there, "set")
+    for i in range(6):
+        keep = there[i]
+        alone = scored(values[i][keep][None], region[i][keep][None], torch.ones_like(keep[keep])[None], "set")
+        assert all(np.isclose(padded[name][i], value[0]) for name, value in alone.items())
+    assert "energy" not in padded
+
+
+def test_the_sign_is_a_choice():
+    maps = torch.tensor([[[[1.0, -4.0]], [[2.0, 1.0]]]])  # channels sum to 3 and −3
+    for sign, expected in (("positive", [3, 0]), ("negative", [0, 3]), ("absolute", [3, 3])):
+        assert relevance(maps, "image", sign).tolist() == [[expected]]
+    assert relevance(torch.tensor([[-1.0, 2.0]]), "table").tolist() == [[0, 2]]
+    assert relevance(torch.ones(1, 4, 3), "set").shape == (1, 4)
+
+
+class Corner(nn.Module):
+    """Class 0 counts the red in the upper left quarter, class 1 that in the lower right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.zeros(2, 3, 8, 8)
+        weight[0, 0, :4, :4] = weight[1, 0, 4:, 4:] = 1
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bchw,kchw->bk", x, self.weight)
+
+
+def corner_run(methods: list[str], **options: object) -> holdfast.Run:
+    x = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    predicted = Corner()(x).argmax(1)
+    masks = torch.zeros(12, 8, 8, dtype=torch.bool)
+    for i, c in enumerate(predicted.tolist()):
+        masks[i, 4 * c : 4 * c + 4, 4 * c : 4 * c + 4] = True
+    masks[10], masks[11] = False, True
+    labels = predicted.clone()
+    labels[9] = 1 - labels[9]
+    data = open_data((x, labels), regions=masks)
+    return holdfast.evaluate(Corner(), data, methods, [{"localisation": options}])
+
+
+def test_a_right_map_scores_1_and_every_pair_is_a_row():
+    run = corner_run(["input_x_gradient", "random"])
+    table = run.table()
+    assert set(table.condition) == {"regions"}
+    right = table[(table.explainer == "input_x_gradient") & ~table.measure.str.endswith("_chance")].set_index("sample")
+    ok = right[right.status == "ok"]
+    assert set(ok.index) == {f"{i:04}" for i in range(9)} and (ok.value == 1).all()
+    assert set(right.loc["0009"].reason) == {"the region is that of the label, and another class is predicted"}
+    assert set(right.loc["0010"].reason) == {"the sample has no region"}
+    assert set(right.loc["0011"].reason) == {"the region is the whole sample"}
+    ranked = run.ranking().set_index("explainer")
+    assert ranked.score["input_x_gradient"] == 1
+    everyone = corner_run(["input_x_gradient"], any_class=True).table()
+    assert (everyone[everyone["sample"] == "0009"].status == "ok").all()
+
+
+def test_what_is_said_is_what_was_measured():
+    run = corner_run(["input_x_gradient", "saliency", "random"])
+    judged = judge(run.table(), run.samples(), (), run.manifest)[0]
+    assert lead(judged)[0].startswith(("input_x_gradient and saliency cannot be", "saliency and input_x"))
+    assert "2 of 2 are shown to be above chance" in lead(judged)[1] and list(findings(judged)) == []
+    html = run.report().read_text()
+    assert "Where the maps point" in html and "All measures" in html
+    passed, failed = (
+        check(run, [f"localisation.relevance_mass{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3))[0]
+        for name in ("saliency", "random")
+    )
+    assert passed.passed and not failed.passed
+    turned = corner_run(["input_x_gradient"], sign="negative")
+    assert set(turned.table().reason) >= {"no relevance of that sign"}
+
+
+def test_two_runs_are_compared_on_it(tmp_path):
+    other = corner_run(["input_x_gradient", "random"])
+    compared = holdfast.compare(corner_run(["input_x_gradient", "random"]), other)
+    assert set(compared.differences.evaluation) == {"localisation"} and "agree exactly" in compared.verdict()[0]
+
+
+class Brightest(nn.Module):
+    """Class c is the colour c that is brightest anywhere: it looks at one place of a mosaic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([1.0, 1.1, 0.9]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3)) * self.scale
+
+
+def coloured(n: int) -> torch.Tensor:
+    x = 0.1 * torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    x[torch.arange(n), torch.arange(n) % 3] += 0.8
+    return x
+
+
+def test_mosaics_put_the_class_in_one_tile():
+    run = holdfast.evaluate(
+        Brightest(), coloured(18), ["input_x_gradient", "sobel", "random"], ["localisation"], references=18
+    )
+    table = run.table()
+    assert set(table.condition) == {"mosaics"} and (table.status == "ok").all()
+    by = table.pivot_table(index="explainer", columns="measure", values="value", observed=True)
+    assert by.loc["input_x_gradient", "pointing"] == 1 and by.loc["input_x_gradient", "relevance_rank"] > 0.99
+    assert by["relevance_rank_chance"].eq(0.25).all() and by.loc["random", "relevance_rank"] < 0.4
+    assert "tile of the class in a mosaic" in run.text().replace("\n    ", " ")
+
+
+def test_mosaics_without_enough_classes_or_sight_are_rows_with_a_reason():
+    one = holdfast.evaluate(Brightest(), coloured(18)[::3], "saliency", [{"localisation": {"by": "mosaics"}}]).table()
+    assert set(one.status) == {"undefined"} and set(one.reason) == {"no reference sample of another class"}
+
+    class Darkest(Brightest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.mean((2, 3)) - 0.4).abs() * self.scale  # a quarter of the picture lowers what all of it raises
+
+    unseen = holdfast.evaluate(Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18).table()
+    flipped = unseen[unseen.status == "flipped"]
+    assert len(flipped) and set(flipped.reason) == {
+        "the tile does not raise the score of its class: the network does not see it there"
+    }
+
+
+def test_a_mosaic_keeps_every_tile_whole():
+    tiles = torch.rand(2, 4, 3, 5, 7)
+    whole = composed(tiles)
+    assert whole.shape == (2, 3, 5, 7)
+    flat = composed(torch.arange(4.0).view(1, 4, 1, 1, 1).expand(1, 4, 1, 5, 7))[0, 0]
+    quarters = [flat[rows, columns] for rows in (slice(2), slice(2, 5)) for columns in (slice(3), slice(3, 7))]
+    assert all(torch.allclose(part, torch.full_like(part, i)) for i, part in enumerate(quarters))
+
+
+def test_mistakes_are_told_before_any_pass():
+    rows = torch.rand(6, 5)
+    net = nn.Linear(5, 2)
+    with pytest.raises(UserError, match="needs the regions of samples"):
+        holdfast.evaluate(net, rows, "saliency", ["localisation"])
+    with pytest.raises(UserError, match="the data name none: add regions"):
+        holdfast.evaluate(Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}])
+    with pytest.raises(UserError, match="makes mosaics of pictures"):
+        Localisation(by="mosaics").check((5,))
+    masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
+    assert Localisation().suited(holdfast.Model(Brightest()), masked.load([0]).batch).by == "regions"
+
+
+def test_columns_of_a_table_have_regions_too():
+    net = nn.Linear(5, 2)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.0, 3, 0, 0, 0], [0, -3, 0, 0, 0]]))
+    rows = torch.rand(8, 5, generator=torch.Generator().manual_seed(0)) + 0.1
+    mask = torch.tensor([[False, True, False, False, False]]).expand(8, -1)
+    data = open_data(Batch(tuple("abcdefgh"), rows), regions=mask)
+    table = holdfast.evaluate(net, data, "input_x_gradient", ["localisation"]).table()
+    assert (table[table.measure == "relevance_rank"].value.dropna() == 1).all()
+    assert not arrange(table)[0].values.get("energy", np.zeros(0)).size

@@ -1,0 +1,138 @@
+"""A precision in place of a count: the rung is found on the sample as it is, and its copies share it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast import Batch, ExpectedGradients, IntegratedGradients, KernelShap, Lime, Model, Rise, SmoothGrad, UserError
+from holdfast.explainers.precision import LADDER, settled
+from holdfast.features import Patches
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def network() -> nn.Module:
+    """A curved network so small that thousands of passes are quick."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 5, stride=3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 4))
+    with torch.no_grad():
+        for number, parameter in enumerate(net.parameters()):
+            parameter.copy_(drawn(*parameter.shape, seed=number) * 0.3)
+    return net
+
+
+NET = Model(network(), rows=512)
+BATCH = Batch(tuple("abcde"), drawn(5, 3, 16, 16).sigmoid())
+TARGET = NET.logits(NET.inputs(BATCH)).argmax(1)
+ASKED = [
+    Lime(error=0.2, features=Patches(4)),
+    KernelShap(error=0.1, features=Patches(4)),
+    Rise(error=0.1, grid=4),
+    ExpectedGradients(error=0.3, baseline=BATCH),
+    SmoothGrad(error=0.4),
+    IntegratedGradients(error=0.01),
+]
+
+
+@pytest.mark.parametrize("explainer", ASKED, ids=lambda e: e.name)
+def test_the_error_reached_is_the_one_asked_for_and_a_batch_does_not_matter(explainer):
+    found = settled(explainer, NET, BATCH, TARGET, 0)
+    alone = torch.cat([settled(explainer, NET, BATCH[[i]], TARGET[[i]], 0) for i in range(5)])
+    assert set(found[:, 0].tolist()) <= set(map(float, LADDER))
+    assert torch.equal(found[:, 0], alone[:, 0])
+    capped = found[:, 0] == LADDER[-1]
+    assert bool((found[~capped, 1] <= explainer.error).all()) and not bool(capped.all())
+    together = explainer(NET, BATCH, TARGET, 0)
+    assert torch.allclose(together[[3]], explainer(NET, BATCH[[3]], TARGET[[3]], 0), rtol=1e-3, atol=1e-5)
+
+
+def test_the_error_that_is_said_is_the_error_that_is_there():
+    """Against exact Shapley values of 2¹⁰ coalitions, on a linear model with a product: mean over many seeds."""
+    net = holdfast.Model(Products())
+    batch = Batch(tuple(map(str, range(20))), torch.rand(20, 10, generator=torch.Generator().manual_seed(0)) + 0.5)
+    target = torch.zeros(20, dtype=torch.int64)
+    exact = KernelShap(samples=2000, features=holdfast.features.Pixels())(net, batch, target, 0)
+    asked = KernelShap(error=0.05, features=holdfast.features.Pixels())
+    found = settled(asked, net, batch, target, 0)
+    assert float(found[:, 0].max()) < 1022  # they are not all enumerated
+    off = (asked(net, batch, target, 0) - exact).norm(dim=1) / exact.norm(dim=1)
+    assert float(off.square().mean().sqrt()) < 2 * 0.05
+    assert float(found[:, 1].max()) <= 0.05
+
+
+class Products(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        score = x.sum(1) + 3 * x[:, 0] * x[:, 1] * x[:, 2] + 2 * x[:, 3] * x[:, 4] - x[:, 5] * x[:, 6] * x[:, 7]
+        return torch.stack([score, -score], 1)
+
+
+def test_a_cap_is_said(monkeypatch):
+    monkeypatch.setattr("holdfast.explainers.precision.LADDER", (16, 32))
+    found = settled(SmoothGrad(error=0.0001, samples=3), NET, BATCH[[0]], TARGET[[0]], 0)
+    assert found[0, 0] == 32 and found[0, 1] > 0.0001
+
+
+def test_copies_of_a_sample_have_its_count(monkeypatch):
+    """Perturbed copies have other errors; the engine explains them with the count of the sample as it is."""
+    counts: dict[str, set[int]] = {}
+    call = KernelShap.__call__
+
+    def noted(self, model, batch, target, seed):
+        if self.error is None:
+            for sample in batch.ids:
+                counts.setdefault(sample, set()).add(self.samples)
+        return call(self, model, batch, target, seed)
+
+    explainer = KernelShap(error=0.15, features=Patches(4))
+    strong = holdfast.Stability(perturbations=["identity", {"gaussian_noise": {"sigma": 0.3}}], noise_floor=False, k=20)
+    asked = settled(explainer, NET, BATCH, TARGET, 0)[:, 0].tolist()
+    noisy = Batch(BATCH.ids, BATCH.x + 0.3 * torch.randn(BATCH.x.shape, generator=torch.Generator().manual_seed(1)))
+    assert asked != settled(explainer, NET, noisy, TARGET, 0)[:, 0].tolist()
+    monkeypatch.setattr(KernelShap, "__call__", noted)
+    monkeypatch.setattr("holdfast.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5]))
+    table = holdfast.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
+    assert set().union(*counts.values()) == {64}
+    same = table[(table.condition == "identity") & (table.measure == "fass") & (table.status == "ok")]
+    assert len(same) == 5 and (same.value == 1.0).all()
+
+
+def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard():
+    explainers = {"lime": Lime(error=0.2, features=Patches(4)), "ig": IntegratedGradients(error=0.02)}
+    judges = [
+        holdfast.Stability(perturbations=["identity", "brightness"], k=20),
+        holdfast.Dependence(draws=1, classes=1, k=20),
+    ]
+    tables = [
+        holdfast.evaluate(NET, BATCH, explainers, judges, batch_size=size, shard_size=shard).table()
+        for size, shard in ((64, 50), (2, 3))
+    ]
+    keys = ["evaluation", "explainer", "sample", "measure", "condition", "level", "repeat"]
+    first, second = (table.sort_values(keys, ignore_index=True) for table in tables)
+    assert (first[keys] == second[keys]).all().all()
+    assert ((first.value - second.value).abs().fillna(0) < 0.04).all()
+    reached = first[first.measure == "error_reached"]
+    assert len(reached) == 10 and (reached.value[reached.explainer == "ig"] <= 0.02).all()
+    same = first[(first.condition == "identity") & (first.measure == "fass")]
+    assert (same[same.status == "ok"].value == 1.0).all()
+
+
+@pytest.mark.parametrize("wrong", [0, 1.5, -0.1, True, "small", float("nan")])
+def test_what_is_no_error_is_refused(wrong):
+    with pytest.raises(ValueError, match="error is a number between 0 and 1"):
+        Lime(error=wrong)
+
+
+def test_a_drawn_baseline_promises_nothing():
+    with pytest.raises(ValueError, match="completeness gap"):
+        IntegratedGradients(error=0.1, baseline="random")
+
+
+def test_too_many_features_for_any_rung_are_refused():
+    with pytest.raises(UserError, match="at most 4096"):
+        KernelShap(error=0.1, features=Patches(1))(
+            Model(torch.nn.Flatten()), Batch(("a",), torch.rand(1, 3, 128, 128)), torch.tensor([0]), 0
+        )

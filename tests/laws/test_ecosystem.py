@@ -1,0 +1,23 @@
+"""What needs a library beside holdfast is run by `make test-ecosystem`: its list has every such test file."""
+
+from __future__ import annotations
+
+import re
+
+from support.paths import ROOT
+
+LIBRARIES = ("torchvision", "timm", "transformers", "datasets", "mlflow", "wandb", "onnx", "s3fs", "moto")
+LIBRARIES += ("quantus", "zennit", "shap", "pytorch_grad_cam", "torch_geometric")
+ASKED_FOR = re.compile(rf'(?:importorskip|find_spec|needs|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b')
+
+
+def test_every_file_that_may_skip_for_want_of_a_library_is_in_the_list() -> None:
+    listed = (ROOT / "tests" / "ecosystem.txt").read_text().split()
+    assert all((ROOT / name.partition("::")[0]).is_file() for name in listed)
+    asking = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").glob("**/test_*.py")
+        if ASKED_FOR.search(path.read_text(encoding="utf-8"))
+    }
+    assert len(asking) >= 8
+    assert asking <= {name.partition("::")[0] for name in listed}
