@@ -303,7 +303,7 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
         ]
 
     def drawn(exhibits: list[Shown], order: Sequence[str]) -> Panel | None:
-        study = {"explainers": dict.fromkeys(order, {})}
+        study = {"explainers": {key: {} for key in order}}
         return strip(axis_of(made_up(n=2), exhibits=exhibits, manifest={"study": study}), order)
 
     panel = drawn([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
