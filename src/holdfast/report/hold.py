@@ -119,7 +119,7 @@ class Hold:
         rank = {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()} if first else {}
         return sorted(every, key=lambda e: (e in controls, rank.get(e, math.inf)))
 
-    @property
+    @cached_property
     def rows(self) -> list[str]:
         """Those that the sheet has room for; controls always."""
         methods = [e for e in self.order if not self.looks[e].control]
@@ -145,6 +145,12 @@ class Hold:
     def size(self) -> int:
         """Pixels of a tile, so that a sheet of usual height fits on a screen."""
         return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8))
+
+    @property
+    def wide(self) -> int:
+        """How wide a tile is: curves and steps are wider than high."""
+        lines = self.tiles and any(shown.image.ndim != 3 for shown in self.tiles.shown.values())
+        return max(self.size, 800 // len(self.tiles.columns) - 8) if self.tiles and lines else self.size
 
     @cached_property
     def signed(self) -> set[str]:
@@ -223,7 +229,8 @@ class Hold:
             return f"No clear winner: {who} lead, and are not told apart."
         if not axis.best:
             return f"{names[0]} {axis.verb} every other method."
-        return f"{names[0]}{axis.best}.{_behind(first, methods) if first.chance == 0 else ''}"
+        best = axis.best.replace("’s", "’", 1) if names[0].endswith("s") else axis.best
+        return f"{names[0]}{best}.{_behind(first, methods) if first.chance == 0 else ''}"
 
     @property
     def chips(self) -> list[tuple[str, str]]:

@@ -94,7 +94,7 @@ class Section:
 
     def spot(self, column: Column, explainer: str) -> Markup:
         """The dot of a method on an axis."""
-        left = 1300 - 190 - (self.hold.size + 8) * len(self.changes)
+        left = 1300 - 190 - (self.hold.wide + 8) * len(self.changes)
         wide = max(88.0, min(150.0, left / len(self.hold.columns) - 12))
         tall = self.hold.size + 8.0 if self.changes else 40.0
         return spot(column.marks[explainer], column.ends, tall, wide).svg(column.judged.title)
@@ -217,7 +217,12 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
     for name, look in sorted(looks.items(), key=lambda item: item[1].control):
         found = [(s, marks[s.key].get(name)) for s in led]
         drawn = [
-            spot(m, ends, 34, 104, best.get(s.key) == name).svg(f"{name}, {s.model}") if m else "" for s, m in found
+            spot(m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name).svg(
+                f"{name}, {s.model}"
+            )
+            if m
+            else ""
+            for s, m in found
         ]
         rows.append((name, look, drawn))
     wins = Counter(best[s.key] for s in led if len(columns[s.key].leaders) == 1).most_common(1)

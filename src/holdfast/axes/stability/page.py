@@ -19,8 +19,6 @@ from holdfast.types import Condition
 
 MOST_DOTS = 120
 """With more methods × perturbations a table of cells takes the place of dots."""
-FIVE, NARROW = 5, 202.0
-"""So many perturbations, the usual number, fit beside the overall scores in plots of this width."""
 MOST_SWEPT = 12
 """Plots of a sweep, that of the predictions among them."""
 
@@ -55,7 +53,7 @@ def score_chart(frames: Frames) -> Chart | None:
     table = condition_cells(frames)
     each = [[row.get(c, Mark(name, float("nan"))) for name, row in table.items()] for c in frames.cube.conditions]
     ends = of_marks([*overall, *(m for column in each for m in column if small)], 0.0, 1.0)
-    width = NARROW if small and len(frames.cube.conditions) == FIVE else WIDE  # so that they stand beside each other
+    width = 202.0 if len(frames.cube.conditions) == 5 else WIDE  # the usual five stand beside the overall scores
     plots = [dots("All perturbations", overall, ends, width=width)]
     held = {(r.condition, r.level): f"{r.held} of {r.attempted} kept" for r in records(unchanged(frames.cells()))}
     for condition, column in zip(frames.cube.conditions, each, strict=True) if small else ():
