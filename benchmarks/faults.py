@@ -4,6 +4,7 @@
     python benchmarks/faults.py races --count 500 --jobs 15
     python benchmarks/faults.py flips --count 5000 --jobs 15
     python benchmarks/faults.py kills --count 1000 --jobs 15
+    python benchmarks/faults.py power --count 1000 --jobs 15
     python benchmarks/faults.py push --count 200            # needs MLflow; to a database and a folder beside the run
 
 Trial i is drawn from (seed, i) alone, so the work can be cut into chunks with --start, is shared by --jobs processes,
@@ -33,7 +34,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.faults import ERRORS, Stage, call, flip, race, rightly, trial
+from support.faults import ERRORS, Stage, call, flip, power_loss, race, rightly, trial
 
 KINDS = ("directory", "store")
 KNOWN: dict[tuple[str, str], tuple[int, Any]] = {}
@@ -74,6 +75,21 @@ def pushes(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
             error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
             found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
         counts[f"{kind} push"] += 1
+        broken += [f"trial {number}: {found}"] if found else []
+    return counts, broken
+
+
+def powers(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """The power fails in the midst of a command, or after it: what was not synced is gone."""
+    counts, broken = Counter[str](), []
+    for number in numbers:
+        draw = random.Random(f"power {seed} {number}")
+        scene = draw.choice([scene for scene in stage.scenes("directory") if scene.table or scene.made])
+        if ("directory", scene.name) not in KNOWN:
+            KNOWN["directory", scene.name] = rightly(stage, "directory", scene)
+        operations, right = KNOWN["directory", scene.name]
+        found = power_loss(stage, scene, right, draw.randint(1, operations + operations // 10 + 1))
+        counts[scene.name] += 1
         broken += [f"trial {number}: {found}"] if found else []
     return counts, broken
 
@@ -144,7 +160,7 @@ def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
     return counts, broken
 
 
-TRIALS = {"faults": faults, "races": races, "flips": flips, "kills": kills, "push": pushes}
+TRIALS = {"faults": faults, "races": races, "flips": flips, "kills": kills, "push": pushes, "power": powers}
 STAGES: list[Stage] = []
 """The one of this process."""
 

@@ -77,6 +77,7 @@ from holdfast.runs.quantus import QuantusStyle as QuantusStyle
 from holdfast.runs.retrain import retrain as retrain
 from holdfast.runs.run import Run as Run
 from holdfast.runs.run import evaluate as evaluate
+from holdfast.runs.run import explain as explain
 from holdfast.runs.run import read as read
 from holdfast.statistics import bounds as bounds
 from holdfast.statistics import radii as radii

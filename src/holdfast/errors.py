@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -153,15 +154,40 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else ""
-        place = f"{name}.{field}" if name else field
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
-            keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
-            raise BadParameter(f"{place}: {cause}" if name else str(cause), keys) from error
-        message = first["msg"].replace("Input should be", "must be").replace("a valid boolean", "true or false")
-        raise BadParameter(f"{place} {message}, got {first['input']!r}", (field,)) from error
+        raise _mistake(error, name) from error
+
+
+def _mistake(error: Any, name: str) -> BadParameter:
+    """The first thing that pydantic found wrong with a parameter object."""
+    first = error.errors()[0]
+    field = str(first["loc"][0]) if first["loc"] else ""
+    place = f"{name}.{field}" if name else field
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
+        keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
+        return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
+    message = first["msg"].replace("Input should be", "must be").replace("a valid boolean", "true or false")
+    return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
+
+
+def speak_plainly(kind: Any) -> None:
+    """Let a parameter object that is made in Python refuse what is wrong as one in a study file does.
+
+    >>> from holdfast import Stability
+    >>> Stability(perturbations=["noise"])
+    Traceback (most recent call last):
+    holdfast.errors.BadParameter: stability.perturbations: unknown perturbation or preset 'noise'; did you ...
+    """
+    from pydantic import ValidationError
+
+    @wraps(made := kind.__init__)
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        try:
+            made(self, *given, **named)
+        except ValidationError as error:
+            raise _mistake(error, kind.name) from error
+
+    kind.__init__ = init
 
 
 def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable) -> Any:

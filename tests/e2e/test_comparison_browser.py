@@ -42,7 +42,8 @@ const watch = async (name, width) => {
   all("details").forEach((details) => { details.open = true; });
   await pause(300);
   seen.plots = all(".chart .plot").length;
-  seen.wide = all(".chart svg").filter((svg) => svg.clientWidth > svg.closest(".chart").clientWidth).length;
+  // a table of numbers may scroll inside its plot
+  seen.wide = all(".chart .plot").filter((plot) => plot.clientWidth > plot.closest(".chart").clientWidth).length;
   seen.overflow = frame.contentDocument.documentElement.scrollWidth - frame.contentWindow.innerWidth;
   seen.title = frame.contentDocument.title;
   seen.images = all("img").length;
@@ -52,6 +53,14 @@ const watch = async (name, width) => {
   frame.contentWindow.URL.createObjectURL = (blob) => { saved.push(blob.text()); return made(blob); };
   all("[data-csv]").slice(0, 1).forEach((button) => button.click());
   seen.csv = (await Promise.all(saved)).map((text) => text.slice(0, 29));
+  const filter = frame.contentDocument.getElementById("filter");
+  filter.value = "SECOND";
+  filter.dispatchEvent(new frame.contentWindow.Event("input"));
+  seen.kept = all(".board tbody tr").filter((row) => !row.hidden).map((row) => row.cells[4].textContent);
+  seen.faded = all(".mark.out").length;
+  filter.value = "";
+  filter.dispatchEvent(new frame.contentWindow.Event("input"));
+  seen.back = all("tr[hidden], .mark.out").length;
   const heads = all(".board th");
   const column = (i) => all(".board tbody tr").map((row) => row.cells[i].dataset.by);
   seen.heads = heads.map((head) => head.textContent);
@@ -149,6 +158,8 @@ def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
         page = seen[f"leaderboard{width}"]
         assert page["title"] == "holdfast leaderboard"
         assert page["heads"][:3] == ["Rank", "Explainer", "Score"]
+        assert len(page["kept"]) == 3 and all("second" in run for run in page["kept"]), "a filter leaves one run"
+        assert page["faded"] > 0 == page["back"]
         down, up, names = page["sorted"]
         scores = [float(score) for score in down["order"]]
         assert len(scores) == 6

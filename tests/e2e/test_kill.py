@@ -23,6 +23,7 @@ data: python:{SMALL}:dataset
 explainers: [saliency, random, {{lime: {{samples: 100}}}}, {{smoothgrad: {{samples: 8}}}}]
 evaluations: [{{stability: {{perturbations: [fass-mild], k: 50}}}}]
 shard_size: 2
+keep_maps: true
 """
 
 
@@ -67,6 +68,8 @@ def test_ten_kills_change_nothing(tmp_path):
     process = start(study, killed)
     assert process.wait(300) == 0, said(study)
     assert sorted_bytes(killed) == sorted_bytes(whole)
+    maps = [sorted(p.relative_to(out) for p in out.glob("maps/**/*.parquet")) for out in (whole, killed)]
+    assert len(maps[0]) == total and maps[0] == maps[1], "names carry the digests of the maps"
     assert not list(killed.glob("**/.*.tmp"))
 
 

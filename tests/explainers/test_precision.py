@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -116,6 +117,12 @@ def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard
     assert ((first.value - second.value).abs().fillna(0) < 0.04).all()
     reached = first[first.measure == "error_reached"]
     assert len(reached) == 10 and (reached.value[reached.explainer == "ig"] <= 0.02).all()
+    capped = first[first.measure == "capped"].set_index(["explainer", "sample"]).value
+    over = (
+        reached.set_index(["explainer", "sample"]).value
+        > pd.Series({"lime": 0.2, "ig": 0.02}).reindex(reached.explainer).to_numpy()
+    )
+    assert (capped == over.astype(float)).all()
     same = first[(first.condition == "identity") & (first.measure == "fass")]
     assert (same[same.status == "ok"].value == 1.0).all()
 

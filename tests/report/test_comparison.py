@@ -98,8 +98,8 @@ def test_differences_are_those_of_the_joined_samples(runs):
     assert family["p_holm"].tolist() == pytest.approx(
         [min(1, 2 * family["p"].iloc[0]), min(1, max(2 * family["p"].iloc[0], family["p"].iloc[1]))]
     )
-    assert "weights: " in "\n".join(found.subject)
-    assert "model: shapes in A, moved in B" in found.subject
+    assert "weights: no. 1 in base, no. 2 in moved" in found.subject
+    assert "model: shapes in base, moved in moved" in found.subject
 
 
 def test_order_of_the_runs_turns_the_sign(runs):
@@ -107,28 +107,30 @@ def test_order_of_the_runs_turns_the_sign(runs):
         compare(*pair).differences for pair in ((runs["base"], runs["moved"]), (runs["moved"], runs["base"]))
     )
     assert ahead["difference"].to_numpy() == pytest.approx(-back["difference"].to_numpy(), abs=1e-12)
-    assert (ahead["better"].map({"A": "B", "B": "A", "": ""}) == back["better"]).all()
+    assert (ahead["better"].map({"base": "base", "moved": "moved", "": ""}) == back["better"]).all()
 
 
 def test_a_repeated_run_agrees_exactly(runs):
     found = compare(runs["base"], runs["again"])
     assert found.subject == []
-    assert found.verdict()[0].startswith("A and B agree exactly")
+    assert found.verdict()[0].startswith("base and again agree exactly")
     three = compare(runs["base"], runs["again"], runs["moved"])
-    assert set(zip(three.differences["a"], three.differences["b"], strict=True)) == {("A", "B"), ("A", "C"), ("B", "C")}
+    assert set(zip(three.differences["a"], three.differences["b"], strict=True)) == {
+        ("base", "again"),
+        ("base", "moved"),
+        ("again", "moved"),
+    }
 
 
 def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
-    with pytest.raises(
-        UserError, match=r"datasets\.shapes: other data, fingerprint: \w{12} \(16 samples\) in A, \w{12}"
-    ):
+    with pytest.raises(UserError, match=r"datasets\.shapes: other data: no\. 1 \(16 samples\) in base, no\. 2"):
         compare(runs["base"], runs["other data"])
-    with pytest.raises(UserError, match=r"seed: 0 in A, 5 in B\n.*--across-seeds"):
+    with pytest.raises(UserError, match=r"seed: 0 in base, 5 in seed\n.*--across-seeds"):
         compare(runs["base"], runs["other seed"])
-    with pytest.raises(UserError, match=r"references: 10 in A, 12 in B\n.*--across-seeds"):
+    with pytest.raises(UserError, match=r"references: 10 in base, 12 in references\n.*--across-seeds"):
         compare(runs["base"], runs["more references"])
     with pytest.raises(
-        UserError, match=r"rotation\(degrees=15.0\), gaussian_noise\(sigma=0.15\) in A, rotation\(degrees=5.0\) in B"
+        UserError, match=r"rotation\(degrees=15.0\), .*\(sigma=0.15\) in base, rotation\(degrees=5.0\) in wider"
     ):
         compare(runs["base"], runs["wider"])
 
@@ -142,7 +144,7 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
         return change
 
     mild, paper = (edited(runs["base"], tmp_path / name, preset(name)) for name in ("fass-mild", "fass-paper"))
-    with pytest.raises(UserError, match=r"stability\.perturbations: fass-mild in A, fass-paper in B"):
+    with pytest.raises(UserError, match=r"stability\.perturbations: fass-mild in fass-mild, fass-paper in fass-paper"):
         compare(mild, paper)
 
     def several(manifest):
@@ -151,8 +153,8 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
 
     with pytest.raises(UserError) as refused:
         compare(runs["base"], edited(runs["moved"], tmp_path / "several", several))
-    assert "explainers.saliency.absolute: true in A, false in B" in str(refused.value)
-    assert "stability.k: 100 in A, 7 in B" in str(refused.value)
+    assert "explainers.saliency.absolute: true in base, false in several" in str(refused.value)
+    assert "stability.k: 100 in base, 7 in several" in str(refused.value)
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
     with pytest.raises(UserError, match=r"was written in format 1 .* reads format 3"):
         compare(runs["base"], older, only_shared=True)
@@ -168,26 +170,26 @@ def test_only_shared_compares_what_both_have(runs, tmp_path):
     assert set(stability["condition"]) == {"jpeg", "overall"}
     assert (stability["difference"] == 0).all()
     assert any(line.startswith("stability.perturbations") for line in found.left_out)
-    assert "explainer random: only in A" in found.left_out
+    assert "explainer random: only in base" in found.left_out
     # the one method that each run has of a kind is compared, and its parameters are the subject
     other = found.differences[found.differences["explainer_b"] == "integrated_gradients(steps=6)"]
     assert set(other["explainer_a"]) == {"integrated_gradients(steps=4)"}
-    assert any(line.endswith(".steps: 4 in A, 6 in B") for line in found.subject)
+    assert any(line.endswith(".steps: 4 in base, 6 in wider") for line in found.subject)
 
     def fewer_values(manifest):
         manifest["study"]["evaluations"]["stability"]["k"] = 7
 
-    with pytest.raises(UserError, match=r"nothing to compare:\n  stability\.k: 100 in A, 7 in B"):
+    with pytest.raises(UserError, match=r"nothing to compare:\n  stability\.k: 100 in base, 7 in k"):
         compare(runs["base"], edited(runs["again"], tmp_path / "k", fewer_values), only_shared=True)
 
 
 def test_other_seeds_are_compared_raw(runs):
     found = compare(runs["base"], runs["other seed"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
-    assert found.subject[0].startswith("seed: 0 in A, 5 in B")
+    assert found.subject[0].startswith("seed: 0 in base, 5 in seed")
     found = compare(runs["base"], runs["more references"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
-    assert found.subject[0].startswith("references: 10 in A, 12 in B")
+    assert found.subject[0].startswith("references: 10 in base, 12 in references")
 
 
 def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
@@ -252,18 +254,18 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     assert held["schema"] == "holdfast-leaderboard/1"
     assert page.read_text() == leaderboard_page(held)
     assert sorted({row["run"] for row in board["rows"]} for board in held["boards"]) == sorted(
-        [{"A", "B", "C"}, {"D"}, {"E"}, {"F"}], key=sorted
+        [{"base", "again", "moved"}, {"other"}, {"seed"}, {"wider"}], key=sorted
     )
     assert all(run["command"] for run in held["runs"])
     board = next(board for board in held["boards"] if len(board["rows"]) == 9)
     own = holdfast.read(runs["moved"]).ranking("stability").set_index("explainer")
     for row in board["rows"]:
-        if row["run"] == "C":
+        if row["run"] == "moved":
             assert row["score"] == pytest.approx(own["score"][row["explainer"]], abs=1e-6)
             assert row["attempted"] == 48 == row["retained"] + row["flipped"] + row["undefined"]
     twins = {}
     for row in board["rows"]:
-        if row["run"] in "AB":
+        if row["run"] in ("base", "again"):
             twins.setdefault(row["explainer"], set()).add(
                 (row["rank"], row["rank_low"], row["rank_high"], row["score"])
             )
@@ -282,11 +284,32 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     next(partial.glob("parts/**/saliency/00001.*.parquet")).unlink()
     held = leaderboard(runs["base"], partial)
     rows = {(row["run"], row["explainer"]): row for row in held["boards"][0]["rows"]}
-    row = rows["B", "saliency"]
+    row = rows["partial", "saliency"]
     assert (row["rank"], row["unranked"]) == (None, "unfinished: 8 of 16 samples attempted")
     assert row["score"] is not None
-    assert {r["rank"] for key, r in rows.items() if key != ("B", "saliency") and not r["control"]} <= set(range(1, 6))
+    others = [r["rank"] for key, r in rows.items() if key != ("partial", "saliency") and not r["control"]]
+    assert set(others) <= set(range(1, 6))
     assert "unfinished: 8 of 16" in leaderboard_page(held)
+
+
+def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
+    """Which run is which is told by the end of its path, more of it where that is not enough."""
+    for year in ("2025", "2026"):
+        shutil.copytree(runs["moved"], tmp_path / year / "moved")
+    found = compare(runs["base"], *(tmp_path / year / "moved" for year in ("2025", "2026")))
+    assert [side.label for side in found.runs] == ["base", "2025/moved", "2026/moved"]
+    page = found.page(tmp_path / "page.html").read_text()
+    pair, other = (compare(runs["base"], runs["moved"]).page(tmp_path / "pair.html").read_text(), runs["other data"])
+    assert ">base</th>" in pair and ">moved</th>" in pair  # the heads of the means, where there is one pair
+    held = leaderboard(runs["base"], runs["moved"], other)
+    board = leaderboard_page(held)
+    prints = [p for run in held["runs"] for kind in ("models", "datasets") for p in run[kind].values()]
+    for text in (page, pair, board):
+        seen = text[: text.index('aria-labelledby="made"')]  # how the runs were made is folded away, with everything
+        assert not any(p.removeprefix("sha256:")[:12] in seen for p in prints)
+    # the matrix is drawn from the numbers of the boards
+    for row in held["boards"][0]["rows"]:
+        assert f'data-value="{row["score"]:g}"' in board or f"{row['score']:.4g}" in board
 
 
 def test_less_is_better_where_it_is(tmp_path):
@@ -357,6 +380,25 @@ def test_the_commands(runs, tmp_path):
     assert (tmp_path / "leaderboard.html").exists(), shown.output
 
 
+def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
+    axes = [{"stability": {"perturbations": ["jpeg"], "k": 50}}, {"dependence": {"draws": 1, "k": 50}}]
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path, net in zip(paths, (small.model(), moved_model()), strict=True):
+        holdfast.evaluate(net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False)
+    compared = compare(*paths)
+    page = compared.page(tmp_path / "page.html").read_text()
+    assert "sobel (blind)" in page and "Sobel (blind)" in page and "saliency (blind)" not in page
+    rows = compared.differences[compared.differences["measure"] == "fass"]
+    assert {compared.named(row) for row in rows.itertuples()} == {"saliency", "sobel (blind)"}
+    boards = leaderboard(*paths)["boards"]
+    marks = {(row["explainer"], row["mark"]) for board in boards for row in board["rows"]}
+    assert marks == {("saliency", ""), ("sobel", "blind")} and {b["axis"] for b in boards} == {
+        "stability",
+        "dependence",
+    }
+    assert "sobel (control, blind)" in leaderboard_page(leaderboard(*paths))
+
+
 def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object) -> Side:
     """A run of which only the study is known: names with their fingerprints."""
     study = {
@@ -379,7 +421,7 @@ def test_several_models_are_matched_by_their_names():
         "model old: only in A",
         "model new: only in B",
     ]
-    assert any("shared" not in line and "weights" in line and "1" * 12 in line for line in found.subject)
+    assert "weights: no. 1 in A, no. 2 in B" in found.subject
     renamed = common([made("A", {"old": "1" * 20}, {"d": "x"}), made("B", {"new": "1" * 20}, {"d": "x"})])
     assert renamed.models == [("old", "new")], "where each run has one model, that is what is compared"
     with pytest.raises(UserError, match="no models in common"):
@@ -391,9 +433,9 @@ def test_data_are_matched_by_content_and_by_name_among_equals():
     other = made("B", {"m": "1"}, {"other": "x", "twin": "x"})
     found = common([one, other])
     assert found.datasets == [("d", "other"), ("twin", "twin")]
-    assert found.left_out == ["data only (y): only in A"]
+    assert found.left_out == ["data only: only in A"]
     assert "data: d / other is the same data under several names" in found.subject
-    with pytest.raises(UserError, match=r"datasets\.d: other data, fingerprint"):
+    with pytest.raises(UserError, match=r"datasets\.d: other data: no\. 1"):
         common([made("A", {"m": "1"}, {"d": "x"}), made("B", {"m": "1"}, {"d": "z"})])
 
 

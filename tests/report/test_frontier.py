@@ -13,7 +13,7 @@ from holdfast.axes import Judged, judge
 from holdfast.drawing.methods import colour_of
 from holdfast.drawing.pictures import Album
 from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
-from holdfast.report.frontier import frontier_chart, frontier_findings, frontier_points, on_frontier
+from holdfast.report.frontier import frontier_chart, frontier_charts, frontier_findings, frontier_points, on_frontier
 from holdfast.report.sections import sections_of
 from holdfast.statistics import ranking
 from support import synthetic
@@ -156,3 +156,20 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
 
     assert keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"
     assert not [key for key in keys(table) if key.startswith("frontier")]
+
+
+def test_any_two_axes_have_a_chart() -> None:
+    held, true = stability(), faithfulness()
+    third = replace(
+        held, axis=replace(held.axis, name="depth", title="Depth"), cube=replace(held.cube, evaluation="depth")
+    )
+    (chart,) = frontier_charts([held, true, third])
+    assert chart.title == "Stability against faithfulness", "the pair that an axis names comes first"
+    assert set(chart.folded) == {"Stability against depth", "Faithfulness against depth"}
+    assert all(len(plots) == 1 for plots in chart.folded.values())
+    (alone,) = frontier_charts([true, third])
+    assert alone.title == "Faithfulness against depth" and not alone.folded
+    nowhere = replace(
+        third, axis=replace(third.axis, measures=tuple(replace(m, better="neither") for m in held.axis.measures))
+    )
+    assert [c.folded for c in frontier_charts([held, true, nowhere])] == [{}], "more must be better or worse"

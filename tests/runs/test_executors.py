@@ -38,6 +38,7 @@ explainers: [saliency, random, {{smoothgrad: {{samples: 3}}}}]
 evaluations: [{{stability: {{perturbations: [jpeg, rotation], k: 50}}}}]
 limit: 9
 shard_size: 2
+keep_maps: true
 """
 
 
@@ -70,6 +71,8 @@ def assert_same(one: holdfast.Run, other: holdfast.Run) -> None:
     assert as_text(one) == as_text(other)
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=0, atol=0)
     assert len(read_exhibits(one.path)) == len(read_exhibits(other.path))
+    held = [{str(p.relative_to(run.path)) for p in run.path.glob("maps/**/*.parquet")} for run in (one, other)]
+    assert held[0] == held[1], "a name carries the digest of the maps"
     assert not list(one.path.glob("**/.*.tmp"))
 
 
@@ -189,7 +192,7 @@ def test_a_model_that_is_not_the_same_in_every_process_is_refused(main, study, t
     text = re.sub("model: .*", "model: python:nets.py:make", STUDY)
     (tmp_path / "random.yaml").write_text(text)
     code, _, error = main("run", tmp_path / "random.yaml", "--allow-code", "--workers", 2, "--out", tmp_path / "run")
-    assert code == 2 and "models.make.fingerprint" in error and "each process must load the same" in error
+    assert code == 2 and "models.make: other weights" in error and "each process must load the same" in error
     assert not list((tmp_path / "run").glob("parts/**/*.parquet"))
 
 

@@ -5,13 +5,17 @@ A sample of `benchmarks/faults.py`, which tries every command with every error a
 
 from __future__ import annotations
 
+import os
 import random
+import stat
+from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.runs import atomic
 from support import faults
-from support.faults import Stage, flip, race, rightly, trial
+from support.faults import Stage, flip, power_loss, race, rightly, trial
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +72,46 @@ def test_flipped_bits_and_cut_files_are_named(stage):
     for number in range(12):
         what, found = flip(stage, random.Random(f"test {number}"))
         assert found is None, what
+
+
+@pytest.mark.parametrize("name", ["run", "resume", "merge", "zip"])
+def test_when_the_power_fails_what_was_finished_is_there(stage, name):
+    scene = next(scene for scene in stage.scenes("directory") if scene.name == name)
+    operations, right = rightly(stage, "directory", scene)
+    draw = random.Random(name)
+    for number in (draw.randint(1, operations), draw.randint(operations // 2, operations), operations + 1):
+        assert power_loss(stage, scene, right, number) is None
+
+
+class Careless:
+    """The system's functions, but files, or directories, are not synced."""
+
+    def __init__(self, left_out: str) -> None:
+        self.left_out = left_out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) != (self.left_out == "directory"):
+            os.fsync(handle)
+
+
+@pytest.mark.parametrize("left_out", ["file", "directory"])
+def test_a_program_that_does_not_sync_is_caught(stage, left_out, monkeypatch):
+    """A test of the layer: without either fsync, what a finished command made is lost."""
+    scene = next(scene for scene in stage.scenes("directory") if scene.name == "merge")
+    operations, right = rightly(stage, "directory", scene)
+    monkeypatch.setattr(atomic, "os", Careless(left_out))
+    assert "what it made is lost" in str(power_loss(stage, scene, right, 2 * operations))
+
+
+def test_a_study_file_that_cannot_be_read_is_named(stage):
+    """Trial 1066 of `benchmarks/faults.py faults` with seed 0."""
+    scene = next(scene for scene in stage.scenes("directory") if scene.name == "resume")
+    stage.set_up("directory")
+    study = stage.folder / "study.yaml"
+    away = faults.Faults(stage.root("directory"), 1, "connection", lasting=True, only=f"read {study}")
+    with away.standing_between():
+        code, said = faults.call(*scene.command)
+    assert code == 2 and f"{study} cannot be read" in said and len(away.done) == 4, "tried three times more"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
 from holdfast.errors import UserError
@@ -55,3 +57,19 @@ def test_strange_input_ends_with_a_result_or_a_message(desk: Desk, name: str) ->
             subject.act(drawn)
 
     every()
+
+
+FOUND = [
+    ("npz", {"ids": np.float32("nan"), "x": np.zeros((2, 3, 8, 8))}, "has 2 samples but 1 ids"),
+    ("npz", {"label": np.float32(1), "x": np.zeros((2, 3, 8, 8))}, "2 samples"),
+    ("model", lambda y: y[:, :0], r"returned a tensor of shape \(\d, 0\)"),
+    ("model", lambda y: y.to_sparse(), "real, dense ones are read"),
+    ("model", lambda y: y.to(torch.complex64), "real, dense ones are read"),
+]
+"""What fuzzing found, once mended."""
+
+
+@pytest.mark.parametrize(("name", "drawn", "words"), FOUND)
+def test_what_was_found_stays_mended(desk: Desk, name: str, drawn: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        desk.subjects()[SUBJECTS.index(name)].act(drawn)

@@ -178,6 +178,18 @@ def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
             holdfast.read(bad)
 
 
+def test_a_part_with_a_right_digest_that_is_no_parquet_is_damage(tmp_path, main):
+    root = run(tmp_path / "run").path
+    part = parts(root)[0]
+    content = bytearray(part.read_bytes())
+    content[-40:-8] = bytes(32)  # within the footer, which ends 8 bytes before the end
+    part.unlink()
+    digests.named(part, content).write_bytes(content)
+    assert states(root)["damaged"] == [digests.named(part, content).relative_to(root).as_posix()]
+    code, _, said = main("report", root, "--text")
+    assert code == 2 and digests.named(part, content).name in said
+
+
 def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
     root = run(tmp_path / "run").path
     part = parts(root)[0]

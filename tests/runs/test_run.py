@@ -235,12 +235,12 @@ CHANGES = {
         ["evaluations.stability.k: the run has 50, this study says 51"],
     ),
     "another seed": (lambda: {"seed": 7}, ["seed: the run has 0, this study says 7"]),
-    "other weights": (lambda: {"model": changed_weights()}, ["models.shapes.fingerprint: the run has"]),
+    "other weights": (lambda: {"model": changed_weights()}, ["models.shapes: other weights"]),
     "another mean": (
         lambda: {"model": Model(model().module, mean=0.4, std=(0.5,) * 3, name="shapes")},
         ["models.shapes.mean: the run has [0.5, 0.5, 0.5], this study says"],
     ),
-    "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data.fingerprint"]),
+    "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data: other samples"]),
     "fewer samples": (lambda: {"limit": 3}, ["datasets.data.samples: the run has 5, this study says 3"]),
     "another parameter under the same label": (
         lambda: {"explainers": {"saliency": Saliency(absolute=False)}},

@@ -172,7 +172,7 @@ def test_differences_name_the_place_and_both_values():
     new = {"seed": 1, "models": {"net": {"fingerprint": "bb"}}, "explainers": {"a": {"name": "lime", "samples": 20}}}
     assert differences(old, new) == [
         "seed: the run has 0, this study says 1",
-        'models.net.fingerprint: the run has "aa", this study says "bb"',
+        "models.net: other weights than those that the run was begun with",
         "explainers.a.samples: the run has 10, this study says 20",
     ]
 
@@ -227,9 +227,28 @@ def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
 
 
 def test_a_manifest_round_trips(tmp_path):
-    manifest = {"format": 3, "holdfast": "1", "study": {"seed": 0, "models": {"é": None}}, "shard_size": 3}
+    study = {"seed": 0, "models": {"é": {"mean": None}}, "datasets": {}, "explainers": {}, "evaluations": {}}
+    manifest = {"format": 3, "holdfast": "1", "study": study, "shard_size": 3}
     table.write_manifest(tmp_path, manifest)
     assert table.read_manifest(tmp_path) == manifest
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m["study"].pop("datasets"), r"study\.datasets: Field required"),
+        (lambda m: m["study"]["datasets"].update(d={"samples": "3"}), r"study\.datasets\.d\.samples: .* valid integer"),
+        (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), "too many"),
+        (lambda m: m["study"]["evaluations"].update(e={"conditions": [["jpeg"]]}), r"conditions\.0"),
+        (lambda m: m.update(shard_size=0), "shard_size"),
+    ],
+)
+def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path, change, words):
+    study = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
+    change(manifest := {"format": 3, "holdfast": "1", "study": study, "shard_size": 3})
+    table.write_manifest(tmp_path, manifest)
+    with pytest.raises(UserError, match=words):
+        table.read_manifest(tmp_path)
 
 
 def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):

@@ -28,13 +28,13 @@ def shuffled(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (499, 500), (1, 1), (120, 5000)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_wilson_is_scipys(k: int, n: int, level: float) -> None:
-    wanted = stats.binomtest(k, n).proportion_ci(level, method="wilson")
-    assert st.wilson(k, n, level) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+def test_exact_shares_are_scipys(k: int, n: int, level: float) -> None:
+    wanted = stats.binomtest(k, n).proportion_ci(level, method="exact")
+    assert st.exact_share(k, n, level) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
-def test_wilson_without_trials_is_undefined() -> None:
-    assert np.isnan(st.wilson(0, 0)).all()
+def test_a_share_without_trials_is_undefined() -> None:
+    assert np.isnan(st.exact_share(0, 0)).all()
 
 
 def test_retention_counts_rows(table: pd.DataFrame) -> None:
@@ -55,7 +55,7 @@ def test_flags_speak_of_few_pairs_and_of_rare_ones() -> None:
     assert st.retention(many)["flag"].tolist() == [""]
     ids = many["sample"].unique()
     many.loc[~many["sample"].isin(ids[:2]), ["value", "status"]] = [np.nan, "flipped"]
-    assert st.retention(many)["flag"].tolist() == ["only 2 pairs retained; only 0.5 % retained"]
+    assert st.retention(many)["flag"].tolist() == ["few pairs: 2; low retention: 0.5 %"]
 
 
 def test_summary_means_are_those_of_the_rows(table: pd.DataFrame, shuffled: pd.DataFrame) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from holdfast.runs import digests, table
 from holdfast.runs.storage import files
+from holdfast.runs.verify import PARTS
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -27,7 +28,7 @@ def edit_study(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the manifest of a run and make all parts those of the changed study."""
     edit_json(root / "manifest.json", change)
     keys = table.study_keys(json.loads((root / "manifest.json").read_text(encoding="utf-8")))
-    for path in [path for folder in ("parts", "samples", "gallery") for path in files(root / folder, ".parquet")]:
+    for path in [path for folder in PARTS for path in files(root / folder, ".parquet")]:
         rows = pq.ParquetFile(path).read()
         path.unlink()
         table.write_part(path, rows, table.key_of(keys, root, path))

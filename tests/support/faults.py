@@ -13,9 +13,10 @@ import io
 import os
 import random
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,82 @@ class _File:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._file)
+
+
+class PowerLostError(BaseException):
+    """The machine is off: nothing is tidied up."""
+
+
+class Power:
+    """What of a folder would be left if the power failed: of a file what was synced, of a directory the synced names.
+
+    What is there at the start is on disk. From then on a file's content counts as of its last fsync, and a name in a
+    directory (new, renamed or removed) as of the directory's. `fail` takes that state, and `come_back` puts it in the
+    folder's place, whatever the program did meanwhile.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.left = root, dict[Path, bytes | None]()
+        self.content: dict[tuple[int, int], bytes] = {}
+        self.names: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
+        self.folders: set[tuple[int, int]] = set()
+        self.held: list[int] = []  # open, so that no number of a file is used again
+        for folder, _, files in os.walk(root):
+            for name in files:
+                self._note(os.open(Path(folder) / name, os.O_RDONLY))
+            self._note(os.open(folder, os.O_RDONLY))
+
+    def _note(self, handle: int) -> None:
+        """A file or directory as it is now is what is on disk."""
+        self.held.append(handle)
+        facts = os.fstat(handle)
+        if stat.S_ISDIR(facts.st_mode):
+            with os.scandir(handle) as found:
+                entries = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
+            self.names[_number(facts)] = {name: _number(entry) for name, entry in entries.items()}
+            self.folders |= {_number(entry) for entry in entries.values() if stat.S_ISDIR(entry.st_mode)}
+        else:
+            self.content[_number(facts)] = os.pread(handle, facts.st_size, 0)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Every fsync of this process is seen."""
+        sync = os.fsync
+
+        def synced(handle: int) -> None:
+            sync(handle)
+            place = os.readlink(f"/proc/self/fd/{handle}")
+            if place.startswith(str(self.root)):
+                self._note(os.open(f"/proc/self/fd/{handle}", os.O_RDONLY))
+
+        with mock.patch.object(os, "fsync", synced):
+            yield
+
+    def fail(self) -> None:
+        """Take what is on disk, and stop."""
+        self._take(self.root, _number(os.stat(self.root)))
+        raise PowerLostError
+
+    def _take(self, path: Path, number: tuple[int, int]) -> None:
+        if number in self.content:
+            self.left[path] = self.content[number]
+            return
+        known = number in self.names or number in self.folders
+        self.left[path] = None if known else b""  # its name is on disk, of its content nothing
+        for name, inner in self.names.get(number, {}).items():
+            self._take(path / name, inner)
+
+    def come_back(self) -> None:
+        """The folder as the next start of the machine finds it."""
+        for handle in self.held:
+            os.close(handle)
+        shutil.rmtree(self.root)
+        for path, content in self.left.items():
+            path.mkdir() if content is None else path.write_bytes(content)
+
+
+def _number(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_dev, facts.st_ino
 
 
 STUDY = """
@@ -385,6 +462,44 @@ def trial(  # noqa: PLR0911 - one for each law
     if code != 0:
         return f"{where}: the same command again: {said}"
     return None if stage.outcome(kind, scene, said) == right else f"{where}: again it came to something else"
+
+
+def power_loss(stage: Stage, scene: Scene, right: Any, number: int) -> str | None:
+    """Which law is broken where the power fails before operation `number`, or after the last where there are fewer."""
+    stage.set_up("directory")
+    before = {name: stage.content("directory", name) for name in (*scene.kept, *filter(None, [scene.table]))}
+    power = Power(stage.work)
+    faults = Faults(stage.root("directory"), number, meanwhile=power.fail)
+    ended = False
+    with power.on(), faults.standing_between(), suppress(PowerLostError):
+        code, said = call(*scene.command)
+        if code != 0:
+            return f"{scene.name}, power lost at {number}: it ended with {said}"
+        ended = True
+    if ended:
+        with suppress(PowerLostError):
+            power.fail()
+    power.come_back()
+    where = f"{scene.name}, power lost at {number}: {faults.done[number - 1 : number] or 'at the end'}"
+    try:
+        lost = ended and bool(scene.table or scene.made) and stage.outcome("directory", scene, "") != right
+    except (errors.UserError, OSError):
+        lost = True
+    if lost:
+        return f"{where}: it had ended well, and what it made is lost"
+    for name, content in before.items():
+        if any(stage.content("directory", name).get(path) != held for path, held in content.items()):
+            return f"{where}: of {name} finished files are gone"
+    if scene.table and (stage.work / scene.table / "manifest.json").exists():
+        wrong = [v for v in verify(stage.work / scene.table) if v.state not in ("whole", "missing")]
+        if wrong:
+            return f"{where}: {wrong[0]}"
+    if scene.made and (target := stage.work / scene.made).exists():
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+    code, said = call(*scene.command)
+    if code != 0:
+        return f"{where}: the same command again: {said}"
+    return None if stage.outcome("directory", scene, said) == right else f"{where}: again it came to something else"
 
 
 def race(stage: Stage, kind: str, number: int) -> str | None:

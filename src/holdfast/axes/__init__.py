@@ -17,6 +17,7 @@ from holdfast.axes.faithfulness.evaluation import Faithfulness
 from holdfast.axes.localisation.evaluation import Localisation
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
+from holdfast.errors import speak_plainly
 from holdfast.statistics.cubes import Cube
 from holdfast.types import IDENTITY, Shown
 
@@ -28,6 +29,8 @@ ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "
 AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
 BY_NAME = {axis.name: axis for axis in AXES}
 EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is not None}
+for kind in EVALUATIONS.values():
+    speak_plainly(kind)
 """The evaluations by the name that a study file uses."""
 USUAL = AXES[0].name
 """The evaluation of a study that names none."""

@@ -87,7 +87,8 @@ class Axis:
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
     is said after the name of a clear winner. `spans` gives
     the ends of those scales that depend on the settings, from these and the measures that the table has.
-    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`.
+    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`, and
+    `unable` what came of it: the corruptions to which a headline does not prefer the right map. The page says so.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Axis:
     best: str = ""
     spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, tuple[float, float]]] = lambda *_: {}
     trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def measure(self, name: str) -> Measure | None:
         """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""

@@ -13,14 +13,7 @@ from holdfast.cli.read import check_file, paint, say, terminal_width
 Runs = Annotated[
     list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
 ]
-
-
-class Form(str, Enum):
-    """How `holdfast check` says what it found."""
-
-    text = "text"
-    json = "json"
-    github = "github"
+Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=str)
 
 
 def check(
@@ -103,6 +96,7 @@ def validate(
         Path | None, typer.Option(metavar="FILE", help="Write the whole table with its sentences here.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")] = None,
 ) -> None:
     """Try every measure on models whose right map is known.
 
@@ -115,7 +109,7 @@ def validate(
     from holdfast.truth.validate import validate as tried
 
     samples = QUICK if quick else FULL
-    found = tried(samples, seed)
+    found = tried(samples, seed, only)
     for name, text in words.sentences(found):
         say(f"{name}: {text}")
     if markdown is not None:

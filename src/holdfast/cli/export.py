@@ -14,27 +14,14 @@ if TYPE_CHECKING:
     from holdfast.report.figures import Written
 
 
-class Format(str, Enum):
-    """What `holdfast export` can write."""
-
-    csv = "csv"
-    arrow = "arrow"
-    hf = "hf"
-    zip = "zip"
-
-
-class Tracker(str, Enum):
-    """Where `holdfast push` can send a run."""
-
-    mlflow = "mlflow"
-    wandb = "wandb"
-
-
+Format = Enum("Format", {"csv": "csv", "arrow": "arrow", "hf": "hf", "maps": "maps", "zip": "zip"}, type=str)
+Tracker = Enum("Tracker", {"mlflow": "mlflow", "wandb": "wandb"}, type=str)
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A run directory, a zip, or an address in a store.")]
 NEXT = {
     "csv": "read them with any spreadsheet, pandas or R; study.json says what was measured",
     "arrow": "read them with pandas.read_feather, polars.read_ipc or R's arrow; study.json says what was measured",
     "hf": 'load it with datasets.load_dataset(FOLDER, "scores"); README.md is its card',
+    "maps": "judge one again with the explainer precomputed: {path: FILE}, or open it with numpy.load",
     "zip": "open it with holdfast.read(FILE); holdfast report, show and compare take it as well",
 }
 
@@ -90,10 +77,10 @@ def _say(written: Written) -> None:
 
 def export(
     directory: Directory,
-    to: Annotated[Format, typer.Option(help="csv, arrow (Feather), hf (Hugging Face data set) or zip (all of it).")],
+    to: Annotated[Format, typer.Option(help="csv, arrow (Feather), hf (Hugging Face), maps (npz, PNG) or zip (all).")],
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")] = None,
 ) -> None:
-    """Write CSV, Arrow, a Hugging Face data set, or one zip."""
+    """Write CSV, Arrow, a Hugging Face data set, the kept maps, or one zip."""
     from holdfast.runs.export import export as write
 
     done = write(directory, to.value, out)

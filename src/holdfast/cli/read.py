@@ -20,19 +20,8 @@ PIPED = 80
 MOST_UNREADABLE = 10
 """How many samples that could not be read are listed; `holdfast show` and the report have all."""
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")]
-
-
-class Listing(str, Enum):
-    """What `holdfast ls` can list."""
-
-    explainers = "explainers"
-    evaluations = "evaluations"
-    perturbations = "perturbations"
-    presets = "presets"
-    groups = "groups"
-    features = "features"
-    imputers = "imputers"
-    measures = "measures"
+KINDS = ("explainers", "evaluations", "perturbations", "presets", "groups", "features", "imputers", "measures")
+Listing = Enum("Listing", [(kind, kind) for kind in KINDS], type=str)  # type: ignore[misc]
 
 
 def report(
@@ -141,7 +130,7 @@ def say_gaps(gaps: list[str]) -> None:
     """On standard error, how many parts a run lacks; nothing where it is complete."""
     if gaps:
         parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        say(f"holdfast: the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+        say(f"holdfast: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:

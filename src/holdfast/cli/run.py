@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from holdfast.runs.run import Run
     from holdfast.runs.study.file import Study
 
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")]
 LOCAL_RAY = "auto"
+WORTH_A_TRIAL = 200
+"""From how many samples on a run says before it starts how long it takes."""
 
 
 def demo(
@@ -32,17 +37,13 @@ def demo(
 
 
 def run(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")],
+    study: StudyFile,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run goes; by default runs/<name of the study>.")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
-    ] = None,
+    limit: Limit = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
-    allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
-    ] = False,
+    allow_code: AllowCode = False,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Share the work among N processes, one per GPU or group of cores.")
     ] = None,
@@ -93,13 +94,9 @@ def run(
 
 
 def plan(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")],
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
-    ] = None,
-    allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
-    ] = False,
+    study: StudyFile,
+    limit: Limit = None,
+    allow_code: AllowCode = False,
     no_trial: Annotated[bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")] = False,
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and what it could tell apart.
@@ -107,6 +104,7 @@ def plan(
     Passes and time are those of a trial on the first two samples, times the number of samples.
     """
     _check_count("--limit", limit)
+    from holdfast.runs.progress import duration
     from holdfast.runs.run import trial
     from holdfast.runs.shard import usual_references
     from holdfast.runs.study.file import read_study
@@ -130,14 +128,8 @@ def plan(
     if no_trial:
         return
     passes, seconds = (each * sum(len(data.ids) for data in made.data.values()) for each in trial(made))
-    took = (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
-    typer.echo(f"about {passes:,.0f} passes through the models and {took} in this process, by a trial of two samples")
+    took = f"{duration(seconds)} in this process, by a trial of two samples"
+    typer.echo(f"about {passes:,.0f} passes through the models and {took}")
 
 
 def merge(
@@ -186,12 +178,16 @@ def _carry_out(
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
-    from holdfast.runs.run import execute
+    from holdfast.runs.progress import duration
+    from holdfast.runs.run import execute, trial
     from holdfast.runs.storage import place
 
     where = place(out)
     _announce(plan)
     keep_freed_memory()
+    samples = sum(len(data.ids) for data in plan.data.values())
+    if executor is None and samples >= WORTH_A_TRIAL and not (where / "manifest.json").exists():
+        say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of two samples")
     try:
         done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
     except KeyboardInterrupt as stop:
@@ -217,6 +213,8 @@ def _announce(plan: Plan) -> None:
             say(f"left out: {reason}")
     for note in plan.notes():
         say(f"note: {note}")
+    if plan.keep_maps:
+        say(f"maps are kept: {plan.megabytes():,.1f} MB before they are compressed")
 
 
 def _present(done: Run) -> None:

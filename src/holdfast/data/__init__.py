@@ -24,7 +24,7 @@ from holdfast.data.choices import NO_LABEL, Choice, only_choices, whole_labels
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
 from holdfast.data.files import existing
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
-from holdfast.data.hub import check_hub_name
+from holdfast.data.hub import PREFIX, check_hub_name, tokeniser
 from holdfast.data.images import Resize
 from holdfast.data.paths import Texts, open_path
 from holdfast.data.regions import with_regions
@@ -76,10 +76,14 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
+    given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    options = {"size": size, "resize": resize, "length": length, "split": split, "label": label}
+    prepared = {"source": given, **{key: value for key, value in options.items() if value is not None}}
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
-    vocabulary = sources.vocabulary_of(vocabulary, length)
+    if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
+        vocabulary = tokeniser(vocabulary, length)
     column = groups if isinstance(groups, str) else None
     data = _padded(source, how, Texts(vocabulary, length), Choice(split, label, column))
     if data is None:
@@ -99,6 +103,7 @@ def open_data(
         data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
+    data = replace(data, prepared=prepared)
     return data if limit is None else data.limit(limit)
 
 

@@ -68,7 +68,8 @@ class Data:
 
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
-    `groups` name what samples belong together and are not independent, such as the patient of a beat.
+    `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
+    what was opened and how, for the manifest.
     `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
 
     >>> from holdfast.data import open_data
@@ -89,6 +90,7 @@ class Data:
     labels: tuple[int, ...] | None = None
     threads: int = 1
     groups: tuple[str, ...] | None = None
+    prepared: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -112,7 +114,7 @@ class Data:
             raise UserError(f"limit must be a whole number, got {n!r}")
         if n < 1:
             raise UserError(f"limit must be at least 1, got {n}")
-        return self._with(range(min(n, len(self))))
+        return replace(self._with(range(min(n, len(self)))), prepared={**self.prepared, "limit": n})
 
     def _with(self, positions: Sequence[int]) -> Data:
         """The ids, labels and groups at these positions."""

@@ -202,7 +202,7 @@ def open_npz(path: Path, how: How, label: str | None = None) -> Data:
     if label not in (None, NO_LABEL) and label not in found:
         raise unknown(f"array of {str(path)!r}", label, found)
     keys = ("y", "label", "labels") if label is None else (label,)
-    labels = next((found[key] for key in keys if key in found), None)
+    labels = next((np.atleast_1d(found[key]) for key in keys if key in found), None)
     texts = {key: tuple(map(str, found[key].ravel().tolist())) for key in ("ids", "id", "classes") if key in found}
     ids, names = texts.get("ids", texts.get("id")), texts.get("classes")
     if "jpeg" in found and "offsets" in found:

@@ -93,7 +93,8 @@ def tokeniser(spec: str, length: int | None = None) -> TextTokeniser:
     Traceback (most recent call last):
     holdfast.errors.UserError: ...
     """
-    check_transformers(spec)
+    if importlib.util.find_spec("transformers") is None:
+        raise UserError(f'{spec!r} needs transformers: pip install "holdfast[transformers]"')
     name, revision = name_and_revision(hub_name(spec.removeprefix(PREFIX)))
     from transformers import AutoTokenizer
 
@@ -106,12 +107,6 @@ def tokeniser(spec: str, length: int | None = None) -> TextTokeniser:
     )
     longest = length or (found.model_max_length if found.model_max_length < LONGEST else None)
     return TextTokeniser(found, longest)
-
-
-def check_transformers(spec: str) -> None:
-    """Refuse a name that needs transformers where it is not installed."""
-    if importlib.util.find_spec("transformers") is None:
-        raise UserError(f'{spec!r} needs transformers: pip install "holdfast[transformers]"')
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:

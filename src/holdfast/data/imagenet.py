@@ -39,18 +39,14 @@ def imagenet_classes(root: Path, pictures: Sequence[str]) -> Classes | None:
     tops = [picture.split("/")[0] for picture in pictures]
     if all("/" in picture and _WNID.fullmatch(top) for picture, top in zip(pictures, tops, strict=True)):
         return _numbered(tops, _listed(root, set(tops)), root)
-    if all("/" not in picture and _VALIDATION.fullmatch(picture) for picture in pictures):
+    numbers = [int(match[2]) for picture in pictures if (match := _VALIDATION.fullmatch(picture)) is not None]
+    if len(numbers) == len(pictures):
         truth = _truth(root)
         if truth is None:
             return None
-        by_name = [truth.get(_key(picture)) for picture in pictures]
+        by_name = [truth.get(number) for number in numbers]
         return _numbered(by_name, _listed(root, set(truth.values())), root)
     return None
-
-
-def _key(picture: str) -> int:
-    match = _VALIDATION.fullmatch(picture)
-    return 0 if match is None else int(match[2])
 
 
 def _numbered(wnids: Sequence[str | None], listed: Mapping[str, str], root: Path) -> Classes | None:

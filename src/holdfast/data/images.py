@@ -151,7 +151,8 @@ def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
             f"for a network that takes {channels}, say so with shape={list(shape[-3:])}"
         )
     if not x.is_floating_point():
-        raise UserError(f"{what} holds {_dtype(x)}: give pixels in [0, 1] as floats; for 0–255 divide by 255")
+        kind = str(x.dtype).removeprefix("torch.")
+        raise UserError(f"{what} holds {kind}: give pixels in [0, 1] as floats; for 0–255 divide by 255")
     if x.numel() and not bool(torch.isfinite(x).all()):
         raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 0.0)
@@ -176,10 +177,6 @@ def over_white(rgba: Tensor) -> Tensor:
     """
     colour, alpha = rgba[..., :3, :, :], rgba[..., 3:, :, :]
     return colour * alpha + (1 - alpha)
-
-
-def _dtype(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
 
 
 def _plain(picture: Image.Image) -> Image.Image:

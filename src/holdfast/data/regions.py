@@ -123,12 +123,13 @@ def _readers(
 
 def _read(reader: Reader, region: Region, how: How) -> Sample:
     sample, mask = reader(), _mask(region)
-    shape = sample.x.shape[1:] if sample.x.ndim == 3 else sample.x.shape[:1] if "mask" in sample.aux else None
+    is_set, is_picture = "mask" in sample.aux, sample.x.ndim == 3
+    shape = sample.x.shape[1:] if is_picture else sample.x.shape[:1] if is_set else sample.x.shape[-1:]
     if mask is None:
-        mask = torch.zeros(shape or sample.x.shape[-1:], dtype=torch.bool)
-    elif sample.x.ndim == 3 and shape[0] == shape[1] and mask.shape != shape:
+        mask = torch.zeros(shape, dtype=torch.bool)
+    elif is_picture and shape[0] == shape[1] and mask.shape != shape:
         mask = images.resize_tensor(mask[None, None].float(), shape[0], how.resize)[0, 0] >= 0.5
-    if shape is not None and mask.shape != shape:
+    if mask.shape != shape:
         raise UserError(f"a region of shape {tuple(mask.shape)} does not fit samples of {tuple(sample.x.shape)}")
     digest = sample.digest and hashlib.sha256(sample.digest.encode() + mask.numpy().tobytes()).hexdigest()
     return sample._replace(aux={**sample.aux, REGION: mask}, digest=digest)

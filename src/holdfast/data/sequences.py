@@ -193,7 +193,8 @@ def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = No
             raise UserError(f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}")
         names = [cell.strip() if cell.strip() == label else low for cell, low in zip(rows[0], header, strict=True)]
         lines = lines_of([dict(zip(names, row, strict=True)) for row in rows[1:]], what, label)
-        return lines if lines.labels is None else lines._replace(labels=_whole_if_all_are(lines.labels))
+        whole = lines.labels is not None and all(re.fullmatch(r"-?\d+", label.strip()) for label in lines.labels)
+        return lines._replace(labels=[int(label) for label in lines.labels or ()]) if whole else lines
     if rows and all(len(row) == 1 for row in rows):
         return Lines([row[0] for row in rows])
     only_choices(what, Choice(label=label))
@@ -203,8 +204,3 @@ def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = No
     raise UserError(
         f"{what!r} needs a header with text (or sentence) and label, or two columns of which one is a number"
     )
-
-
-def _whole_if_all_are(labels: Sequence[str]) -> list[Any]:
-    whole = all(re.fullmatch(r"-?\d+", label.strip()) for label in labels)
-    return [int(label) for label in labels] if whole else list(labels)

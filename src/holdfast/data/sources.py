@@ -11,7 +11,7 @@ from holdfast.data import bundled
 from holdfast.data.code import absolute, check_allowed, made_by
 from holdfast.data.dataset import Data, Size
 from holdfast.data.files import beside, existing
-from holdfast.data.hub import PREFIX, check_hub_name, local_copy, tokeniser
+from holdfast.data.hub import check_hub_name, local_copy
 from holdfast.data.images import Resize
 from holdfast.errors import unknown
 
@@ -60,12 +60,3 @@ def named(spec: str, size: Size, resize: Resize, name: str | None, allow_code: b
         check_allowed(spec, allow_code)
         return made_by(rest), size, name or rest.rpartition(":")[2]
     return (checked if scheme == "hf" else spec), size, name
-
-
-def vocabulary_of(given: Any, length: int | None) -> Any:
-    """The tokeniser that `hf:owner/name` or `hf:folder` names, cutting texts to `length`; anything else is itself.
-
-    >>> vocabulary_of("words.txt", None)
-    'words.txt'
-    """
-    return tokeniser(given, length) if isinstance(given, str) and given.startswith(PREFIX) else given

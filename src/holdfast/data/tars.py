@@ -61,15 +61,11 @@ def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = N
         )
     found, labels, names = _labelled(found, label, str(shards[0]))
     if names is None and labels is not None:
-        names = _class_names(shards[0].parent)
+        path = shards[0].with_name("classnames.txt")
+        names = tuple(as_text(unpacked(path), str(path)).splitlines()) if path.is_file() else None
     keys = [sample.key for sample in found]
     ids = keys if len(set(keys)) == len(keys) else [f"{shards[s.shard].stem}/{s.key}" for s in found]
     return encoded(name, ids, partial(_pieces, tuple(shards), found), how, labels, names)
-
-
-def _class_names(folder: Path) -> tuple[str, ...] | None:
-    path = folder / "classnames.txt"
-    return tuple(as_text(unpacked(path), str(path)).splitlines()) if path.is_file() else None
 
 
 def _samples(shard: Path, number: int, label: str | None) -> Iterator[Found]:

@@ -89,8 +89,8 @@ class _OfAttention(Method):
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
         kept = watched.kept
         if not kept or {(len(a), a.shape[-1]) for a in kept} != {(len(inputs), kept[0].shape[-1])}:
-            found = "has no attention" if not kept else "attends in windows or to tokens that grow fewer"
-            raise UserError(f"{self.name} needs attention among all tokens in every layer, and {model.name} {found}")
+            why = "has no attention" if not kept else "attends in windows or to tokens that grow fewer"
+            raise UserError(f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}")
         wanted = kept[-1:] if self.name == AttentionRollout.name else kept
         found = torch.autograd.grad(chosen, wanted, allow_unused=True, materialize_grads=True)
         gradients = [gradient.to(inputs.dtype) / model.gradient_scale for gradient in found]
@@ -105,7 +105,8 @@ class _OfAttention(Method):
             else:
                 joint = joint + (gradients[layer] * weights).relu().mean(1) @ joint
         joint = joint if self.name == AttentionRollout.name else joint - one
-        return (read[:, None] @ joint)[:, 0] / read.sum(1, keepdim=True).clamp(min=1)
+        rows: Tensor = (read[:, None] @ joint)[:, 0]
+        return rows / read.sum(1, keepdim=True).clamp(min=1)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 from torch import Tensor
@@ -14,7 +14,7 @@ from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.models import Model
 from holdfast.types import Batch
 
-REFERENCES = "references"
+REFERENCES: Final = "references"
 """The baseline that stands for the reference samples of the study's data, which the plan fills in."""
 Pick = Callable[[Tensor, Tensor], Tensor]
 """From samples and numbers of draws, (R,) each, to values (R, …)."""

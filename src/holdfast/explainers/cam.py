@@ -124,10 +124,6 @@ class HiResCAM(_ClassActivation):
     name: ClassVar[str] = "hires_cam"
 
 
-def _mean_gradient(gradient: Tensor, features: Tensor) -> Tensor:
-    return gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True)
-
-
 def _plus_plus(gradient: Tensor, features: Tensor) -> Tensor:
     places = tuple(range(2, gradient.ndim))
     positive = gradient.relu()
@@ -135,7 +131,7 @@ def _plus_plus(gradient: Tensor, features: Tensor) -> Tensor:
 
 
 _WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "grad_cam": _mean_gradient,
+    "grad_cam": lambda gradient, features: gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True),
     "grad_cam_plus_plus": _plus_plus,
     "layer_cam": lambda gradient, features: gradient.relu(),
     "hires_cam": lambda gradient, features: gradient,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -56,22 +56,20 @@ def input_gradient(
     return joined(gradients), joined(logits)
 
 
-def rise_above(model: Model, batch: Batch, target: Tensor, baseline: object) -> Tensor:
-    """f_t(x) − f_t(b) (B,) for the target's logit f_t and inputs b that have the value `baseline` everywhere.
+class FromBaseline(Method):
+    """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b."""
 
-    NaN for a baseline that is drawn, with which nothing is promised of a single map.
+    baseline: Any
 
-    >>> batch = Batch(("a",), torch.tensor([[3.0, 5.0]]))
-    >>> rise_above(Model(torch.nn.Identity()), batch, torch.tensor([1]), 1.0).tolist()
-    [4.0]
-    """
-    batch = batch.to(model.device)
-    inputs = normalised(model, batch)
-    if not isinstance(baseline, float):
-        return torch.full((len(batch),), torch.nan, device=model.device)
-    with torch.no_grad():
-        scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, baseline))]
-    return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
+    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
+        """f_t(x) − f_t(b) (B,); NaN for a baseline that is drawn, with which nothing is promised of a single map."""
+        batch = batch.to(model.device)
+        inputs = normalised(model, batch)
+        if not isinstance(self.baseline, float):
+            return torch.full((len(batch),), torch.nan, device=model.device)
+        with torch.no_grad():
+            scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, self.baseline))]
+        return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -172,7 +170,7 @@ class InputXGradient(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class IntegratedGradients(Method):
+class IntegratedGradients(FromBaseline):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
     `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
@@ -199,7 +197,7 @@ class IntegratedGradients(Method):
             raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters: where the baseline is drawn."""
         return not isinstance(self.baseline, float)
 
@@ -226,13 +224,9 @@ class IntegratedGradients(Method):
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
         return integral * difference
 
-    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
-        """f_t(x) − f_t(b), what each map sums to; (B,)."""
-        return rise_above(model, batch, target, self.baseline)
-
 
 @dataclass(frozen=True, config=STRICT)
-class GradientShap(Method):
+class GradientShap(FromBaseline):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
@@ -288,10 +282,6 @@ class GradientShap(Method):
         draw = torch.arange(self.samples, device=key.device)
         place = rand.permutation(rand.fold(key, -1), pool)
         return (draw // pool * pool + place[:, draw % pool]).argsort(1).argsort(1)
-
-    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
-        """f_t(x) − f_t(b), what each map in expectation sums to; (B,)."""
-        return rise_above(model, batch, target, self.baseline)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -121,7 +121,7 @@ class Relevance(TorchFunctionMode):
             (_PASSING, partial(self._pass, func)),
             (_AVERAGING, partial(self._average, func)),
             (_ADDING, self._add),
-            (_SUBTRACTING, self._subtract),
+            (_SUBTRACTING, lambda a, b: self._add(a, -torch.as_tensor(b))),
             (_MULTIPLYING, self._multiply),
             (_BILINEAR, partial(self._bilinear, func)),
             (_SOFTMAX, self._softmax),
@@ -211,9 +211,6 @@ class Relevance(TorchFunctionMode):
             return tuple((part * share).sum_to_size(part.shape) for part in fixed)
 
         return _through(value, pullback, *parts)
-
-    def _subtract(self, a: Any, b: Any) -> Tensor:
-        return self._add(a, -torch.as_tensor(b))
 
     def _multiply(self, a: Any, b: Any) -> Tensor:
         """A gate, which is smaller, gets nothing; of two of a size each gets half; a constant gets nothing."""

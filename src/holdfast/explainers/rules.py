@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from holdfast.errors import UserError
-from holdfast.explainers.gradient import input_gradient, normalised, quadrature, rise_above, rows_of, slices
+from holdfast.explainers.gradient import FromBaseline, input_gradient, normalised, quadrature, rows_of, slices
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method
 
@@ -102,7 +102,7 @@ class _WithPullback(torch.autograd.Function):
 
 
 @dataclass(frozen=True, config=STRICT)
-class DeepLift(Method):
+class DeepLift(FromBaseline):
     """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
 
     An elementwise function passes Δout/Δin back in place of its derivative, Δ being the difference between the pass
@@ -131,10 +131,6 @@ class DeepLift(Method):
             for rows in slices(len(inputs), model.rows)
         ]
         return torch.cat(parts)
-
-    def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
-        """f_t(x) − f_t(b), what each map sums to; (B,)."""
-        return rise_above(model, batch, target, self.baseline)
 
     def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
         # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows; calls of the

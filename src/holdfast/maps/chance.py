@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -30,15 +30,6 @@ def profile_of(maps: Tensor, kind: str, k: int | float | str = "usual", windows:
     """
     dims = WINDOWED.get(kind, 0) if windows else 0
     return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
-
-
-def mean_over_others(ids: Sequence[str], references: Sequence[str], scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The mean score (B,) of (R, B) over the references that are other samples; NaN where there is none.
-
-    >>> mean_over_others(["a", "b"], ["b", "c"], {"cosine": torch.tensor([[0.2, 1.0], [0.4, 0.6]])})["cosine"].tolist()
-    [0.30..., 0.60...]
-    """
-    return {name: over_references(each, ids, references)[0] for name, each in scores.items()}
 
 
 def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -261,7 +261,7 @@ class Model:
         if task.fixes and task.fixes not in (aux or {}):
             raise UserError(f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on")
         out = self._forward(inputs, aux or {}, self.read)
-        if out.ndim != 2 or len(out) != len(inputs):
+        if out.ndim != 2 or len(out) != len(inputs) or not out.numel():
             raise UserError(
                 f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
                 f"a classifier must return ({len(inputs)}, classes), other tasks are named: Model(net, task=...)"

@@ -184,7 +184,7 @@ def _run_findings(
 ) -> Iterator[Finding]:
     gaps = tuple(str(gap) for gap in manifest.get("missing") or ())
     if gaps:
-        seen = f"{len(gaps)} part{'s' if len(gaps) != 1 else ''} of the study are not computed yet."
+        seen = f"This is so far: {len(gaps)} part{'s' if len(gaps) != 1 else ''} of the study are not computed yet."
         yield replace(UNFINISHED, seen=seen, items=gaps)
     head = untrained_head(model, manifest)
     if head:

@@ -19,7 +19,7 @@ from holdfast.drawing.methods import spoken
 from holdfast.drawing.pictures import Album
 from holdfast.drawing.pieces import file_part
 from holdfast.drawing.plots import Mark, of_marks, spot
-from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.drawing.tables import Row
 from holdfast.explainers import EXPLAINERS
 from holdfast.models.modality import Words, words_of
@@ -28,6 +28,7 @@ from holdfast.report.frontier import frontier_charts
 from holdfast.report.hold import BUDGET, Column, Hold
 
 PACKAGE = "holdfast.report"
+UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `holdfast validate`)."
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,9 @@ def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
         while any(key == other.key for other in sections):
             again += 1
             key = f"{key}-{again}"
-        sections.append(AxisSection(key, judged, leads(judged), parts))
+        unable = judged.axis.unable
+        tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
+        sections.append(AxisSection(key, judged, [*leads(judged), *tried], parts))
     if sections:
         last = sections[-1]
         sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])

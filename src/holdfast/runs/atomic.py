@@ -29,7 +29,7 @@ def write_atomically(path: Place, content: bytes) -> None:
         return
     with _written_beside(path, content) as temporary:
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync(path.parent)
 
 
 def create_atomically(path: Place, content: bytes) -> bool:
@@ -45,7 +45,7 @@ def create_atomically(path: Place, content: bytes) -> bool:
             if path.exists():
                 return False
             temporary.replace(path)
-        _sync_directory(path.parent)
+        sync(path.parent)
     return True
 
 
@@ -75,13 +75,13 @@ def _make_directory(folder: Path) -> None:
     if not folder.is_dir():
         _make_directory(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_directory(folder.parent)
+        sync(folder.parent)
 
 
-def _sync_directory(folder: Path) -> None:
-    """Make the names in a directory last; Windows does so by itself."""
+def sync(path: Path) -> None:
+    """Make the content of a file, or the names in a directory, last; Windows does so by itself."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as error:

@@ -38,12 +38,17 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
     ['seed: the run has 0, this study says 1']
     >>> differences({"references": ["cat", "dog"]}, {"references": ["cat", "owl"]})
     ['references: the run has dog, this study says owl']
+    >>> differences({"models": {"net": {"fingerprint": "ab"}}}, {"models": {"net": {"fingerprint": "cd"}}})
+    ['models.net: other weights than those that the run was begun with']
     """
     lines = []
     for where, (before, after) in _leaves(place, (old, new)):
         if before is ABSENT or after is ABSENT or _exactly(before) == _exactly(after):
             continue
-        if _has_entries(before) and _has_entries(after):
+        if where.endswith(".fingerprint"):
+            what = "weights" if where.startswith("models.") else "samples"
+            lines.append(f"{where.removesuffix('.fingerprint')}: other {what} than those that the run was begun with")
+        elif _has_entries(before) and _has_entries(after):
             lines.append(f"{where}: {_list_differences(before, after)}")
         else:
             lines.append(f"{where}: the run has {brief(_json(before))}, this study says {brief(_json(after))}")

@@ -26,6 +26,7 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
 from holdfast.runs.differences import listed
+from holdfast.runs.kept import MAPS, map_rows
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
@@ -33,6 +34,7 @@ from holdfast.runs.storage import Place, drop_parts, held
 from holdfast.runs.table import (
     SAMPLES,
     exhibits_path,
+    maps_path,
     part_path,
     read_manifest,
     read_rows,
@@ -179,7 +181,10 @@ def _run_shard(
             for name in names:
                 empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
                 write(part_path(root, dataset, model_name, evaluation, name, number), empty)
-                tick(name, len(positions) * plan.conditions(evaluation))
+                _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
+        for name in plan.unkept(root, *job):
+            write(maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
+            _told(tick, "maps", name, len(positions))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
     batch = bench.fixed(batch)
@@ -198,9 +203,10 @@ def _run_shard(
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
         shard.explainers = {name: shard.settled(name) for name in names}
+        told = shard.announce = partial(_told, tick, evaluation)
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
-        for name, results in groupby(_ticking(stream, tick, len(positions)), key=lambda r: r.explainer):
+        for name, results in groupby(_ticking(stream, told, len(positions)), key=lambda r: r.explainer):
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
@@ -211,6 +217,13 @@ def _run_shard(
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
             write(part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
+    wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
+    for name in plan.unkept(root, *job):
+        _told(tick, "maps", name)
+        maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
+        rows = partial(map_rows, dataset, model_name, name, [batch.ids[i] for i in wanted], target[wanted], maps)
+        write(maps_path(root, dataset, model_name, name, number), rows)
+        _told(tick, "maps", name, len(positions))
 
 
 def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
@@ -221,6 +234,10 @@ def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
                 f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
                 "give labels that are its classes, or none"
             )
+
+
+def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:
+    tick(f"{evaluation} of {explainer}", amount)
 
 
 def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:

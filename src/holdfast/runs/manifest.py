@@ -26,7 +26,7 @@ from holdfast.runs.differences import differences
 from holdfast.runs.storage import Place
 from holdfast.types import Batch, Explainer, name_of, parameters, role_of
 
-SECTIONS = ("models", "datasets", "tasks", "explainers", "evaluations")
+SECTIONS = ("models", "datasets", "tasks", "explainers", "evaluations", "maps")
 
 
 class AnotherStudy(UserError):
@@ -102,7 +102,9 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
     _write_first(root, study, shard_size, command)
     manifest = agreeing(root, study)
     manifest["session"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
-    manifest["adds"] = {section: _beyond(manifest["study"][section], study[section]) for section in SECTIONS}
+    manifest["adds"] = {
+        section: _beyond(manifest["study"].get(section, {}), study.get(section, {})) for section in SECTIONS
+    }
     if any(manifest["adds"].values()):
         record(root, manifest, {"started": now(), "command": command, "versions": versions()})
         try:

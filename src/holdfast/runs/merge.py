@@ -77,7 +77,11 @@ def missing(root: str | Place) -> list[str]:
                 for evaluation, explainer in judged
                 if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
             ]
-            if judged and not gaps and not present(table.samples_path(path, dataset, model, number)):
+            kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
+            kept = kept if "maps" in study else {}
+            lost = (e for e in kept if not present(table.maps_path(path, dataset, model, e, number)))
+            gaps += [f"{where}: maps of {explainer}" for explainer in lost]
+            if (judged or kept) and not gaps and not present(table.samples_path(path, dataset, model, number)):
                 gaps = [f"{where}: its samples"]
             found += gaps
     return found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from holdfast.axes import USUAL, Adopted
 from holdfast.axes.faithfulness.kinds import usual_windows
 from holdfast.data import Data
-from holdfast.errors import UserError
+from holdfast.errors import UserError, unknown
 from holdfast.explainers.baselines import REFERENCES
 from holdfast.explainers.examples.training_set import examples
 from holdfast.features import Elements, Patches, Pixels, Slic, Superpixels
@@ -24,7 +25,7 @@ from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.study.recommended import RECOMMENDED, WHY, recommended
-from holdfast.runs.table import INPUTS, exhibits_path, part_path, samples_path
+from holdfast.runs.table import INPUTS, exhibits_path, maps_path, part_path, samples_path
 from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
@@ -59,6 +60,9 @@ class Plan:
     batch_size: int | None = None
     references: int | None = None
     reasons: tuple[str, ...] = ()
+    keep_maps: bool | tuple[str, ...] = False
+    map_values: int = 0
+    study_file: str = ""
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -94,6 +98,20 @@ class Plan:
                 todo[evaluation] = missing
         return todo
 
+    def unkept(self, root: Place, dataset: str, model: str, shard: int) -> list[str]:
+        """The explainers whose maps are to be kept and are not there yet."""
+        named = self.explainers if self.keep_maps else ()
+        return [name for name in named if not present(maps_path(root, dataset, model, name, shard))]
+
+    def keeps(self, sample: str) -> bool:
+        """Whether the maps of a sample are kept."""
+        return self.keep_maps is True or (self.keep_maps is not False and sample in self.keep_maps)
+
+    def megabytes(self) -> float:
+        """How large the kept maps of features are before they are compressed, in 10⁶ bytes."""
+        samples = sum(self.keeps(sample) for data in self.data.values() for sample in data.ids)
+        return 4e-6 * samples * self.map_values * len(self.models) * len(self.explainers)
+
     def paths(self, root: Place, job: Job) -> Iterator[Place]:
         """Every part that a shard may have; names get the digest of their content."""
         dataset, model, number = job
@@ -103,6 +121,7 @@ class Plan:
             for name in self.judged(evaluation):
                 yield part_path(root, dataset, model, evaluation, name, number)
                 yield exhibits_path(root, dataset, model, evaluation, name, number)
+        yield from (maps_path(root, dataset, model, name, number) for name in self.explainers if self.keep_maps)
 
     def jobs(self) -> list[Job]:
         """Every shard of the study, in the order in which they are done."""
@@ -110,7 +129,7 @@ class Plan:
 
     def is_pending(self, root: Place, job: Job) -> bool:
         """Whether something of a shard is not there yet."""
-        return bool(self.pending(root, *job)) or not present(samples_path(root, *job))
+        return bool(self.pending(root, *job) or self.unkept(root, *job)) or not present(samples_path(root, *job))
 
     def conditions(self, evaluation: str) -> int:
         """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
@@ -124,13 +143,14 @@ class Plan:
         conditions = sum(self.conditions(name) * n for name, n in judged.items())
         return len(self.models) * sum(len(data.ids) for data in self.data.values()) * conditions
 
-    def work(self, root: Place, jobs: Iterable[Job] | None = None) -> int:
-        """How many explained conditions are left to do, the unit of the progress bar."""
-        total = 0
+    def work(self, root: Place, jobs: Iterable[Job] | None = None) -> Counter[str]:
+        """How many explained conditions of what are left to do, for the progress bar."""
+        total: Counter[str] = Counter()
         for dataset, model, number in self.jobs() if jobs is None else jobs:
             samples = len(self.shards(dataset)[number])
             for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total += samples * len(missing) * self.conditions(evaluation)
+                total.update({f"{evaluation} of {name}": samples * self.conditions(evaluation) for name in missing})
+            total.update({f"maps of {name}": samples for name in self.unkept(root, dataset, model, number)})
         return total
 
 
@@ -148,12 +168,16 @@ def make_plan(
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
     compile: bool = False,
+    keep_maps: bool | Sequence[str] = False,
+    study_file: str = "",
 ) -> Plan:
     """The plan for what `holdfast.evaluate` takes, with everything checked that can be without a model pass.
 
-    Where the precision is left open, or is "auto", the models compute as they were made.
+    Where the precision is left open, or is "auto", the models compute as they were made. Where maps are kept, there
+    may be no evaluation.
     """
-    methods, judges = registry.explainers(explainers), registry.evaluations(evaluations)
+    methods = registry.explainers(explainers)
+    judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
     datasets, models = registry.datasets_of(data, limit), registry.models_of(model, device)
     for what, named in (("model", models), ("data", datasets)):
         if not named:
@@ -182,7 +206,13 @@ def make_plan(
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
-    return Plan(models, datasets, methods, judges, seed, shard_size, batch_size, references, tuple(reasons.values()))
+    kept = keep_maps if isinstance(keep_maps, bool) else tuple(keep_maps)
+    known = {sample for source in datasets.values() for sample in source.ids}
+    for sample in () if isinstance(kept, bool) else kept:
+        if sample not in known:
+            raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
+    settings = (seed, shard_size, batch_size, references, tuple(reasons.values()), kept, first.x[0].numel(), study_file)
+    return Plan(models, datasets, methods, judges, *settings)
 
 
 def _with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
@@ -344,4 +374,6 @@ def describe(plan: Plan) -> dict[str, Any]:
         if declared := getattr(item, "measures", ()):  # of somebody's own
             evaluations[name]["measures"] = [asdict(measure) for measure in declared]
     references = {name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()}
-    return manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)
+    study = manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)
+    kept = "all" if plan.keep_maps is True else list(plan.keep_maps or ())
+    return {**study, "maps": {"samples": kept}} if kept else study

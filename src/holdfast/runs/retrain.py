@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,8 @@ def retrain(
     >>> run.table().groupby("condition").size().to_dict()
     {'noisy_linear lerf': 8, 'noisy_linear morf': 8}
     """
+    if not model.task.exclusive:
+        raise UserError(f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has none")
     methods = building.explainers(explainers)
     fills = resolve_imputers(imputers)
     check_fractions(tuple(fractions))
@@ -174,7 +177,7 @@ def retrain(
     work = Work(model, batches, methods, trained, root, name, cells, target, against, probed, seed, batch_size, keys)
     mend(root, (work.path(evaluation, cell) for evaluation in trained for cell in cells))
     try:
-        with progress(len(cells), RETRAINING, show_progress) as tick:
+        with progress(Counter(cell.explainer for cell in cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
     finally:  # what a run that was stopped has cost is part of what it cost
         session |= {"seconds": round(time.perf_counter() - begun, 2), "passes": {model.name: model.passes - before}}

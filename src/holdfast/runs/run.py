@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
+from numpy.typing import NDArray
 
 from holdfast import axes, statistics
 from holdfast.axes.contract import Better
 from holdfast.errors import UserError, no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
-from holdfast.runs import manifest, table
+from holdfast.runs import kept, manifest, table
 from holdfast.runs.atomic import write_atomically
+from holdfast.runs.differences import differences
 from holdfast.runs.engine import run_shards
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
@@ -94,6 +97,42 @@ class Run:
                 chosen.append((cube, name, declared.better if declared else "neither"))
         return chosen
 
+    def maps(
+        self, explainer: str, sample: str | None = None, dataset: str | None = None, model: str | None = None
+    ) -> Any:
+        """The kept map of a sample, a float32 array in its shape; without one, {sample: map}.
+
+        Data set and model are named where there are several. Maps are of the predicted class, as `samples` has it.
+
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
+        >>> images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        >>> run = evaluate(net, images, ["saliency", "lrp"], [], keep_maps=True)
+        >>> run.maps("saliency", "0002").shape, len(run.judge_maps({"agreement": {"agreement": {"k": 9}}}))
+        ((3, 8, 8), 48)
+        """
+        study, place = self.manifest["study"], []
+        for section, given in (("datasets", dataset), ("models", model), ("explainers", explainer)):
+            if given is None and len(study[section]) > 1:
+                raise UserError(f"the run has several {section}; name one of {', '.join(study[section])}")
+            place.append(given or next(iter(study[section])))
+            if place[-1] not in study[section]:
+                raise unknown(section.removesuffix("s"), given, study[section])
+        found = kept.read_maps(self.path, *place)
+        if not found:
+            raise UserError(f"{self.path} holds no maps of {explainer}; {kept.ADVICE}")
+        if sample is not None and sample not in found:
+            raise unknown("sample with a kept map", sample, found)
+        return found if sample is None else found[sample]
+
+    def judge_maps(self, evaluations: Any, data: Any = None) -> pd.DataFrame:
+        """What evaluations that need maps alone say of the kept ones, in the form of `table`, without the model.
+
+        That is agreement, and any of your own that asks its subject for `clean(explainer)` and `reference(explainer)`
+        alone; one that asks the model is an error. Whoever needs inputs gets those of `data`. Chance comes from the
+        references of the run, or from all kept samples where not all of these were kept.
+        """
+        return kept.judged(self.path, self.manifest, evaluations, data)
+
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
         from holdfast.runs.merge import missing
@@ -134,6 +173,24 @@ class Run:
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
         return table.read_scores(self.path, compact=True)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows a run: what was run, whether all of it, and the ranking of every axis."""
+        from holdfast.drawing import methods, prose, tables
+        from holdfast.runs.merge import missing
+
+        gaps, named = missing(self.path), methods.looks(self.manifest["study"]["explainers"])
+        columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]
+        rows = []
+        for r in self.ranking().to_dict("records"):
+            r |= {
+                "explainer": named[r["explainer"]].name,
+                "score": prose.with_interval(r["score"], r["low"], r["high"]),
+            }
+            r["rank"] = "–" if pd.isna(r["rank"]) else f"{r['rank']:.0f}"
+            rows.append(tables.Row([str(r[column]) for column in columns]))
+        state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
+        return Markup("<p>{}<br>{}</p>{}").format(self, state, tables.grid(columns, rows, "Ranking"))
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
@@ -179,6 +236,7 @@ def evaluate(
     workers: int = 1,
     retry_errors: bool = False,
     show_progress: bool | None = None,
+    keep_maps: bool | Sequence[str] = False,
 ) -> Run:
     """Put explainers to the test on a model and data; the same call again finishes what is missing.
 
@@ -190,7 +248,8 @@ def evaluate(
     without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
     a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
     there are any; models, data and explainers are sent to them by pickle. `retry_errors` reads samples again that the
-    storage, not their content, kept from being read.
+    storage, not their content, kept from being read. `keep_maps` keeps the maps of all samples, or of those named, in
+    the run, for `Run.maps`; then `evaluations` may be empty.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -198,20 +257,9 @@ def evaluate(
     >>> sorted(run.table().measure.unique())[:2]
     ['fass', 'fass_chance']
     """
-    plan = make_plan(
-        model,
-        data,
-        explainers,
-        evaluations,
-        seed=seed,
-        limit=limit,
-        shard_size=shard_size,
-        batch_size=batch_size,
-        references=references,
-        device=device,
-        precision=precision,
-        compile=compile,
-    )
+    given: dict[str, Any] = {"seed": seed, "limit": limit, "shard_size": shard_size, "batch_size": batch_size}
+    given |= {"references": references, "device": device, "precision": precision, "compile": compile}
+    plan = make_plan(model, data, explainers, evaluations, keep_maps=keep_maps, **given)
     audit = None
     if precision == AUTO:
         from holdfast.runs.precision_audit import lower, settle
@@ -226,6 +274,26 @@ def evaluate(
     with pickled(plan) as recipe:
         executor = Processes(recipe, workers)
         return execute(plan, out, COMMAND, show_progress, executor, audit=audit, retry_errors=retry_errors)
+
+
+def explain(
+    model: Any, data: Any, explainer: Any, seed: int = 0, limit: int | None = None, batch_size: int | None = None
+) -> NDArray[np.float32]:
+    """The maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
+
+    Everything is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
+    >>> maps = explain(net, torch.rand(5, 3, 8, 8), "saliency")
+    >>> maps.shape, maps.dtype
+    ((5, 3, 8, 8), dtype('float32'))
+    """
+    plan = make_plan(model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        run = execute(plan, folder, "holdfast.explain(...)")
+        for row in run.samples().query("error != ''").itertuples():
+            raise UserError(f"{row.sample!r} of {row.dataset} has no map: {row.error}")
+        return np.stack(list(run.maps(*plan.explainers).values()))
 
 
 def execute(
@@ -248,13 +316,17 @@ def execute(
     """
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if out is None else place(out)
     study = describe(plan)
+    prepared = {name: dict(data.prepared) for name, data in plan.data.items()}
     try:
         found = manifest.begin(root, study, plan.shard_size, command)
     except manifest.AnotherStudy as error:
-        raise UserError(f"{error}{changed_samples(plan, root)}") from error
+        before = table.read_manifest(root).get("prepared", {})
+        options = "".join(f"\n  {line}" for line in differences(before, prepared, "data"))
+        raise UserError(f"{error}{options}{changed_samples(plan, root)}") from error
     plan = replace(plan, shard_size=found["shard_size"])
     session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
+    session |= {"prepared": prepared} | ({"study_file": plan.study_file} if plan.study_file else {})
     if audit is not None:
         session["audit"] = dict(audit)
     manifest.record(root, found, session)

@@ -16,7 +16,7 @@ Number = StrictInt | StrictFloat
 
 @dataclass(frozen=True)
 class _Named:
-    name: Text
+    name: Text = ""
     role: Text = ""
     conditions: list[tuple[Text, Number]] = Field(default_factory=list)
     left_out: dict[str, Text] = Field(default_factory=dict)
@@ -24,7 +24,7 @@ class _Named:
 
 @dataclass(frozen=True)
 class _Source:
-    fingerprint: Text
+    fingerprint: Text = ""
     samples: Annotated[StrictInt, Field(ge=0)] = 0
     references: list[Text] = Field(default_factory=list)
 
@@ -36,7 +36,7 @@ class _Study:
     datasets: dict[str, _Source]
     explainers: dict[str, _Named]
     evaluations: dict[str, _Named]
-    tasks: dict[str, dict[str, dict[str, Text]]]
+    tasks: dict[str, dict[str, dict[str, Text]]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

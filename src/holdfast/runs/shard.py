@@ -127,6 +127,7 @@ class Shard:
     keeps_extremes: bool = True
     explainers: Mapping[str, Explainer] = field(default_factory=dict)
     logits: Tensor | None = None
+    announce: Callable[[str], None] = lambda explainer: None
     _clean: dict[str, Tensor] = field(default_factory=dict)
     _redrawn: dict[tuple[str, int], Tensor] = field(default_factory=dict)
 
@@ -168,6 +169,7 @@ class Shard:
         is_redraw = batch is self.batch and target is self.target and chosen != self.seed
         if is_redraw and (explainer, chosen) in self._redrawn:
             return self._redrawn[explainer, chosen]
+        self.announce(explainer)
         maps = self.bench.explain(self.settled(explainer), explainer, batch, target, chosen)
         if is_redraw:
             self._redrawn[explainer, chosen] = maps
@@ -197,4 +199,5 @@ class Shard:
 
     def reference(self, explainer: str) -> Tensor:
         """The maps (R, …) of the references."""
+        self.announce(explainer)
         return self.shared.explain(explainer, self.all_explainers[explainer])

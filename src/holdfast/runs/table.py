@@ -84,6 +84,11 @@ def exhibits_path(root: Place, dataset: str, model: str, evaluation: str, explai
     return root / "gallery" / _inside(shard, dataset, model, evaluation, explainer)
 
 
+def maps_path(root: Place, dataset: str, model: str, explainer: str, shard: int) -> Place:
+    """Where the kept maps of one explainer and shard are."""
+    return root / "maps" / _inside(shard, dataset, model, explainer)
+
+
 def _inside(shard: int, *names: str) -> str:
     return f"{_folder(*names)}/{shard:05d}.parquet"
 
@@ -237,7 +242,7 @@ def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:
     sessions = read_sessions(root)
     for session in sessions:
         manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
-        manifest |= {key: session[key] for key in ("command", "versions") if key in session}
+        manifest |= {key: session[key] for key in ("command", "versions", "study_file", "prepared") if key in session}
     if sessions:
         manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
     return manifest
@@ -260,6 +265,7 @@ def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
     for clean in product(study["datasets"], study["models"]):
         judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
         keys |= {_folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged}
+        keys |= {_folder(*clean, name): digests.study_key(manifest, *clean, "", name) for name in study["explainers"]}
     return keys
 
 

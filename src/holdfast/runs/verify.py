@@ -30,7 +30,7 @@ from holdfast.runs.storage import (
 )
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
-PARTS = ("parts", "samples", "gallery")
+PARTS = ("parts", "samples", "gallery", "maps")
 FOLDERS = dict.fromkeys(PARTS, ".parquet") | {"sessions": ".json"}
 """What a run directory holds beside its manifest, and how the files in it end."""
 

@@ -39,7 +39,7 @@ class Summed(nn.Module):
     ) -> None:
         super().__init__()
         self.parts, self.weight = parts, nn.Parameter(weight)
-        self.table = nn.Identity() if vectors is None else nn.Embedding.from_pretrained(vectors, freeze=False)
+        self.table = nn.Identity() if vectors is None else nn.Embedding(len(vectors), vectors.shape[1], _weight=vectors)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
         """Logits (B, K); elements or tokens (B, N) that a mask leaves out add nothing."""
@@ -124,6 +124,7 @@ class Truth:
         aux = {name: torch.ones(x.shape[:2], dtype=kind) for tag, (name, kind) in MASKS.items() if tag in self.tags}
         if "region" in self.tags:
             inputs = model.inputs(Batch(ids, x))
+            assert isinstance(model.module, Summed)
             maps = model.module.right(inputs, model.logits(inputs, aux).argmax(1)).abs().sum(-1 if aux else 1)
             aux[REGION] = maps > 1e-3 * maps.flatten(1).amax(1).view(-1, *[1] * (maps.ndim - 1))
         return Batch(ids, x, aux)
@@ -140,9 +141,8 @@ def truths() -> list[Truth]:
     patterns, motifs = normal("patterns", CLASSES, 3, WINDOW, WINDOW).sign(), normal("motifs", CLASSES, 2, 8).sign()
     colours = (3 * torch.eye(CLASSES) - 1)[:, :, None, None] * torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]])
     pairs = torch.zeros(CLASSES, 2, 3, SIZE, SIZE)
-    for c, (row, column) in enumerate(((1, 1), (1, 9), (9, 1))):
-        pairs[c, 0, c, row : row + 4, column : column + 4] = 0.2
-        pairs[c, 1, c, row + 3 : row + 7, column + 4 : column + 7] = 0.2
+    for c, (top, left) in enumerate(((1, 1), (1, 9), (9, 1))):
+        pairs[c, 0, c, top : top + 4, left : left + 4] = pairs[c, 1, c, top + 3 : top + 7, left + 4 : left + 7] = 0.2
     steps = normal("columns", CLASSES, 12)
     words = Summed(linear, normal("words", CLASSES, 4), torch.cat([torch.zeros(20, 4), normal("vectors", 12, 4)]))
     row, points = (partial(rand.uniform, shape=shape) for shape in ((12,), (12, 4)))

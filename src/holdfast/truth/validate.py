@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from holdfast.axes import AXES, arrange
+from holdfast.errors import unknown
 from holdfast.runs.run import evaluate
 from holdfast.statistics import exact_share
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.forms import sample_scores
-from holdfast.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, Corrupted
+from holdfast.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, corrupted
 from holdfast.truth.models import Truth, truths
+from holdfast.types import Function
 
 QUICK, FULL = 8, 40
 """Samples of each model."""
@@ -35,7 +38,10 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
     `resilience` is the share of samples on which minor noise moves the score less than half as far as a random map does
     (MetaQuantus' noise resilience), with its interval; `constant` the share of constant maps that got a score.
     """
-    rows = [row for truth in truths() if only is None or truth.name in only for row in _scores(truth, samples, seed)]
+    known = {truth.name: truth for truth in truths()}
+    if wrong := [name for name in only or () if name not in known]:
+        raise unknown("model", wrong[0], known)
+    rows = [row for name in only or known for row in _scores(known[name], samples, seed)]
     found = []
     for (axis, measure), here in pd.concat(rows, ignore_index=True).groupby(["axis", "measure"], sort=False):
         near, far = (here[RIGHT] - here[MINOR]).abs(), (here[RIGHT] - here[RANDOM]).abs()
@@ -60,7 +66,8 @@ def _share(k: int, n: int) -> tuple[float, float, float]:
 
 def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
     """Scores of every map of one model's samples, turned so that more is better: a row per axis, measure and sample."""
-    maps = {name: Corrupted(*made) for name, made in GRADES.items() if made[0] != "sobel" or "image" in truth.tags}
+    grades = {name: made for name, made in GRADES.items() if made[0] != "sobel" or "image" in truth.tags}
+    maps = {name: Function(partial(corrupted, *made), stochastic=False) for name, made in grades.items()}
     axes = {axis.name: axis for axis in AXES if axis.evaluation is not None and set(axis.trial) & set(truth.tags)}
     first = {name: next(tag for tag in truth.tags if tag in axis.trial) for name, axis in axes.items()}
     asked = {name: {name: dict(axis.trial[first[name]])} for name, axis in axes.items()}

@@ -15,14 +15,15 @@ SIGNS = {"prefers": "", "blind": "?", "misled": "!", "": ""}
 WAYS = {"higher": "↑", "lower": "↓", "neither": "–"}
 HEAD = """# Which measure can be trusted for what
 
-Written by `holdfast validate{how} --markdown docs/validation.md`: every measure of every axis on models whose right map
-is known, {n} samples of each ({models}). The right map competes with maps that are less true. A number is the share of
-samples on which the right map scores better; by its Clopper–Pearson interval (95 %) the measure *prefers* the right map
-(plain), is *blind* (`?`) or *misled* (`!`). Noise is in root mean squares of the map, and *0.3 over 3* asks for less of
-it; shuffled maps keep an order that belongs to the sample. The last columns are MetaQuantus' two tests in our form: the
-share of samples on which minor noise (0.05) moves the score less than half as far as a random map does (*resilient*),
-and on which the score of a random map is worse (*reactive*). Models are small, and the corruptions ours: a measure
-that fails here fails where the truth is known; one that passes has passed these tests and no others.
+Written by `holdfast validate{how} --markdown docs/validation.md`: every measure of every axis on models whose right
+map is known, {n} samples of each ({models}). The right map competes with maps that are less true. A number is the
+share of samples on which the right map scores better; by its Clopper–Pearson interval (95 %) the measure *prefers* the
+right map (plain), is *blind* (`?`) or *misled* (`!`); pairs without a score of both are left out. Noise is in root
+mean squares of the map, and *0.3 over 3* asks for less of it; shuffled maps keep an order that belongs to the sample.
+The last columns are MetaQuantus' two tests in our form: the share of samples on which minor noise (0.05) moves the
+score less than half as far as a random map does (*resilient*), and on which the score of a random map is worse
+(*reactive*). Models are small, and the corruptions ours: a measure that fails here fails where the truth is known; one
+that passes has passed these tests and no others.
 """
 
 
@@ -30,13 +31,10 @@ def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """(axis.measure, what it can be trusted for) of every measure, from its rows of `validate`."""
     for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
         first, names = records(rows)[0], {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS}
-        most, minor = (
-            rows.loc[rows["verdict"] == "prefers", "needed"].max(),
-            (first.resilience_low, first.resilience_high),
-        )
+        most, minor = rows.loc[rows["verdict"] == "prefers", "needed"].max(), first.resilience
         ways = ("prefers the right map to", "is blind to", "is misled by")
         if first.better == "neither":
-            ways = ("scores the right map higher than", "the same as", "lower than")
+            ways = ("scores the right map higher than", "does not tell it from", "scores it lower than")
         said = [f"{way} {names[v]}" for way, v in zip(ways, SIGNS, strict=False) if names[v]]
         text = f"{'No direction is better; it' if first.better == 'neither' else 'It'} {', '.join(said)}."
         text += f" {most} samples show each preference four times out of five." if names["prefers"] else ""

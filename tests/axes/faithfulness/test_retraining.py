@@ -18,6 +18,7 @@ from holdfast.axes.faithfulness.retraining.leakage import Removed, leakage_summa
 from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
 from holdfast.errors import UserError
 from holdfast.removal import IMPUTERS
+from holdfast.runs.plan import make_plan
 from holdfast.runs.retrain import retrain
 from support.small import model, pictures
 
@@ -359,3 +360,25 @@ def test_the_trainer_is_deterministic_and_leaves_the_global_state_alone() -> Non
     assert accuracy(better, *TEST, batch_size=40) > 0.5
     with pytest.raises(UserError, match="too few"):
         quick(TensorDataset(TRAIN[0][:1], TRAIN[1][:1]), 0)
+
+
+def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> None:
+    def net() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 1))
+
+    numbers = holdfast.Model(net(), task="regression")
+    x, y = torch.rand(8, 1, 4, 4), torch.arange(8) % 2
+    with pytest.raises(UserError, match=r"retrain counts right classes, and regression, the task of .*, has none"):
+        retrain(numbers, (x[:4], y[:4]), (x[4:], y[4:]), "saliency", lambda data, seed: net(), tmp_path / "run")
+    assert numbers.passes == 0 and not (tmp_path / "run").exists()
+
+
+def test_the_plan_says_what_a_task_leaves_out() -> None:
+    numbers = holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)), task="regression")
+    notes, none = (
+        make_plan(judged, pictures(4)[0], "saliency", ["faithfulness", "certificate"]).notes()
+        for judged in (numbers, model())
+    )
+    assert any("deletion_auc, insertion_auc, irof" in note and "regression has none" in note for note in notes)
+    assert any("sufficient" in note and "regression has no classes" in note for note in notes)
+    assert none == []

@@ -6,6 +6,7 @@ from holdfast.axes.certificate.evaluation import MEASURES, Certificate, spoken
 from holdfast.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
 from holdfast.axes.contract import Axis
 
+UNABLE = {"rate": ("noise 0.3", "noise 1", "noise 3", "blurred", "wrong class", "Sobel")}
 PATCHES: dict[str, Any] = {"radii": [1, 2], "epsilon": 0.3, "features": {"patches": {"size": 4}}}
 CERTIFICATE = Axis(
     name="certificate",
@@ -18,6 +19,7 @@ CERTIFICATE = Axis(
     findings="holdfast.axes.certificate.findings",
     figures="holdfast.axes.certificate.figures",
     condition=spoken,
+    unable=UNABLE,
     trial={"image": PATCHES, "set": {"radii": [1, 2], "epsilon": 0.3}, "table": {"radii": [1, 2], "epsilon": 0.3}},
 )
 SMOOTHING = Axis(
@@ -32,6 +34,7 @@ SMOOTHING = Axis(
     findings="holdfast.axes.certificate.smoothing_findings",
     figures="holdfast.axes.certificate.smoothing_figures",
     condition=spoken,
+    unable=UNABLE,
     trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
 )
 AXES = (CERTIFICATE, SMOOTHING)

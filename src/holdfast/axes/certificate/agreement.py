@@ -136,18 +136,10 @@ def _checked_mask(
     _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
     may = exists if always is None else exists & ~always
     chosen, free = mask & may, may & ~mask
-    _refuse(
-        ~chosen.any(1, keepdim=True),
-        batch,
-        "is empty for sample {id!r}: select at least one of its {n} features",
-        counts,
-    )
-    _refuse(
-        ~free.any(1, keepdim=True),
-        batch,
-        "has all features selected for sample {id!r}: none of its {n} can be added",
-        counts,
-    )
+    lacking = "is empty for sample {id!r}: select at least one of its {n} features"
+    _refuse(~chosen.any(1, keepdim=True), batch, lacking, counts)
+    full = "has all features selected for sample {id!r}: none of its {n} can be added"
+    _refuse(~free.any(1, keepdim=True), batch, full, counts)
     return (chosen if always is None else chosen | (always & exists)), free
 
 

@@ -136,7 +136,9 @@ def certify(
         raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")
     _check_radii(radii)
     problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
-    asked = _radii(radii, problem.left_out)
+    whole = range(1, int(problem.left_out.max()) + 1) if radii == "all" else radii
+    listed = torch.tensor([int(r) for r in whole], dtype=torch.int64)
+    asked = listed.expand(len(batch), -1)
     order = asked[0].argsort(stable=True) if asked.shape[1] else torch.arange(0)
     capped = asked[:, order].minimum(problem.left_out[:, None])
     shares = [len(set(row) - {0}) if simultaneous else 1 for row in capped.tolist()]
@@ -301,14 +303,10 @@ def _strata(
     tried, hits = tried.clone(), hits.clone()
     tried[:, 0], hits[:, 0] = 1, trivial.to(torch.int64)
     exact = hits / tried.clamp(min=1).double()
-    rate, low, high = (torch.where(known, exact, value) for value in (rate, low, high))
     missing = torch.arange(draws.shape[1]) > m[:, None]
-    return (
-        rate.masked_fill(missing, torch.nan),
-        low.masked_fill(missing, torch.nan),
-        high.masked_fill(missing, torch.nan),
-        torch.where(known, tried, draws),
-    )
+    found = (torch.where(known, exact, value).masked_fill(missing, torch.nan) for value in (rate, low, high))
+    rate, low, high = found
+    return rate, low, high, torch.where(known, tried, draws)
 
 
 def _running_min(values: Tensor, radii: Tensor) -> Tensor:
@@ -330,13 +328,6 @@ def _rule(
     else:
         rule = hard_rule(epsilon, delta)
     return rule, rule.looks[-1] if budget is None else budget
-
-
-def _radii(radii: Sequence[int] | Literal["all"], left_out: Tensor) -> Tensor:
-    """The radii asked for, (B, R)."""
-    if radii == "all":
-        return torch.arange(1, int(left_out.max()) + 1).expand(len(left_out), -1)
-    return torch.tensor([int(r) for r in radii]).expand(len(left_out), -1)
 
 
 def _check_radii(radii: Any) -> None:

@@ -260,6 +260,11 @@ class Certificate:
             answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
             yield chosen.column("stable" if self.mode == "decide" else "unflipped", where, answer, missing)
 
+    def notes(self, model: Model) -> list[str]:
+        """What a task without classes leaves out."""
+        lost = "certificate leaves out whether an explanation is sufficient, and pictures of flips: "
+        return [] if model.task.exclusive else [f"{lost}{model.task.name} has no classes"]
+
     def _exhibits(self, subject: Subject, chosen: Explanations) -> Iterator[Exhibit]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, where they are pictures."""
         wanted = sorted(subject.showcase)[:EXAMPLES]

@@ -208,9 +208,8 @@ def _fixed_size(epsilon: float, delta: float, population: int) -> int:
     for n in range(1, min(last, population)):
         s = np.arange(n + 1.0)
         ways = _log_orders(float(n), s) - special.gammaln(s + 1)
-        if _worst_error(Endings(np.zeros(n + 1, np.int64), np.full(n + 1, float(n)), s, ways, population), epsilon) <= (
-            delta
-        ):
+        ends = Endings(np.zeros(n + 1, np.int64), np.full(n + 1, float(n)), s, ways, population)
+        if _worst_error(ends, epsilon) <= delta:
             return n
     return min(last, population)
 

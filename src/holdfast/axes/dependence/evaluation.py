@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.contract import Measure
+from holdfast.axes.contract import Better, Measure, Role
 from holdfast.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
 from holdfast.errors import UserError
 from holdfast.explainers.precision import Agreed
@@ -23,16 +23,10 @@ from holdfast.maps.undefined import reasons
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
-from holdfast.models.randomised import (
-    Scheme,
-    is_randomisable,
-    layers_in_order,
-    random_weights,
-    with_weights,
-)
+from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
-_UNIT: tuple[Any, ...] = ("neither", "component", (0.0, 1.0))
+_UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
 _HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
 MEASURES = (
     Measure("dependence", "Dependence", _HEAD, "neither", "headline"),
@@ -50,6 +44,7 @@ MEASURES = (
     Measure(
         "error_reached", "Error reached", "of the map by its size, by a method asked for one", "lower", "component"
     ),
+    Measure("capped", "Capped", "1 where the ladder of counts ended before the error asked for", "lower", *_UNIT[1:]),
     Measure("passes", "Passes per map", "inputs that go through the network for one map", "lower", "cost"),
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
@@ -134,8 +129,9 @@ class Dependence:
             gap = (total - wanted).abs() / (total.abs() + wanted.abs())
             yield Scores.column(name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised")
         if isinstance(agreed := getattr(item, "error", None), Agreed):
-            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids])
+            error = torch.tensor([agreed.found[sample][1] for sample in subject.batch.ids], dtype=torch.float64)
             yield Scores.column(name, "error_reached", where, error, [""] * len(error))
+            yield Scores.column(name, "capped", where, (error > agreed.asked).double(), [""] * len(error))
         if len(subject.references):
             target = subject.model.task.target(subject.predict(subject.references[:1]))
             before = subject.model.passes

@@ -31,6 +31,12 @@ AXIS = Axis(
         **{kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32} for kind in ("image", "series", "table")},
         "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
     },
+    unable={
+        **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
+        "insertion_auc": ("noise 0.3", "blurred", "Sobel"),
+        "irof": ("noise 0.3", "noise 1", "blurred"),
+        "infidelity_scaled": ("sign turned",),
+    },
     condition=removed,
     spans=spans_of_curves,
 )

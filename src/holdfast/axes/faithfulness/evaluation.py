@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from holdfast.axes.contract import Measure
@@ -79,6 +79,7 @@ IMAGE = (3, 2, 2)
 """The shape of an image, whatever its size."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+Rising = Annotated[tuple[float, ...], AfterValidator(sweeps.check_fractions)]
 
 
 def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -110,7 +111,7 @@ class Faithfulness:
     reexplains: ClassVar[bool] = False
 
     imputers: Annotated[Any, BeforeValidator(_open(resolve_imputers))] = None
-    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+    fractions: Rising = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
     absolute: bool = False
@@ -121,11 +122,6 @@ class Faithfulness:
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
     masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
-
-    @field_validator("fractions")
-    @classmethod
-    def _rising(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        return sweeps.check_fractions(value)
 
     @field_validator("orders", "subsets", "metrics")
     @classmethod
@@ -171,6 +167,11 @@ class Faithfulness:
             labelled = model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
             axis = replace(axis, against="label" if labelled else "prediction")
         return axis
+
+    def notes(self, model: Model) -> list[str]:
+        """What a task without probabilities leaves out."""
+        lost = f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
+        return [] if has_probability(model.task) else [f"{lost}them out"]
 
     def _reading(self, task: Task) -> Faithfulness:
         """The axis with a readout and metrics that the task has; others that were asked for are refused."""

@@ -14,6 +14,7 @@ AXIS = Axis(
     findings="holdfast.axes.localisation.page",
     figures="holdfast.axes.localisation.page",
     against="faithfulness",
+    unable={"relevance_mass": ("sign turned",)},
     trial={"region": {"any_class": True}},
     condition=lambda condition, level: f"by {condition}",
 )

@@ -29,7 +29,9 @@ MEASURES = tuple(
     Measure(*known, "higher", "component" if i else "headline", (0.0, 1.0), "column") for i, known in enumerate(_KNOWN)
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
-REGIONS, MOSAICS = "regions", "mosaics"
+By = Literal["regions", "mosaics"]
+REGIONS: By = "regions"
+MOSAICS: By = "mosaics"
 EMPTY, WHOLE = "the sample has no region", "the region is the whole sample"
 OTHER = "the region is that of the label, and another class is predicted"
 NOTHING = "no relevance of that sign"
@@ -56,7 +58,7 @@ class Localisation:
     name: ClassVar[str] = "localisation"
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
 
-    by: Literal["regions", "mosaics"] | None = None
+    by: By | None = None
     sign: Sign = "positive"
     any_class: bool = False
 

@@ -22,5 +22,6 @@ AXIS = Axis(
         "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
         "table": {"perturbations": ["column_noise"], "k": 0.2},
     },
+    unable={"fass": ("blurred", "shifted", "sign turned")},
 )
 AXES = (AXIS,)

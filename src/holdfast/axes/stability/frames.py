@@ -27,16 +27,6 @@ class Frames:
         return self.judged.cube
 
     @property
-    def dataset(self) -> str:
-        """The dataset of the cube."""
-        return self.cube.dataset
-
-    @property
-    def model(self) -> str:
-        """The model of the cube."""
-        return self.cube.model
-
-    @property
     def summary(self) -> pd.DataFrame:
         """`statistics.summary` of every measure."""
         return self.judged.summary

@@ -31,7 +31,7 @@ def retained(every: Sequence[Frames]) -> pd.DataFrame:
     """The share of unchanged predictions per dataset, model, condition and level, in the order of the conditions."""
     blocks = []
     for one in every:
-        held = unchanged(one.cells()).assign(dataset=one.dataset, model=one.model)
+        held = unchanged(one.cells()).assign(dataset=one.cube.dataset, model=one.cube.model)
         position = {condition: i for i, condition in enumerate(one.cube.conditions)}
         order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
         blocks.append(held.iloc[np.argsort(order)])
@@ -60,7 +60,7 @@ def architecture_maps(material: Material, width: float) -> Iterator[Piece]:
         yield Skipped("", NO_STABILITY)
     by_dataset: dict[str, list[Frames]] = {}
     for one, _ in every:
-        by_dataset.setdefault(one.dataset, []).append(one)
+        by_dataset.setdefault(one.cube.dataset, []).append(one)
     for dataset, group in by_dataset.items():
         subject = dataset if len(by_dataset) > 1 else ""
         if len(group) < 2:

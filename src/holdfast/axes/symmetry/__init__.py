@@ -23,5 +23,6 @@ AXIS = Axis(
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
         "invariant set": {"group": "permutation", "elements": 4},
     },
+    unable={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
 )
 AXES = (AXIS,)

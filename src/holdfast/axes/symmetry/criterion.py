@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -58,16 +59,12 @@ def _agreement(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(whole, share, torch.nan)
 
 
-def _jaccard(a: Tensor, b: Tensor) -> Tensor:
-    return similarity.jaccard(a, b, k=TOP)
-
-
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": similarity.cosine,
     "agreement": _agreement,
     "spearman": similarity.spearman,
     "ssim": similarity.ssim,
-    "jaccard": _jaccard,
+    "jaccard": partial(similarity.jaccard, k=TOP),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -32,52 +33,17 @@ from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
 from holdfast.types import REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
+_CHANCE: tuple[Any, ...] = (None, "column")
+_CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"
 MEASURES = (
-    Measure(
-        "equivariance",
-        "equivariance",
-        "how a feature map moves with its input, 1 is exactly",
-        "higher",
-        "headline",
-        chance="column",
-    ),
-    Measure(
-        "invariance",
-        "invariance",
-        "how little examples or concepts change, 1 is not at all",
-        "higher",
-        "headline",
-        chance="column",
-    ),
+    Measure("equivariance", "equivariance", "how a map moves with inputs; 1: exactly", "higher", "headline", *_CHANCE),
+    Measure("invariance", "invariance", "how little examples or concepts change", "higher", "headline", *_CHANCE),
     Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
-    Measure(
-        "model_invariance",
-        "model invariance",
-        "cosine of probabilities on moved inputs",
-        "neither",
-        "model",
-        chance="column",
-    ),
-    Measure(
-        "model_agreement",
-        "model agreement",
-        "share of moved inputs with the same top class",
-        "neither",
-        "model",
-        (0.0, 1.0),
-        chance="column",
-    ),
-    Measure(
-        "model_change",
-        "model change",
-        "how far the explained output moves with the input, where unrelated samples differ by 1",
-        "lower",
-        "model",
-    ),
+    Measure("model_invariance", "model invariance", "cosine of moved probabilities", "neither", "model", *_CHANCE),
+    Measure("model_agreement", "model agreement", "share in one class", "neither", "model", (0.0, 1.0), "column"),
+    Measure("model_change", "model change", _CHANGE, "lower", "model"),
     Measure("layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"),
-    Measure(
-        "layer_equivariance_error", "layer equivariance error", "how far a layer is from equivariant", "lower", "model"
-    ),
+    Measure("layer_equivariance_error", "layer equivariance error", "the same from equivariant", "lower", "model"),
 )
 """What is known of the measures of the axis; the first that an explanation has speaks for it."""
 
@@ -289,4 +255,5 @@ def _estimated(
     bounds = (score.low, score.high)
     yield Scores.column(explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds)
     if score.chance is not None:
-        yield Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)
+        chance = Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)
+        yield replace(chance, by_reference=score.by_reference)

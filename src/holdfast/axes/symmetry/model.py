@@ -42,7 +42,7 @@ def model_scores(
     clean = predict(around.batch)
     there = around.batch if others is None else others
     theirs = clean if others is None else predict(others)
-    chosen = (top(clean) if target is None else target.to(clean.device))[:, None]
+    chosen = (clean.argmax(1) if target is None else target.to(clean.device))[:, None]
     unrelated = torch.tensor([[a != b for b in there.ids] for a in around.batch.ids])
     apart = (theirs.T[chosen[:, 0]] - clean.gather(1, chosen)).double().abs().masked_fill(~unrelated, torch.nan)
     unit = apart.nanmean(1)
@@ -51,13 +51,14 @@ def model_scores(
 
     def compared(piece: Piece, moved: Tensor) -> None:
         rows, before, strange = (piece.sample, piece.element), clean[piece.sample], ~unrelated[piece.sample]
-        likeness = normalize(probabilities(moved)) @ normalize(probabilities(theirs)).T
-        same = (top(moved)[:, None] == top(theirs)).double()
+        shares, top = moved.double().softmax(1), moved.argmax(1)
+        likeness = normalize(shares) @ normalize(theirs.double().softmax(1)).T
+        same = (top[:, None] == theirs.argmax(1)).double()
         tables["chance"][rows] = likeness.masked_fill(strange, torch.nan).nanmean(1)
         tables["luck"][rows] = same.masked_fill(strange, torch.nan).nanmean(1)
-        alike = cosine(probabilities(moved), probabilities(before))
+        alike = cosine(shares, before.double().softmax(1))
         tables["cosine"][rows] = alike
-        tables["agreement"][rows] = torch.where(alike.isfinite(), (top(moved) == top(before)).double(), torch.nan)
+        tables["agreement"][rows] = torch.where(alike.isfinite(), (top == before.argmax(1)).double(), torch.nan)
         gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
         tables["change"][rows] = gap / unit[piece.sample]
 
@@ -76,13 +77,3 @@ def model_scores(
         replace(agreement, chance=around.mean(tables["luck"])),
         replace(change, low=bare, high=bare),
     )
-
-
-def top(logits: Tensor) -> Tensor:
-    """What a model predicts, (B,)."""
-    return logits.argmax(1)
-
-
-def probabilities(logits: Tensor) -> Tensor:
-    """The outputs whose directions are compared, (B, classes)."""
-    return logits.double().softmax(1)

@@ -39,8 +39,8 @@ class Estimate:
     sample. `each` (B, n) holds the score of every element of `elements` (n, B, …), NaN beyond the last of a sample.
     `reason` says why a value is NaN. Beside it, (B,) each: `floor`, the score of a stochastic explainer at the identity
     with fresh draws; `back`, that of a map moved there and back by a group that interpolates; `chance`, what the
-    explanations of other samples score, moved alike. `worst` holds the explanation with the lowest score, or without
-    one, for the samples that it was asked for.
+    explanations of other samples score, moved alike, and `by_reference` (R,) how far each lies above that, summed over
+    samples. `worst` holds the explanation with the lowest score, or without one, for the samples it was asked for.
     """
 
     value: Tensor
@@ -52,6 +52,7 @@ class Estimate:
     reason: tuple[str, ...]
     floor: Tensor | None = None
     chance: Tensor | None = None
+    by_reference: Tensor | None = None
     worst: Mapping[int, Tensor] = field(default_factory=dict)
     back: Tensor | None = None
 
@@ -155,6 +156,7 @@ def explanation_scores(
     name, group = criterion.similarity, around.group
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
+    above = torch.zeros(len(around.batch), 0 if others is None else len(others), dtype=torch.float64)
     back = around.column() if criterion.moves and not group.exact else None
     stirs, could = torch.zeros(2, len(around.batch), dtype=torch.bool)  # whether this map is moved, and any other
     generic = probe(clean.shape[1:]).x.to(clean)
@@ -185,7 +187,10 @@ def explanation_scores(
         if others is not None and chance is not None:
             against = [alike(maps, other.expand_as(maps)) for other in others.x.to(maps.device)]
             itself = torch.tensor([[sample == other for other in others.ids] for sample in piece.batch.ids])
-            chance[rows] = torch.stack(against, 1).masked_fill(itself.reshape(-1, len(others)), torch.nan).nanmean(1)
+            pairs = torch.stack(against, 1).masked_fill(itself.reshape(-1, len(others)), torch.nan).double()
+            chance[rows] = pairs.nanmean(1)
+            apart = (pairs - chance[rows][:, None]).nan_to_num() / around.counts[piece.sample, None]
+            above.index_add_(0, piece.sample, apart)
     moved = "the explanation of a moved input"
     why = reasons(flaws(name, clean), flaw, moved, (each.isnan() & around.used).any(1))
     why = tuple(text or (STILL if one else "") for text, one in zip(why, (could & ~stirs).tolist(), strict=True))
@@ -196,7 +201,8 @@ def explanation_scores(
         return scored
     chance[around.whole, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
     missing = (chance.isnan() & around.used).any(1)
-    return replace(scored, chance=torch.where(missing, torch.nan, around.mean(chance)))
+    level = torch.where(missing, torch.nan, around.mean(chance))
+    return replace(scored, chance=level, by_reference=above[(level + scored.value).isfinite()].sum(0))
 
 
 def _keep_worst(

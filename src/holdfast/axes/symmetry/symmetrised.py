@@ -108,6 +108,8 @@ class Symmetrised:
 def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | None = None) -> Symmetrised:
     """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
 
+    Over the whole group it respects the symmetry by construction, which says nothing about faithfulness.
+
     >>> from holdfast.explainers import Saliency
     >>> from holdfast.axes.symmetry.groups import dihedral
     >>> symmetrise(Saliency(), dihedral(4)).kind

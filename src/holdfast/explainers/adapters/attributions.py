@@ -62,7 +62,7 @@ class Captum(Adapter):
     baseline: Baseline | None = None
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
         return _draws(self.draws, self.attribution, hasattr(self.attribution.value, "attribute"))
 
@@ -126,7 +126,7 @@ class Quantus(Adapter):
     draws: bool = True
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
         return self.draws
 
@@ -166,7 +166,7 @@ class PytorchGradCam(Adapter):
     draws: bool | None = None
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
         return _draws(self.draws, self.method, is_method=False)
 
@@ -224,7 +224,7 @@ class Zennit(Adapter):
     draws: bool | None = None
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
         return self.attributor == "smoothgrad" if self.draws is None else self.draws
 

@@ -25,8 +25,8 @@ _START, _DRAWN = {"baseline": (Baseline, 0.0)}, {"baseline": (Baseline, REFERENC
 _COMPOSITE = {"attributor": (Attributor, "gradient"), "merge_batch_norm": (bool, True)}
 _CAM = {"layer": (str | None, None), "eigen_smooth": (bool, False), "aug_smooth": (bool, False)}
 _CAMS = ("GradCAM", "GradCAMPlusPlus", "HiResCAM", "LayerCAM", "XGradCAM", "ScoreCAM", "AblationCAM", "EigenCAM")
-_COMPOSITES = ("epsilon_plus", "epsilon_plus_flat", "epsilon_alpha2_beta1", "epsilon_alpha2_beta1_flat")
-_COMPOSITES += ("guided_backprop", "deconvnet", "excitation_backprop")
+_EPSILON = ("epsilon_plus", "epsilon_plus_flat", "epsilon_alpha2_beta1", "epsilon_alpha2_beta1_flat")
+_COMPOSITES = (*_EPSILON, "guided_backprop", "deconvnet", "excitation_backprop")
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "captum": {
         **{name: {} for name in ("InputXGradient", "GuidedBackprop", "Deconvolution", "LRP")},

@@ -68,7 +68,7 @@ class Shap(Adapter):
     arguments: Arguments = None
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters; for a partition it decides between halves that are equally worth cutting."""
         return self.method in ("gradient", "partition")
 

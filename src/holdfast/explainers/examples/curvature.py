@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -57,7 +58,8 @@ def dense_curvature(model: Model, train: Examples, layers: Sequence[str], curvat
             by_output = _output_curvature(scores, loss, probes[0].added, curvature)
         taken = probes[0].taken.detach().double()
         taken = torch.cat([taken, torch.ones_like(taken[:, :1])], 1) if bias else taken
-        added = torch.stack([_weighted_outer(row, taken) for row in by_output.double().unbind(1)]) / len(train)
+        rows = by_output.double().unbind(1)
+        added = torch.stack([torch.einsum("bi,bc,bj->icj", taken, row, taken) for row in rows]) / len(train)
         total = added if total is None else total + added
     assert total is not None
     matrix = total.flatten(2).flatten(0, 1)
@@ -66,12 +68,6 @@ def dense_curvature(model: Model, train: Examples, layers: Sequence[str], curvat
     place = torch.arange(outputs * inputs, device=matrix.device).reshape(outputs, inputs)
     order = torch.cat([place[:, :-1].flatten(), place[:, -1]]) if bias else place.flatten()
     return matrix[order][:, order]
-
-
-def _weighted_outer(weights: Tensor, taken: Tensor) -> Tensor:
-    """Σ over samples of h̃ ⊗ w ⊗ h̃, (d, c, d), of weights (B, c) and inputs (B, d)."""
-    weighted = (weights[:, :, None] * taken[:, None]).flatten(1)
-    return (taken.T @ weighted).reshape(taken.shape[1], weights.shape[1], taken.shape[1])
 
 
 def _output_curvature(scores: Tensor, loss: Tensor, added: Tensor, curvature: Curvature) -> Tensor:
@@ -126,17 +122,15 @@ def curvature_products(
             scores = class_scores(model, part, leaves)
             if curvature == "hessian":
                 loss = losses(scores, classes, model, train).sum() / len(train)
-                product = _hessian_product(loss, weights)
+                gradient = torch.autograd.grad(
+                    loss, weights, create_graph=True, allow_unused=True, materialize_grads=True
+                )
+                product: Callable[[list[Tensor]], Tensor] = partial(_pull, gradient, weights)
             else:
                 product = _gauss_newton_product(scores, weights, len(train))
             for k, vector in enumerate(vectors):
                 total[k] += product(_like(vector, weights))
     return total
-
-
-def _hessian_product(loss: Tensor, weights: list[Tensor]) -> Callable[[list[Tensor]], Tensor]:
-    gradient = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True, materialize_grads=True)
-    return lambda vector: _pull(gradient, weights, vector)
 
 
 def _gauss_newton_product(scores: Tensor, weights: list[Tensor], n: int) -> Callable[[list[Tensor]], Tensor]:

@@ -14,7 +14,6 @@ from holdfast.runs.differences import ABSENT, disagreements, parameters_of, plai
 from holdfast.runs.manifest import references_of
 from holdfast.types import Condition
 
-SHORT = 12
 Names = tuple[str, ...]
 """What one thing is called in each of the runs."""
 
@@ -121,9 +120,14 @@ def shown(names: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(names))
 
 
-def short(fingerprint: Any) -> str:
-    """The beginning of a fingerprint."""
-    return str(fingerprint or "none").removeprefix("sha256:")[:SHORT]
+def numbered(prints: Sequence[Any]) -> list[str]:
+    """Fingerprints as people tell them apart: no. 1, no. 2, the same for the same.
+
+    >>> numbered(["75f4ab", "db31e5", "75f4ab"])
+    ['no. 1', 'no. 2', 'no. 1']
+    """
+    seen = list(dict.fromkeys(prints))
+    return [f"no. {seen.index(one) + 1}" for one in prints]
 
 
 def pair_up(sections: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[list[Names], list[list[str]]]:
@@ -164,13 +168,13 @@ def _match_data(matched: Common, sides: Sequence[Side]) -> None:
     labels = [side.label for side in sides]
     for name in rest[0]:
         if all(name in others for others in rest):
-            held = [f"{short(o[name].get('fingerprint'))} ({o[name].get('samples')} samples)" for o in rest]
-            matched.forbidden += disagreements(f"datasets.{name}: other data, fingerprint", held, labels)
+            held = numbered([o[name].get("fingerprint") for o in rest])
+            held = [f"{number} ({o[name].get('samples')} samples)" for number, o in zip(held, rest, strict=True)]
+            matched.forbidden += disagreements(f"datasets.{name}: other data", held, labels)
             for others in rest[1:]:
                 del others[name]
             rest[0] = {key: value for key, value in rest[0].items() if key != name}
-    marked = [[f"{name} ({short(entry.get('fingerprint'))})" for name, entry in others.items()] for others in rest]
-    _tell_rest(matched, sides, "data", marked)
+    _tell_rest(matched, sides, "data", [list(others) for others in rest])
     renamed = [names for names in matched.datasets if len(set(names)) > 1]
     matched.subject += [f"data: {shown(names)} is the same data under several names" for names in renamed]
 
@@ -194,8 +198,8 @@ def _match_models(matched: Common, sides: Sequence[Side]) -> None:
         entries = [dict(section[name]) for section, name in zip(sections, names, strict=True)]
         if len(set(names)) > 1:
             matched.subject += disagreements("model", list(names), labels)
-        for entry in entries:
-            entry["weights"] = short(entry.pop("fingerprint", None))
+        for entry, weights in zip(entries, numbered([e.pop("fingerprint", None) for e in entries]), strict=True):
+            entry["weights"] = weights
         matched.subject += disagreements("" if len(matched.models) == 1 else shown(names), entries, labels)
 
 

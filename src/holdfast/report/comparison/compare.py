@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +36,7 @@ class Comparison:
     >>> asked = {"stability": {"stability": {"perturbations": "jpeg"}}}
     >>> twice = [holdfast.evaluate(net, images, "input_x_gradient", asked) for _ in range(2)]
     >>> holdfast.compare(*twice).verdict()[0]
-    'A and B agree exactly: all 4 differences are 0 on every sample.'
+    'run 1 and run 2 agree exactly: all 4 differences are 0 on every sample.'
     """
 
     runs: tuple[Side, ...]
@@ -113,7 +112,7 @@ def compare(
     >>> data, asked = torch.rand(6, 3, 16, 16, generator=g), {"stability": {"stability": {"perturbations": "jpeg"}}}
     >>> before, after = (holdfast.evaluate(net, data, "saliency", asked) for net in nets)
     >>> compare(before, after).differences[["a", "b", "explainer", "measure"]].head(1).values.tolist()
-    [['A', 'B', 'saliency', 'fass']]
+    [['run 1', 'run 2', 'saliency', 'fass']]
     """
     if len(runs) < 2:
         raise UserError(f"a comparison needs at least two runs, got {len(runs)}")
@@ -126,7 +125,7 @@ def compare(
 
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:
-    """The runs read, with a letter each."""
+    """The runs read, with a name each."""
     from holdfast.runs.run import Run, read
 
     opened = [run if isinstance(run, Run) else read(run) for run in runs]
@@ -134,14 +133,23 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
     for i, place in enumerate(places):
         if place in places[:i]:
             raise UserError(f"{opened[i].path} is given twice")
-    return [Side(letter(i), str(run.path), run.manifest, run.compact(), run.samples()) for i, run in enumerate(opened)]
+    labels = names([str(run.packed.with_suffix("") if run.packed else run.path.resolve()) for run in opened])
+    sides = zip(labels, opened, strict=True)
+    return [Side(label, str(run.path), run.manifest, run.compact(), run.samples()) for label, run in sides]
 
 
-def letter(i: int) -> str:
-    """A short name for the i-th run.
+def names(paths: Sequence[str]) -> list[str]:
+    """What each run is called: the end of its path, as much of it as tells it from the others.
 
-    >>> letter(0), letter(25), letter(26)
-    ('A', 'Z', 'AA')
+    A run in a new temporary directory has a number, for nobody chose that name.
+
+    >>> names(["/runs/june", "/runs/july", "/old/july"]), names(["/tmp/holdfast-x1", "/tmp/holdfast-y2"])
+    (['june', 'runs/july', 'old/july'], ['run 1', 'run 2'])
     """
-    head, last = divmod(i, 26)
-    return (letter(head - 1) if head else "") + string.ascii_uppercase[last]
+    found = []
+    for i, path in enumerate(paths):
+        parts = path.strip("/").split("/")
+        ends = ("/".join(parts[-n:]) for n in range(1, len(parts) + 1))
+        alone = next((end for end in ends if not any(f"/{o}".endswith(f"/{end}") for o in paths if o != path)), path)
+        found.append(f"run {i + 1}" if parts[-1].startswith("holdfast-") else alone)
+    return found

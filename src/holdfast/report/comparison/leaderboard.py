@@ -66,7 +66,7 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
             boards.setdefault(key, (about, []))[1].append(entry)
     place = {axis.name: i for i, axis in enumerate(AXES)}
     chosen = sorted(boards.items(), key=lambda item: place.get(item[1][0]["axis"], len(place)))
-    made = {"schema": SCHEMA, "holdfast": metadata.version("holdfast"), "runs": [_run(side) for side in sides]}
+    made = {"schema": SCHEMA, "holdfast": metadata.version("holdfast"), "runs": [run_facts(side) for side in sides]}
     return {**made, "boards": [_board(key, about, entries) for key, (about, entries) in chosen]}
 
 
@@ -206,7 +206,8 @@ def _by_condition(summary: pd.DataFrame, conditions: list[Condition]) -> list[di
     return cells
 
 
-def _run(side: Side) -> dict[str, Any]:
+def run_facts(side: Side) -> dict[str, Any]:
+    """How a run was made, as plain data."""
     manifest = side.manifest
     return {
         "run": side.label,

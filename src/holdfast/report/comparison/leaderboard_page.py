@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.axes import axis_of
+from holdfast.drawing.charts import Chart
+from holdfast.drawing.methods import looks
 from holdfast.drawing.pages import page
-from holdfast.drawing.prose import digits_of, number, with_interval
-from holdfast.report.comparison.common import short
+from holdfast.drawing.plots import Mark, cells, dots, of_marks
+from holdfast.drawing.prose import with_interval
+from holdfast.report.comparison.common import numbered
 from holdfast.report.comparison.leaderboard import boards_of, leaderboard
 from holdfast.report.comparison.page import PACKAGE, look
 from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_apart
@@ -18,7 +23,8 @@ from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
-MISSING = "missing"
+HEADS = ("Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples")
+MISSING = "–"
 
 
 def write_leaderboard(runs: Sequence[Run | str | Path], out: str | Path) -> tuple[Path, Path]:
@@ -42,11 +48,42 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     Traceback (most recent call last):
     holdfast.errors.UserError: this is no leaderboard of schema holdfast-leaderboard/1: schema is 'other/2'
     """
-    boards = boards_of(data)
+    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in boards_of(data)]
     runs = {run["run"]: run for run in data["runs"]}
-    shown = [_board(board, title, runs) for board, title in zip(boards, _titles(boards), strict=True)]
-    context = {"boards": shown, "runs": [_made(run) for run in runs.values()], **look("leaderboard.js")}
+    several = any(len(run["models"]) > 1 for run in runs.values())
+    every = {row["explainer"]: row["control"] for board in boards for row in board["rows"]}
+    named = looks(every, {name for name, control in every.items() if control})
+    for row in (row for board in boards for row in board["rows"]):
+        known, word = named[row["explainer"]], row.get("mark")
+        row["look"] = replace(known, name=f"{known.name} ({word})") if word else known
+        row["where"] = f"{row['model']}, {row['run']}" if several else row["run"]
+        row["name"] = f"{row['look'].name}, {row['where']}" if len(runs) > 1 or several else row["look"].name
+    titles = _titles(boards)
+    shown = [_board(board, title) for board, title in zip(boards, titles, strict=True)]
+    matrix = _matrix(boards, titles) if len(boards) > 1 else None
+    context = {"boards": shown, "matrix": matrix, "runs": [*runs.values()], **look("leaderboard.js")}
     return page(PACKAGE, "leaderboard.html").render(context)
+
+
+def _matrix(boards: Sequence[Any], titles: Sequence[str]) -> Chart:
+    """All boards as one picture: a row for each method of a run, a column for each board."""
+    every = sorted((row for board in boards for row in board["rows"]), key=lambda row: bool(row["control"]))
+    rows = list(dict.fromkeys(row["name"] for row in every))
+    columns = [{row["name"]: _mark(row, row["name"]) for row in board["rows"]} for board in boards]
+    less = [title for board, title in zip(boards, titles, strict=True) if board["lower_is_better"]]
+    caption = "Scores of different columns do not compare; point at one for its interval."
+    caption += f" Less is better: {', '.join(less)}." if less else ""
+    picture = cells(rows, titles, [[column.get(row) for column in columns] for row in rows])
+    return Chart("matrix", "All boards", caption, f"Scores of {len(rows)} methods on {len(boards)} boards.", [picture])
+
+
+def _mark(row: Mapping[str, Any], name: str) -> Mark:
+    score, low, high = (math.nan if row[end] is None else row[end] for end in ("score", "low", "high"))
+    return Mark(name, score, low, high, row["look"].colour, said=_rank(row), method=row["look"].name)
+
+
+def _rank(row: Mapping[str, Any]) -> str:
+    return f"rank {row['rank_low']:.0f} to {row['rank_high']:.0f}" if row["rank"] else str(row["unranked"])
 
 
 def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -57,103 +94,57 @@ def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
         entries = []
         for board in (boards[i] for i in alike):
             draws = {key: board.get(key, ABSENT) for key in ("seed", "references")}
-            entries.append({**board["parameters"], **draws, "data": short(board["dataset_fingerprint"])})
+            entries.append({**board["parameters"], **draws, "data": board["dataset_fingerprint"]})
         for key in dict.fromkeys(key for entry in entries for key in entry):
             values = [entry.get(key, ABSENT) for entry in entries]
+            values = numbered(values) if key == "data" else values
             if len({plain(value) for value in values}) > 1:
                 for i, text in zip(alike, told_apart(values), strict=True):
                     names[i] += f", {key} {text}"
     return names
 
 
-def _board(board: Mapping[str, Any], title: str, runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    name = str(board["axis"])
-    axis = axis_of(name, {"study": {"evaluations": {name: board["parameters"]}}}, [board["measure"]])
+def _board(board: Mapping[str, Any], title: str) -> dict[str, Any]:
+    label, rows = str(board["axis"]), board["rows"]
+    axis = axis_of(label, {"study": {"evaluations": {label: board["parameters"]}}}, [board["measure"]])
     measure = axis.measure(board["measure"])
+    said = measure.title if measure else board["measure"]
     way = {"higher": ", more is better", "lower": ", less is better"}.get(measure.better, "") if measure else ""
-    cells = board["rows"][0]["conditions"]
-    conditions = [axis.condition(cell["condition"], cell["level"]) for cell in cells]
-    facts = [("Data", f"{board['dataset']}, fingerprint {short(board['dataset_fingerprint'])}")]
-    facts += [("Samples", str(board["samples"])), ("Seed", str(board["seed"]))]
-    facts += [("References", str(board["references"]))] if "references" in board else []
-    facts += [("Parameters", _parameters(board["parameters"]))]
+    by_run: dict[str, list[Mark]] = {row["where"]: [] for row in sorted(rows, key=lambda row: str(row["run"]))}
+    for row in rows:
+        by_run[row["where"]].append(_mark(row, row["look"].name))
+    ends = of_marks((mark for marks in by_run.values() for mark in marks), 0.0)
+    conditions = [axis.condition(cell["condition"], cell["level"]) for cell in rows[0]["conditions"]]
+    within = [[_mark({**row, **cell}, row["name"]) for cell in row["conditions"]] for row in rows]
+    folded = {"By condition": [cells([row["name"] for row in rows], conditions, within)]} if len(conditions) > 1 else {}
+    alt = f"Scores with intervals of {len(rows)} methods; the numbers are in the table."
+    caption = f"{said}{way}. Bands are 95 % intervals; under a rank are those that the paired tests leave open."
+    pictures = [dots(where, marks, ends, said) for where, marks in by_run.items()]
+    facts = [(key.capitalize(), str(board[key])) for key in ("samples", "seed", "references") if key in board]
     return {
         "id": f"board-{board['id']}",
         "title": title,
-        "measure": f"{measure.title if measure else board['measure']}{way}",
-        "facts": facts,
-        "columns": _columns(),
-        "rows": [_row(row, runs[row["run"]]) for row in board["rows"]],
-        "conditions": conditions,
-        "by_condition": [_cells(row) for row in board["rows"]] if len(conditions) > 1 else [],
+        "measure": f"{said}{way}",
+        "chart": Chart(f"board-{board['id']}", title, caption, alt, pictures, folded),
+        "facts": [*facts, ("Parameters", _parameters(board["parameters"]))],
+        "columns": [(head, head not in ("Explainer", "Model", "Run")) for head in HEADS],
+        "rows": [{"cells": _cells(row), "control": bool(row["control"])} for row in rows],
     }
 
 
-def _columns() -> list[tuple[str, bool]]:
-    """The heads of a board, and whether the column is sorted by numbers."""
-    texts = {"Explainer", "Model", "Run", "Parameters", "Weights", "holdfast", "Command"}
-    names = ["Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples"]
-    names += ["Command", "Weights", "holdfast", "Parameters"]
-    return [(name, name not in texts) for name in names]
-
-
-def _row(row: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    ranked = row["rank"] is not None
-    rank = f"{row['rank']:.0f}" if ranked else MISSING
-    spread = f"{row['rank_low']:.0f} to {row['rank_high']:.0f}" if ranked else str(row["unranked"])
-    said = ", ".join(filter(None, ("control" if row["control"] else "", row.get("mark"))))
-    name = f"{row['explainer']} ({said})" if said else str(row["explainer"])
-    retained = f"{row['retained']} of {row['attempted']} pairs"
-    share = None if row["retention"] is None else f"{100 * row['retention']:.0f} %"
-    parameters = {key: value for key, value in row["parameters"].items() if key != "name"}
-    command = str(run.get("command") or "")
-    cells = [
-        _cell(rank, row["rank"], spread),
-        _cell(name),
-        _cell(_score(row), row["score"]),
-        _cell(str(row["model"]), more=str(row["precision"] or "")),
-        _cell(str(row["run"]), more=str(run["path"])),
-        _cell(share, row["retention"], retained),
-        _cell(str(row["samples"]), row["samples"]),
-        _cell(command or None, code=True, wide=True),
-        _cell(short(row["model_fingerprint"]), code=True),
-        _cell(str(run["holdfast"]) if run.get("holdfast") else None),
-        _cell(_parameters(parameters) if parameters else "none", wide=True),
+def _cells(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What each cell shows, a line below it, and what it is sorted by; one without a number goes last."""
+    mark, share = _mark(row, ""), row["retention"]
+    said: list[tuple[str, str, Any]] = [
+        (MISSING if row["rank"] is None else f"{row['rank']:.0f}", _rank(row).removeprefix("rank "), row["rank"]),
+        (row["look"].name, "", row["look"].name),
+        (with_interval(mark.value, mark.low, mark.high), "", row["score"]),
+        (str(row["model"]), str(row["precision"] or ""), str(row["model"])),
+        (str(row["run"]), "", str(row["run"])),
+        (MISSING if share is None else f"{100 * share:.0f} %", f"{row['retained']} of {row['attempted']} pairs", share),
+        (str(row["samples"]), "", row["samples"]),
     ]
-    return {"cells": cells, "control": bool(row["control"])}
-
-
-def _cell(
-    text: str | None, value: float | str | None = None, more: str = "", code: bool = False, wide: bool = False
-) -> dict[str, Any]:
-    """What a cell shows, a line below it, and what it is sorted by; a cell without a value goes last."""
-    missing = text is None or text == MISSING
-    by = "" if missing else text if value is None else value
-    return {"text": text or MISSING, "more": more, "by": by, "missing": missing, "code": code, "wide": wide}
-
-
-def _score(row: Mapping[str, Any]) -> str | None:
-    if row["score"] is None:
-        return None
-    return with_interval(row["score"], *_ends(row))
-
-
-def _ends(row: Mapping[str, Any]) -> tuple[float, float]:
-    low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
-    return low, high
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """A row's scores by condition, for the second table."""
-    cells = []
-    for cell in row["conditions"]:
-        if cell["score"] is None:
-            tried = cell.get("attempted")
-            cells.append(f"{MISSING} (0 of {tried} retained)" if tried else MISSING)
-        else:
-            score = number(cell["score"], digits_of(cell["score"], *_ends(cell)))
-            cells.append(f"{score} ({cell['retained']}/{cell['attempted']})")
-    return f"{row['run']}: {row['explainer']}, {row['model']}", cells
+    return [{"text": text, "more": more, "by": "" if by is None else by} for text, more, by in said]
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
@@ -172,9 +163,3 @@ def _parameters(parameters: Mapping[str, Any]) -> str:
             text = call(value) if isinstance(value, Mapping) and "name" in value else brief(value)
         parts.append(f"{key}={text}")
     return "; ".join(parts)
-
-
-def _made(run: Mapping[str, Any]) -> dict[str, Any]:
-    prints = {kind: {name: short(value) for name, value in run[kind].items()} for kind in ("models", "datasets")}
-    keys = ("run", "path", "command", "created", "holdfast", "versions")
-    return {**{key: run.get(key) for key in keys}, **prints}

@@ -17,8 +17,9 @@ from holdfast.drawing.plots import Mark, dots
 from holdfast.drawing.prose import digits_of, number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.drawing.tables import to_csv
-from holdfast.report.comparison.common import Common, Side, short
+from holdfast.report.comparison.common import Common, Side
 from holdfast.report.comparison.compare import Comparison
+from holdfast.report.comparison.leaderboard import run_facts
 from holdfast.report.comparison.pairs import OVERALL
 from holdfast.report.comparison.words import ALL_CONDITIONS, cautions, condition_title, legend, outcome
 from holdfast.report.page import embed
@@ -45,15 +46,16 @@ def comparison_page(comparison: Comparison) -> str:
         "runs": [_made(side) for side in comparison.runs],
         "level": f"{100 * comparison.level:g}",
         "payload": embed({"all": to_csv(comparison.differences)}),
-        **look("comparison.js"),
+        **look(),
     }
     return page(PACKAGE, "comparison.html").render(context)
 
 
-def look(script: str) -> dict[str, Markup]:
-    """The report's style with what these pages add, and the script of one of them."""
+def look(*script: str) -> dict[str, Markup]:
+    """The report's style with what these pages add, and their script with what one of them adds."""
     style = shared_style() + template("holdfast.report", "style.css") + template(PACKAGE, "comparison.css")
-    return {"style": Markup(style), "script": Markup(shared_script() + template(PACKAGE, script))}
+    scripts = shared_script() + "".join(template(PACKAGE, name) for name in ("shared.js", *script))
+    return {"style": Markup(style), "script": Markup(scripts)}
 
 
 def forests(comparison: Comparison) -> list[Chart]:
@@ -145,8 +147,11 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
         for key, rows in part.groupby(["evaluation", *several], sort=False):
             heading = ", ".join(map(str, key))
             cells = [_cells(r, comparison) for r in records(rows.head(MOST_ROWS))]
-            kept = [i for i, name in enumerate(COLUMNS) if not _says_nothing(name, {row[i] for row in cells})]
-            about = {"title": f"{title}: {heading}", "columns": [COLUMNS[i] for i in kept], "open": family == OVERALL}
+            heads = COLUMNS.copy()
+            if _is_one_pair(rows):
+                heads[3:6] = ["", *rows[["a", "b"]].iloc[0]]
+            kept = [i for i, name in enumerate(heads) if name and not _says_nothing(name, {row[i] for row in cells})]
+            about = {"title": f"{title}: {heading}", "columns": [heads[i] for i in kept], "open": family == OVERALL}
             shown = [[row[i] for i in kept] for row in cells]
             tables.append({**about, "rows": shown, "left_out": max(0, len(rows) - MOST_ROWS)})
     return tables
@@ -169,19 +174,5 @@ def _cells(r: Any, comparison: Comparison) -> list[str]:
 
 
 def _made(side: Side) -> dict[str, Any]:
-    manifest = side.manifest
-    prints = {
-        kind: {name: short(entry.get("fingerprint")) for name, entry in side.study(kind).items()}
-        for kind in ("models", "datasets")
-    }
-    return {
-        "label": side.label,
-        "path": side.path,
-        "command": str(manifest.get("command") or ""),
-        "created": str(manifest.get("created") or ""),
-        "versions": dict(manifest.get("versions") or {}),
-        "weights": prints["models"],
-        "data": prints["datasets"],
-        "seed": manifest["study"].get("seed"),
-        "references": references_of(manifest["study"]),
-    }
+    study = side.manifest["study"]
+    return {**run_facts(side), "facts": {"seed": study.get("seed"), "references": references_of(study)}}

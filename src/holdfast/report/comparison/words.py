@@ -22,13 +22,10 @@ ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
-REFERENCE_NOISE = 0.01
-"""How far another choice of reference samples moves calibrated scores; a model against itself moved by 0.006."""
-FEW, LOST, OTHER, SMALL, MOVED = (
+FEW, LOST, OTHER, MOVED = (
     "Few samples",
     "Many samples fell out",
     "Other predictions",
-    "Small differences",
     "Controls differ",
 )
 TEXTS = {
@@ -41,11 +38,6 @@ TEXTS = {
     OTHER: (
         "Each map explains what its own model predicts. Where predictions differ, the maps answer different questions.",
         "",
-    ),
-    SMALL: (
-        f"A difference below {REFERENCE_NOISE:g} may come from the few samples that chance is taken from, which the "
-        "intervals do not cover.",
-        "Run both with another seed.",
     ),
     MOVED: ("Controls do not look at the model, and yet they differ: something besides the models does, too.", ""),
 }
@@ -135,7 +127,6 @@ def cautions(comparison: Comparison) -> list[Finding]:
     common, every, rows = comparison.common, comparison.differences, main_rows(comparison)
     few = rows[(rows["joined"] > 0) & (rows["joined"] < FEW_SAMPLES)]
     lost = every[(every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])]
-    near = rows[rows["separated"] & (rows["form"] != "raw") & (rows["difference"].abs() < REFERENCE_NOISE)]
     moved = every[(every["family"] == "controls") & every["separated"]]
     items = {
         FEW: [],
@@ -145,7 +136,6 @@ def cautions(comparison: Comparison) -> list[Finding]:
             for r in records(lost)
         ],
         OTHER: _other_predictions(comparison),
-        SMALL: [f"{_what(r, rows, common)}, {r.b} − {r.a}: {_gap(r, 1)}" for r in records(near)],
         MOVED: [
             f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {_gap(r, 1)}"
             for r in records(moved)

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,8 +68,8 @@ class _Member:
     process: SpawnProcess
     ready: bool = False
     job: Job | None = None
-    due: int = 0
-    ticked: int = 0
+    due: Counter[str] = field(default_factory=Counter)
+    ticked: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -100,7 +100,7 @@ class _Team:
                 return
             if member.ready and member.job is None:
                 job = self.waiting.popleft()
-                member.job, member.due, member.ticked = job, self.plan.work(self.root, [job]), 0
+                member.job, member.due, member.ticked = job, self.plan.work(self.root, [job]), Counter()
                 try:
                     connection.send(job)
                 except OSError:
@@ -118,7 +118,7 @@ class _Team:
 
     def _hear(self, member: _Member, kind: str, content: Any) -> None:
         if kind == "tick":
-            member.ticked += content[1]
+            member.ticked[content[0]] += content[1]
             self.tick(*content)
         elif kind == "ready":
             member.ready, self.failed_starts = True, 0
@@ -148,7 +148,9 @@ class _Team:
                 )
         if member.job is not None:
             self.tally.lose(member.job, why)
-            self.tick(shard_name(member.job), member.due - member.ticked - self.plan.work(self.root, [member.job]))
+            undone = self.plan.work(self.root, [member.job])
+            for what, amount in member.due.items():
+                self.tick(what, amount - member.ticked[what] - undone[what])
             self.waiting.appendleft(member.job)
         self.start(member.number)
 

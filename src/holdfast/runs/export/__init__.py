@@ -9,19 +9,27 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from holdfast.drawing.pictures import draw_map
 from holdfast.errors import UserError, unknown
-from holdfast.runs.atomic import this_host
+from holdfast.runs.atomic import sync, this_host
 from holdfast.runs.export.archive import unpacked, write_zip
 from holdfast.runs.export.card import dataset_card
 from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
+from holdfast.runs.kept import ADVICE, read_maps
 from holdfast.runs.merge import missing
 from holdfast.runs.storage import Place, failure, place
+from holdfast.runs.table import slug
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -43,12 +51,13 @@ def export(run: Run | str | Place, to: str, out: str | Path | None = None) -> Ex
 
     `to` is "csv" (scores.csv, samples.csv, summary.csv), "arrow" (the same as Arrow IPC files, also called Feather),
     "hf" (a folder for `datasets.load_dataset`, with the three tables as configurations and a card) or "zip" (the run
-    itself, which `holdfast.read` opens). Without `out` it goes beside the run directory, which stays as it is. Numbers
-    are exact in every format; in CSV a text that a spreadsheet would run gets an apostrophe in front.
+    itself, which `holdfast.read` opens); "maps" are the kept maps, an npz for each method that the explainer
+    `precomputed` reads, and PNGs. Without `out` it goes beside the run directory, which stays as it is. Numbers are
+    exact in every format; in CSV a text that a spreadsheet would run gets an apostrophe in front.
 
     >>> export("no-such-run", "exel")
     Traceback (most recent call last):
-    holdfast.errors.UserError: unknown format 'exel'. Allowed: arrow, csv, hf, zip
+    holdfast.errors.UserError: unknown format 'exel'. Allowed: arrow, csv, hf, maps, zip
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
@@ -62,14 +71,9 @@ def export(run: Run | str | Place, to: str, out: str | Path | None = None) -> Ex
     return Exported(target, files, gaps)
 
 
-def _csv(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+def _tables(kind: str, run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     folder.mkdir()
-    return write_tables(run, folder, "csv") | write_study(run, folder, gaps)
-
-
-def _arrow(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
-    folder.mkdir()
-    return write_tables(run, folder, "arrow") | write_study(run, folder, gaps)
+    return write_tables(run, folder, kind) | write_study(run, folder, gaps)
 
 
 def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
@@ -80,14 +84,38 @@ def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     return {f"data/{name}": rows for name, rows in written.items()} | {"README.md": None}
 
 
+def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+    folder.mkdir()
+    study, samples, written = run.manifest["study"], run.samples(), dict[str, int | None]()
+    for dataset, model, explainer in product(study["datasets"], study["models"], study["explainers"]):
+        maps = read_maps(run.path, dataset, model, explainer)
+        if not maps:
+            continue
+        told = [name for name, of in ((dataset, "datasets"), (model, "models")) if len(study[of]) > 1]
+        stem = "-".join(map(slug, (*told, explainer)))
+        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)].set_index("sample")["predicted"]
+        arrays = {"ids": np.array(list(maps)), "maps": np.stack(list(maps.values())), "targets": own[list(maps)]}
+        np.savez_compressed(folder / f"{stem}.npz", **arrays)
+        written[f"{stem}.npz"] = len(maps)
+        for sample, values in maps.items():
+            if values.ndim == 3:
+                uri = draw_map(values.sum(0), signed=bool((values < 0).any()), side=max(values.shape))
+                (folder / stem).mkdir(exist_ok=True)
+                (folder / stem / f"{slug(sample)}.png").write_bytes(b64decode(uri.partition(",")[2]))
+    if not written:
+        raise UserError(f"{run.path} holds no maps; {ADVICE}")
+    return written | write_study(run, folder, gaps)
+
+
 def _zip(run: Run, path: Path, gaps: list[str]) -> dict[str, int | None]:
     return dict.fromkeys(write_zip(run, path))
 
 
 FORMATS: dict[str, Callable[[Run, Path, list[str]], dict[str, int | None]]] = {
-    "csv": _csv,
-    "arrow": _arrow,
+    "csv": partial(_tables, "csv"),
+    "arrow": partial(_tables, "arrow"),
     "hf": _hf,
+    "maps": _maps,
     "zip": _zip,
 }
 
@@ -118,7 +146,10 @@ def _new(target: Path) -> Iterator[Path]:
         yield temporary
         if target.exists():
             raise UserError(f"{target} came into being meanwhile; the export was not written")
+        for path in (temporary, *temporary.rglob("*")):
+            sync(path)
         temporary.rename(target)
+        sync(target.parent)
     except OSError as error:
         raise failure(target, error) from error
     finally:

@@ -12,12 +12,13 @@ EVALUATIONS = [
     {"symmetry": {"group": {"dihedral": {"n": 1}}}},
     {"faithfulness": {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "metrics": ["road"]}},
     {"dependence": {"draws": 2}},
+    "localisation",
     "agreement",
 ]
 PHOTOGRAPHS = 14
 
 
 def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
-    """Seven explainers: FASS' perturbations, certificates, mirrored photographs, ROAD, random weights, agreement."""
+    """Seven explainers on every axis: FASS' perturbations, certificates, mirrors, ROAD, random weights, mosaics."""
     model, data = "bundled:efficientnet-lite0", "bundled:photographs"
     return make_plan(model, data, EXPLAINERS, EVALUATIONS, limit=limit, shard_size=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,11 +31,10 @@ from holdfast.runs.study import registry
 from holdfast.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
 from holdfast.types import STRICT
 
-SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references")
+SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references", "keep_maps")
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
-DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label")
-DATA_KEYS += ("regions",)
+DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label", "regions")
 LARGEST_FILE = 1_000_000
 
 
@@ -69,6 +69,8 @@ class Study:
     precision: Annotated[Precision | Literal["auto"], BeforeValidator(_precision)] | None = None
     compile: StrictBool = False
     references: Annotated[int, _from(2)] | None = None
+    keep_maps: StrictBool | list[str] = False
+    text: str = ""
 
     def plan(self, allow_code: bool = False) -> Plan:
         """Open the data, load the models, and check that everything fits together.
@@ -88,18 +90,8 @@ class Study:
             unnamed = settings["source"].startswith("python:") and name == _short_name(settings["source"])
             model.name = model.name if unnamed else name
             models[model.name] = model
-        return make_plan(
-            models,
-            data,
-            self.explainers,
-            self.evaluations,
-            seed=self.seed,
-            shard_size=self.shard_size,
-            batch_size=self.batch_size,
-            references=self.references,
-            precision=self.precision,
-            compile=self.compile,
-        )
+        given = {key: getattr(self, key) for key in SETTINGS if key not in ("limit", "device")}
+        return make_plan(models, data, self.explainers, self.evaluations, study_file=self.text, **given)
 
 
 def read_study(
@@ -129,7 +121,7 @@ def read_study(
         hint = "; indent with spaces, not with tabs" if "'\\t'" in problem else ""
         raise UserError(f"{file}{line}: this is not YAML: {problem}{hint}") from error
     try:
-        return parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code)
+        return replace(parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code), text=text)
     except BadParameter as error:
         raise UserError(f"{file}, line {line_of(root, error.keys)}: {error}") from error
 

@@ -1,0 +1,13 @@
+for (const button of all("[data-csv]")) {
+  button.addEventListener("click", () => {
+    const key = button.dataset.csv;
+    const whole = JSON.parse(document.getElementById("payload")?.textContent || "{}");
+    save(`${key}.csv`, key in whole ? whole[key] : csvOf(document.getElementById(key)));
+  });
+}
+const filter = document.getElementById("filter");
+if (filter) filter.addEventListener("input", () => {
+  const wanted = filter.value.trim().toLowerCase();
+  for (const row of all("tbody tr")) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  for (const mark of all(".mark")) mark.classList.toggle("out", ![mark.dataset.name, mark.dataset.row].join(" ").toLowerCase().includes(wanted));
+});

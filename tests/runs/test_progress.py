@@ -1,0 +1,116 @@
+"""How far a run is: the time left is weighted by what each step costs, and what runs is named."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+import holdfast
+from holdfast.drawing.prose import with_interval
+from holdfast.runs import progress as progressing
+from holdfast.runs.plan import make_plan
+from holdfast.runs.progress import Clock, progress
+from holdfast.runs.run import execute
+from support.small import model, pictures
+
+COSTS = {"lime": 20.0, "saliency": 0.1, "rise": 7.0}
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_time_left_is_that_of_what_is_left(seed: int) -> None:
+    """Shard after shard, each step at its own cost: from the second shard on the estimate is exact."""
+    shards, axes, time_ = 5, ("stability", "faithfulness"), Time()
+    steps = [(f"{axis} of {name}", cost * (1 + i)) for i, axis in enumerate(axes) for name, cost in COSTS.items()]
+    random.Random(seed).shuffle(steps)
+    clock = Clock({step: 3 * shards for step, _ in steps}, time_)
+    total = shards * 3 * sum(cost for _, cost in steps)
+    for shard in range(shards):
+        for step, cost in steps:
+            clock.tick(step, 0)
+            assert clock.running == step and step in clock.words()[1]
+            for _ in range(3):
+                time_.now += cost
+                clock.tick(step, 1)
+                if shard:
+                    assert clock.left() == pytest.approx(total - time_.now, abs=1e-6)
+    assert clock.left() == pytest.approx(0, abs=1e-6) and clock.words()[0] == pytest.approx(1)
+
+
+def test_within_a_step_time_goes_by_and_a_new_axis_is_guessed_by_explainer() -> None:
+    time_ = Time()
+    clock = Clock({"a of lime": 1, "a of saliency": 1, "b of lime": 1, "b of saliency": 1}, time_)
+    assert clock.left() is None and "left" not in clock.words()[1]
+    for step, seconds in (("a of lime", 90.0), ("a of saliency", 10.0)):
+        clock.tick(step, 0)
+        time_.now += seconds
+        clock.tick(step, 1)
+    assert clock.left() == 100.0
+    clock.tick("b of lime", 0)
+    time_.now += 30
+    assert clock.left() == 70.0
+    assert clock.words() == (pytest.approx(100 / 170), "59 % done, about 70 s left, now b of lime")
+
+
+def test_a_run_ticks_exactly_what_it_planned() -> None:
+    """The sum of all ticks is the work, step by step, whatever the axes."""
+    axes = {
+        "stability": {"stability": {"perturbations": "jpeg", "k": 50}},
+        "agreement": {"agreement": {"k": 50}},
+        "dependence": {"dependence": {"draws": 1, "k": 50}},
+    }
+    plan = make_plan(model(), pictures(4)[0], ["saliency", "random"], axes, shard_size=2, keep_maps=True)
+    seen: Counter[str] = Counter()
+
+    class Told(Clock):
+        def tick(self, what: str, amount: int) -> None:
+            seen[what] += amount
+            super().tick(what, amount)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progressing, "Clock", Told)
+        run = execute(plan, None, "test", True)
+    expected = {f"{axis} of {name}": 4 * plan.conditions(axis) for axis in axes for name in ("saliency", "random")}
+    expected |= {f"maps of {name}": 4 for name in ("saliency", "random")}
+    assert {step: n for step, n in seen.items() if n} == expected
+    assert plan.work(run.path) == {}
+
+
+def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not sys.stderr.isatty() and progressing.MINUTE == 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progressing, "MINUTE", 0.02)
+        with progress({"stability of lime": 4}, "explaining") as tick:
+            tick("stability of lime", 1)
+            until = time.monotonic() + 20
+            said = ""
+            while said.count("\n") < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+                said += capsys.readouterr().err
+    first = said.splitlines()[0]
+    assert re.fullmatch(r"holdfast: explaining, \d+ % done, about \d+ s left, now stability of lime", first), first
+    with progress({"a of b": 1}, "explaining", show=False) as tick:
+        tick("a of b", 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_shows_itself_in_a_notebook() -> None:
+    run = holdfast.evaluate(
+        model(), pictures(6)[0], ["saliency", "random"], {"s": {"stability": {"perturbations": "jpeg", "k": 50}}}
+    )
+    shown = run._repr_html_()
+    best = run.ranking().iloc[0]
+    assert "Complete." in shown and ">Saliency<" in shown
+    assert with_interval(best["score"], best["low"], best["high"]) in shown
+    assert shown.count("<tr") == 1 + len(run.ranking())
