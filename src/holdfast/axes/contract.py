@@ -192,7 +192,12 @@ class Judged:
     @cached_property
     def ranking(self) -> pd.DataFrame:
         """`statistics.ranking` by each of the headlines."""
-        ranked = [statistics.ranking([self.cube], m.name, better=m.better) for m in self.headlines]
+        tests = {m.name: self.tests[self.tests["measure"] == m.name] for m in self.headlines}
+        ranked = [
+            statistics.ranking([self.cube], n, better=m.better, tests=tests[n])
+            for m in self.headlines
+            for n in [m.name]
+        ]
         return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
 
     @cached_property

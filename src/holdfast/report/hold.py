@@ -149,7 +149,7 @@ class Hold:
     @property
     def wide(self) -> int:
         """How wide a tile is: curves and steps are wider than high."""
-        lines = self.tiles and any(shown.image.ndim != 3 for shown in self.tiles.shown.values())
+        lines = next((s for s in self.tiles.shown.values() if s.image.ndim != 3), None) if self.tiles else None
         return max(self.size, 800 // len(self.tiles.columns) - 8) if self.tiles and lines else self.size
 
     @cached_property
@@ -184,12 +184,8 @@ class Hold:
         item = self.seen(tiles, condition, sample)
         said = {tiles.scores.get((e, condition, sample), (0.0, ""))[1] for e in self.rows}
         now = said.pop() if len(said) == 1 else ""
-        if item is None:
-            return ["", now]
-        return [
-            album.add(pictures.photo(item.image) if item.image.ndim == 3 else pictures.line_picture(item.image)),
-            now,
-        ]
+        draw = pictures.photo if item is None or item.image.ndim == 3 else pictures.line_picture
+        return ["" if item is None else album.add(draw(item.image)), now]
 
     def _cell(self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int) -> list[str]:
         item, (score, why) = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))
@@ -201,12 +197,9 @@ class Hold:
     def _fit(self, tiles: Tiles, budget: int) -> tuple[int, int]:
         """The side of maps and the number of samples that keep within the budget, from what the first sample costs."""
         first = [tiles.shown[key] for key in tiles.shown if key[2] == tiles.samples[0] and key[0] in self.rows]
-        maps = [s for s in first if s.map is not None]
+        maps = [(s.map, s.explainer in self.signed) for s in first if s.map is not None]
         for side in MAP_SIDES:
-            cost = sum(
-                len(pictures.draw_map(s.map, s.explainer in self.signed, side)) for s in maps if s.map is not None
-            )
-            cost += 6000 * len(tiles.columns)
+            cost = 6000 * len(tiles.columns) + sum(len(pictures.draw_map(*one, side)) for one in maps)
             if cost * len(tiles.samples) <= budget:
                 return side, len(tiles.samples)
         return MAP_SIDES[-1], max(1, int(budget / cost))

@@ -13,13 +13,11 @@ from markupsafe import Markup
 from holdfast.axes import Judged, judge
 from holdfast.drawing.pages import page, shared_script, shared_style, template
 from holdfast.drawing.pictures import Album, filters
-from holdfast.drawing.tables import Row
 from holdfast.report import sections as parts
+from holdfast.report.findings import unreadable
 from holdfast.report.provenance import audit_text, cited, made
 from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
 from holdfast.types import Shown
-
-FINGERPRINT = 12
 
 
 def build_report(
@@ -51,7 +49,7 @@ def draw_page(every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[
         "pictures": album.pictures,
         "sheets": {section.key: section.pictured for section in sections},
         "number_columns": NUMBER_COLUMNS,
-        "numbers": {key: _compact(lines) for key, lines in numbers.items()},
+        "numbers": {key: [[*row.cells, int(row.control)] for row in rows] for key, rows in numbers.items()},
     }
     context = {
         "manifest": about,
@@ -121,26 +119,15 @@ def _date(text: Any) -> str:
 
 
 def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    study = manifest.get("study") or {}
     version = manifest.get("holdfast")
     created = ", ".join(filter(None, (_date(manifest.get("created")), f"holdfast {version}" if version else "")))
-
-    def mark(kind: str, name: str) -> str:
-        print_ = ((study.get(kind) or {}).get(name) or {}).get("fingerprint") or ""
-        return f"{name} ({str(print_).removeprefix('sha256:')[:FINGERPRINT]})" if print_ else name
-
     models = dict.fromkeys(s.model for s in sections)
-    data = {}
-    for s in sections:
-        unread = f", {s.unreadable} unreadable" if s.unreadable else ""
-        data[s.dataset] = f"{mark('datasets', s.dataset)}: {s.samples} samples{unread}"
+    lost = {s.key: len(unreadable(s.hold.samples)) for s in sections}
+    told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}
+    data = {s.dataset: f"{s.dataset}: {s.samples} samples{told[s.key]}" for s in sections}
     judged = [axis.judged for section in sections for axis in section.axes]
     attempted = sum(int((j.cube.status >= 0).sum()) for j in judged)
-    facts = [("Model" if len(models) == 1 else "Models", [mark("models", m) for m in models])]
+    facts = [("Model" if len(models) == 1 else "Models", list(models))]
     facts += [("Data", list(data.values())), ("Run", [created] if created else [])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
     return [(name, values) for name, values in facts if values]
-
-
-def _compact(rows: list[Row]) -> list[list[Any]]:
-    return [[*row.cells, int(row.control)] for row in rows]

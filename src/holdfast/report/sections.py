@@ -61,7 +61,6 @@ class Section:
     dataset: str
     model: str
     samples: int
-    unreadable: int
     hold: Hold
     pictured: list[dict[str, Any]]
     findings: list[Finding]
@@ -159,15 +158,13 @@ def sections_of(
     for number_, (dataset, model) in enumerate(asked):
         key, here = f"s{number_}", by_place.get((dataset, model), [])
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        unread = unreadable(own)
         hold = Hold(here, own)
         sections.append(
             Section(
                 key=key,
                 dataset=str(dataset),
                 model=str(model),
-                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unread)),
-                unreadable=len(unread),
+                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unreadable(own))),
                 hold=hold,
                 pictured=hold.pictured(album, BUDGET // max(len(asked), 1)),
                 findings=findings_here(str(dataset), str(model), here, own, manifest),
