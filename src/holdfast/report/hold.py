@@ -18,7 +18,7 @@ from holdfast.axes.material import Material
 from holdfast.drawing import pictures
 from holdfast.drawing.charts import Tiles
 from holdfast.drawing.methods import Look, settings_of
-from holdfast.drawing.pieces import Drawing, Item, Piece, about, subjects
+from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, about, subjects
 from holdfast.drawing.plots import Mark, mark, of_marks, spot
 from holdfast.drawing.prose import above, difference, listing, number, records
 from holdfast.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words
@@ -87,7 +87,7 @@ class Column:
     @property
     def verdict(self) -> str:
         """Whether one method is ahead of all others beyond doubt."""
-        if not self.leaders or sum(not r.control for r in self.rows.values()) < 2:
+        if not self.leaders or sum(math.isfinite(r.rank) for r in self.rows.values()) < 2:
             return ""
         return "one clear winner" if len(self.leaders) == 1 else "no clear winner"
 
@@ -144,7 +144,7 @@ class Hold:
     @property
     def size(self) -> int:
         """Pixels of a tile, so that a sheet of usual height fits on a screen."""
-        return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8))
+        return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8)) if self.tiles else 32
 
     @property
     def wide(self) -> int:
@@ -216,7 +216,7 @@ class Hold:
             return f"No method is shown to do better than chance by {axis.title.lower()}."
         if len(names) == len(methods):
             told = f"No clear winner: the tests do not tell the {_count(len(names))} methods apart."
-            return told if len(names) > 1 else f"{names[0]} was run alone: there is no other method to compare it with."
+            return told if len(names) > 1 else f"{names[0]} alone has a score: there is nothing to compare it with."
         if len(names) > 1:
             who = listing(names) if len(names) < 4 else f"{_count(len(names))} methods"
             return f"No clear winner: {who} lead, and are not told apart."
@@ -370,6 +370,7 @@ def holds(every: Sequence[Judged], samples: pd.DataFrame) -> list[Hold]:
 def sheets(material: Material, width: float) -> Iterator[Piece]:
     """The hold sheet of every data set and model."""
     held = holds(material.judged, material.samples)
+    yield from () if held else [Skipped("", "the run has no scores")]
     for hold, subject in zip(held, subjects([hold.here[0].cube for hold in held]), strict=True):
         yield Drawing(subject, f"{hold.sentence} {about(hold.here[0].cube)}.", [Plot("", drawn(hold))])
 
