@@ -50,7 +50,7 @@ SAMPLES = pa.schema(
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
 INPUTS = ("inputs", "")
-"""Evaluation and explainer of the gallery's pictures of the data as they are."""
+"""Evaluation and explainer of pictures of the data, which runs of earlier versions kept."""
 LARGEST, LARGEST_GROWTH = 2**28, 200
 """How many bytes a part may take to read, and how many more for each of its own; a part of a bomb takes more."""
 PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]
