@@ -101,7 +101,7 @@ LISTED = {
     "explainers": ["integrated_gradients", "grad_cam", "lime", "smoothgrad", "random", "sobel", "steps="],
     "perturbations": ["rotation", "translation", "brightness", "gaussian_noise", "jpeg", "elastic", "geometric"],
     "measures": ["ssim", "spearman", "jaccard", "fass", "_chance", "_aligned"],
-    "presets": ["fass-paper", "fass-mild", "rotation 15°", "JPEG quality 85"],
+    "presets": ["fass-paper", "fass-mild", "rotation 15°", "jpeg quality 85"],
     "evaluations": ["fractions=[0.1, 0.2", "features=pixels"],
     "groups": ["dihedral", "permutation"],
     "features": ["patches", "superpixels", "tokens"],

@@ -84,9 +84,7 @@ def test_the_fastest_that_passes_is_chosen(plan: Plan, monkeypatch: pytest.Monke
     assert "changes too much" in found.text()
 
 
-def test_what_building_costs_counts_and_float32_wins_a_short_study(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_building_costs_counts_and_float32_wins_a_short_study(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "TOLERANCE", 1.0)
     monkeypatch.setattr(auditing, "MOST_LOST", 1.0)
     paced(monkeypatch, {"float32": (5.0, 2.0), "bfloat16": (20.0, 1.0)})  # 3 times the 4 samples: 6 s against 23 s
