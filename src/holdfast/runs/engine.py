@@ -233,7 +233,7 @@ def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str],
     shown = [
         Exhibit("", "clean", 0.0, sample, x, None)
         for sample, x in zip(batch.ids, batch.x, strict=True)
-        if sample in showcase and x.ndim == 3
+        if sample in showcase and x.ndim in (3, 4)
     ]
     if shown:
         rows = partial(exhibit_rows, dataset, model_name, INPUTS[0], shown)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.errors import Damaged
@@ -30,7 +31,7 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
     """The gallery's pictures as small JPEGs, with maps summed over channels in eight bits."""
     rows = []
     for e in exhibits:
-        image = _shrink(e.image.detach().float().cpu())
+        image = _shrink(_plane(e.image))
         row: dict[str, Any] = {
             "dataset": dataset,
             "model": model,
@@ -43,16 +44,22 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
             "map": None,
             "height": image.shape[-2],
             "width": image.shape[-1],
-            "note": e.note,
+            "note": e.note or ("the middle plane" if e.image.ndim == 4 else ""),
             "role": e.role,
             "pairs": e.pairs,
         }
         if e.map is not None:
-            total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
+            total = _shrink(_plane(e.map).sum(0, keepdim=True))[0]
             peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
             row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
+
+
+def _plane(values: Tensor) -> Tensor:
+    """A picture (C, H, W) as it is, of a volume (C, D, H, W) its middle plane."""
+    values = values.detach().float().cpu()
+    return values if values.ndim == 3 else values[:, values.shape[1] // 2]
 
 
 def read_exhibits(root: Place) -> list[Shown]:
