@@ -36,7 +36,7 @@ from holdfast.axes.stability.perturbations.photometric import (
 )
 from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
-from holdfast.errors import BadParameter, make, unknown
+from holdfast.errors import BadParameter, inside, make, unknown
 from holdfast.types import Kind
 
 __all__ = ["FOR_SERIES", "FOR_TABLES", "INSTEAD", "KNOWN", "KNOWN_PRESETS", "OPEN", "PERTURBATIONS", "PRESETS"]
@@ -172,18 +172,14 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
         )
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
-            try:
+            with inside(name):
                 yield from _named(name) if values is None or values == {} else _sweep(name, values)
-            except BadParameter as error:
-                raise error.inside(name) from error
     elif callable(spec):
         yield adopted(spec)
     elif isinstance(spec, Iterable):
         for number, item in enumerate(spec):
-            try:
+            with inside(number):
                 yield from _flatten(item)
-            except BadParameter as error:
-                raise error.inside(number) from error
     else:
         raise BadParameter(
             f"a perturbation must be a name, an object, a mapping {{name: {{parameter: value}}}} or a list of these, "
