@@ -23,6 +23,7 @@ EXHIBITS = pa.schema(
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
     + [("role", pa.string()), ("pairs", pa.int32())]
 )
+_OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "note", "role", "pairs")
 THUMBNAIL = 128
 
 
@@ -31,22 +32,11 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
     rows = []
     for e in exhibits:
         image = _shrink(e.image.detach().float().cpu())
-        row: dict[str, Any] = {
-            "dataset": dataset,
-            "model": model,
-            "explainer": e.explainer,
-            "evaluation": evaluation,
-            "condition": e.condition,
-            "level": float(e.level),
-            "sample": e.sample,
-            "image": _jpeg(image),
-            "map": None,
-            "height": image.shape[-2],
-            "width": image.shape[-1],
-            "note": e.note,
-            "role": e.role,
-            "pairs": e.pairs,
+        row: dict[str, Any] = {"dataset": dataset, "model": model, "evaluation": evaluation, "map": None}
+        row |= {
+            name: getattr(e, name) for name in ("explainer", "condition", "level", "sample", "note", "role", "pairs")
         }
+        row |= {"image": _jpeg(image), "height": image.shape[-2], "width": image.shape[-1]}
         if e.map is not None:
             total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
             peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it

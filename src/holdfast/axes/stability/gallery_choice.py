@@ -64,7 +64,8 @@ def choose(exhibits: Sequence[Shown], cube: Cube) -> dict[str, Chosen]:
         pool = extreme or placed
         if pool:
             retained = int(np.isfinite(scores).sum())
-            seen = _seen(extreme) or len(pool)
+            # Each shard with extremes has one worst pair, which says how many it is the worst of.
+            seen = sum(item.pairs for _, item in extreme.values() if item.role == ROLES[0]) or len(pool)
             found[explainer] = Chosen(_roles(pool, clean, float(np.nanmedian(scores))), seen, retained)
     return found
 
@@ -82,11 +83,6 @@ def _score(cube: Cube, scores: NDArray[np.float64], where: Mapping[str, int], it
     if condition not in cube.conditions or item.sample not in where:
         return float("nan")
     return float(scores[cube.conditions.index(condition), where[item.sample]])
-
-
-def _seen(extreme: Mapping[tuple[str, str, float, str], tuple[float, Shown]]) -> int:
-    """The pairs of all shards with extremes: each has one worst pair, which says how many it is the worst of."""
-    return sum(item.pairs for _, item in extreme.values() if item.role == ROLES[0])
 
 
 def _roles(

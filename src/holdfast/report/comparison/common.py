@@ -287,10 +287,6 @@ def _tell_versions(matched: Common, sides: Sequence[Side]) -> None:
     labels = [side.label for side in sides]
     versions = [side.manifest.get("versions") or {} for side in sides]
     matched.subject += disagreements("versions", versions, labels)
-    devices = [_devices(side.manifest) for side in sides]
+    sessions = [side.manifest.get("sessions") or [] for side in sides]
+    devices = [", ".join(sorted({str(d) for session in own for d in session.get("devices") or []})) for own in sessions]
     matched.subject += disagreements("devices", devices, labels)
-
-
-def _devices(manifest: Mapping[str, Any]) -> str:
-    sessions = manifest.get("sessions") or []
-    return ", ".join(sorted({str(device) for session in sessions for device in session.get("devices") or []}))

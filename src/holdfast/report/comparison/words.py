@@ -22,26 +22,16 @@ ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
-FEW, LOST, OTHER, MOVED = (
-    "Few samples",
-    "Many samples fell out",
-    "Other predictions",
-    "Controls differ",
-)
+FEW, LOST, OTHER, MOVED = "Few samples", "Many samples fell out", "Other predictions", "Controls differ"
 TEXTS = {
-    FEW: (f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.", ""),
-    LOST: (
-        "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
-        "that are easy for both.",
-        "",
-    ),
-    OTHER: (
-        "Each map explains what its own model predicts. Where predictions differ, the maps answer different questions.",
-        "",
-    ),
-    MOVED: ("Controls do not look at the model, and yet they differ: something besides the models does, too.", ""),
+    FEW: f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.",
+    LOST: "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
+    "that are easy for both.",
+    OTHER: "Each map explains what its own model predicts. Where predictions differ, the maps answer different "
+    "questions.",
+    MOVED: "Controls do not look at the model, and yet they differ: something besides the models does, too.",
 }
-"""What each thing to mind means, and what to do about it."""
+"""What each thing to mind means."""
 
 
 def main_rows(comparison: Comparison) -> pd.DataFrame:
@@ -144,7 +134,7 @@ def cautions(comparison: Comparison) -> list[Finding]:
         ],
     }
     return [
-        Finding("", "mind", title, "", *TEXTS[title], items=tuple(lines))
+        Finding("", "mind", title, "", TEXTS[title], "", items=tuple(lines))
         for title, lines in items.items()
         if lines or (title == FEW and len(few))
     ]
