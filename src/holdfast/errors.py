@@ -177,7 +177,10 @@ def _mistake(error: Any, name: str) -> BadParameter:
     if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
         keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
         return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
-    message = first["msg"].replace("Input should be", "must be").replace("a valid boolean", "true or false")
+    said = [e["msg"] for e in error.errors() if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)]
+    every = [msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")]
+    message = f"must be {' or '.join(dict.fromkeys(every))}" if every else first["msg"]
+    message = message.replace("a valid boolean", "true or false")
     return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
 
 

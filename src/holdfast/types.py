@@ -319,7 +319,10 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Shown:
-    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
+    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
+
+    Of series and rows of tables the numbers (C, T) are kept in place of an image, and the map is (T,).
+    """
 
     dataset: str
     model: str
@@ -327,7 +330,7 @@ class Shown:
     condition: str
     level: float
     sample: str
-    image: npt.NDArray[np.uint8]
+    image: npt.NDArray[Any]
     map: npt.NDArray[np.float32] | None
     evaluation: str = ""
     note: str = ""

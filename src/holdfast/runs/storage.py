@@ -87,7 +87,7 @@ class StorePath:
 
     def iterdir(self) -> Iterator[StorePath]:
         """What lies directly below."""
-        names = (name.rstrip("/").rsplit("/", 1)[-1] for name in self._ask("ls", detail=False))
+        names = [name.rstrip("/").rsplit("/", 1)[-1] for name in self._ask("ls", detail=False)]
         return iter([self / name for name in names if name != self.name])
 
     def read_bytes(self) -> bytes:

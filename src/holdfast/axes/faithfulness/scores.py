@@ -344,5 +344,6 @@ def strip(
             if fraction == 0 or not math.isfinite(p):
                 continue
             size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
-            picture = ready(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
-            yield Exhibit(explained.explainer, condition, fraction, sample, picture, None, f"{name} {p:.2f}")
+            kept = (ranks[at] >= size)[None]
+            picture = ready(x, kept, (sample,), subject.seed)[0]
+            yield Exhibit(explained.explainer, condition, fraction, sample, picture, kept.float(), f"{name} {p:.2f}")

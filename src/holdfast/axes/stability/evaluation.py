@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
+from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
@@ -174,8 +174,8 @@ class Stability:
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
-        pictured = subject.batch.x.ndim == 4  # the gallery is one of images
-        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase and pictured]
+        pictured = subject.batch.x.ndim == 4  # worst pairs are shown of these alone
+        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
         for i in shown:
             yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
         originals = self._profile(clean)
@@ -205,7 +205,7 @@ class Stability:
                 flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
                 scores = pair_scores(columns).tolist()
                 candidates += [Candidate(*c, number) for c in zip(scores, rows.tolist(), flat, strict=True)]
-        yield from extreme_exhibits(subject, explainer, pairs, clean, candidates)
+        yield from worst_exhibit(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
