@@ -168,7 +168,7 @@ def compare(truth: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     size = shared.abs().groupby([both[k] for k in KEY[:5]], observed=True).transform("mean").clip(lower=1.0)
     both["shift"] = (both["value_lower"] - shared) / size
     groups = both.groupby(KEY[:5], observed=True)
-    found = groups["shift"].agg(shift="mean", error="sem", absolute=lambda s: s.abs().mean(), pairs="count")
+    found = groups["shift"].agg(shift="mean", error="sem", pairs="count")
     whole: pd.DataFrame = found.join(groups["changed"].mean()).reset_index()
     return whole
 

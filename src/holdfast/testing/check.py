@@ -158,7 +158,7 @@ def _scores(
         return of_means(values, cube.span(measure), cube.groups), values, status
     status = cube.status[e][group]
     if wish.measure in SHARES:
-        code = list(SHARES).index(wish.measure)
+        code = SHARES.index(wish.measure)
         values = np.where(status < 0, np.nan, (status == code).astype(np.float64))
         return of_means(values, UNIT, cube.groups), values, status
     if wish.readout in ("mean", "aligned", "chance"):

@@ -92,7 +92,8 @@ def _at(rows: pd.DataFrame) -> str:
 def _random_features(judged: Judged) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the same number of random features."""
     cube = judged.cube
-    control = next((e for e in cube.explainers if e in cube.controls and _registered(judged, e) == RANDOM), None)
+    names = ((e, judged.settings_of(e).get("name") or e) for e in cube.explainers if e in cube.controls)
+    control = next((e for e, registered in names if registered == RANDOM), None)
     if control is None or not judged.axis.headlines(cube):
         return
     measure, radius, gaps = gaps_to(judged, control)
@@ -100,7 +101,3 @@ def _random_features(judged: Judged) -> Iterator[Finding]:
     if level:
         fill = {"radius": radius, "what": WHAT[measure], "control": control, "gaps": each(level.items())}
         yield LIKE_RANDOM.filled(fill, level)
-
-
-def _registered(judged: Judged, explainer: str) -> str:
-    return str(judged.settings_of(explainer).get("name") or explainer)

@@ -215,8 +215,8 @@ def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     for (kind, do), rows in low.groupby([low["kind"], remedy], sort=False):
         names, guideline, measure = tuple(rows["explainer"]), GUIDELINES[str(kind)], rows.iloc[0]["measure"]
         scores = each((r.explainer, with_interval(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
-        fill = {"breaks": plural(names, "This method breaks", "These methods break"), "group": measured.title}
-        fill |= {"measure": measure, "model": model, "scores": scores, "guideline": guideline}
+        fill: dict[str, Any] = {"breaks": plural(names, "This method breaks", "These methods break"), "model": model}
+        fill |= {"group": measured.title, "measure": measure, "scores": scores, "guideline": guideline}
         yield BROKEN.filled(fill | {"remedy": do, "how": how + (MOVED_BACK if kind == "feature" else "")}, names)
 
 

@@ -55,9 +55,9 @@ def verdict(comparison: Comparison) -> list[str]:
     count = f"{len(apart)} of {_counted(len(tested), 'comparison')} separate{'s' if len(apart) == 1 else ''}"
     if apart.empty:
         largest = max(records(tested), key=lambda r: abs(r.difference))
-        gap = _gap(largest, 1)
-        what = _what(largest, rows, comparison.common)
-        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {gap}."
+        title = comparison.common.evaluation(largest.evaluation).measure(largest.measure).title
+        what = f"{largest.explainer} ({largest.evaluation}, {title}){_place(largest, rows)}"
+        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {_gap(largest, 1)}."
         return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
     ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
     first, *others = (_sentence(row, rows, comparison.common) for row in ordered[:SENTENCES])
@@ -98,11 +98,6 @@ def _place(row: Any, rows: pd.DataFrame) -> str:
     model = f" in {row.evaluation}" if kin else ""
     model += f" for {row.model}" if rows["model"].nunique() > 1 else ""
     return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
-
-
-def _what(row: Any, rows: pd.DataFrame, common: Common) -> str:
-    title = common.evaluation(row.evaluation).measure(row.measure).title
-    return f"{row.explainer} ({row.evaluation}, {title}){_place(row, rows)}"
 
 
 def condition_title(row: Any, common: Common) -> str:
