@@ -24,9 +24,9 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 OK, FLIPPED, UNDEFINED = 0, 1, 2
 STATUS = ("ok", "flipped", "undefined")
-Kind = Literal["image", "series", "table"]
+Kind = Literal["image", "series", "table", "volume"]
 ExplanationKind = Literal["feature", "example", "concept"]
-KIND_BY_DIMENSIONS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
+KIND_BY_DIMENSIONS: dict[int, Kind] = {4: "volume", 3: "image", 2: "series", 1: "table"}
 """What samples with so many dimensions are, unless something beside them says more."""
 REDRAW = "redraw"
 """The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""

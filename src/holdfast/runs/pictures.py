@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.errors import Damaged
@@ -23,7 +24,7 @@ EXHIBITS = pa.schema(
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
     + [("role", pa.string()), ("pairs", pa.int32())]
 )
-_OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "note", "role", "pairs")
+_OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "role", "pairs")
 THUMBNAIL, LONGEST = 128, 400
 JPEG = b"\xff\xd8"
 
@@ -32,20 +33,28 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
     """Inputs as small JPEGs, series and rows as numbers, with maps summed over channels in eight bits."""
     rows = []
     for e in exhibits:
-        image = e.image.detach().float().cpu()
+        image = _plane(e.image)
         pictured = image.ndim == 3
         image = _shrink(image if pictured else image.reshape(-1, image.shape[-1]), pictured)
         row: dict[str, Any] = {"dataset": dataset, "model": model, "evaluation": evaluation, "map": None}
         row |= {name: getattr(e, name) for name in _OF_AN_EXHIBIT}
         row["image"] = _jpeg(image) if pictured else image.numpy().tobytes()
         row["height"], row["width"] = image.shape[-2:]
+        row["note"] = e.note or ("the middle plane" if e.image.ndim == 4 else "")
         if e.map is not None:
-            flat = e.map.detach().float().cpu().reshape(-1, *e.map.shape[1 if e.map.ndim > 1 else 0 :])
+            flat = _plane(e.map)
+            flat = flat.reshape(-1, *flat.shape[1 if flat.ndim > 1 else 0 :])
             total = _shrink(flat.sum(0, keepdim=True), pictured)[0]
             peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
             row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
+
+
+def _plane(values: Tensor) -> Tensor:
+    """A picture, series or row as it is, of a volume (C, D, H, W) its middle plane."""
+    values = values.detach().float().cpu()
+    return values[:, values.shape[1] // 2] if values.ndim == 4 else values
 
 
 def read_exhibits(root: Place) -> list[Shown]:

@@ -328,7 +328,7 @@ def strip(
     `ranks` (R, H, W), the `clean` probability (R,) and its `curve` (R, fractions) belong to the rows with a map; at
     most `shown` of the fractions are pictured, beside the untouched image.
     """
-    if subject.batch.x.ndim != 4:
+    if subject.batch.x.ndim not in (4, 5):
         return
     ready = sweeps.bound(imputer, subject.references.x, None)
     last = len(fractions) - 1

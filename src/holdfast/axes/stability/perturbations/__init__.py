@@ -1,8 +1,8 @@
 """Perturbations: each has a family, a magnitude with a unit and, when geometric, a `move`.
 
 A perturbation maps `batch.x` to another tensor of that shape: images (B, C, H, W) in [0, 1] and not yet normalised,
-series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a function of (seed, sample id)
-alone; the magnitude scales the draw, so a sweep shares its draws.
+volumes (B, C, D, H, W) alike, series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a
+function of (seed, sample id) alone; the magnitude scales the draw, so a sweep shares its draws.
 """
 
 from __future__ import annotations
@@ -76,11 +76,13 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
     **PRESETS,
     "series-mild": (Jitter(sigma=0.1), Scaling(factor=1.1), TimeShift(steps=2)),
     "table-mild": (ColumnNoise(sigma=0.05), ColumnNoise(sigma=0.1)),
+    "volume-mild": (Rotation(5.0), Translation(1), Brightness(1.1), GaussianNoise(0.05), GaussianBlur(0.5)),
 }
 """The presets of any data."""
+_MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
 OPEN: dict[str, dict[Kind, str]] = {
-    "usual": {"image": "fass-paper", "series": "series-mild", "table": "table-mild"},
-    "mild": {"image": "fass-mild", "series": "series-mild", "table": "table-mild"},
+    "usual": {"image": "fass-paper", **_MILD},
+    "mild": {"image": "fass-mild", **_MILD},
 }
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
