@@ -100,7 +100,8 @@ class Stability:
 
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
-        checked_kind(modality(model, batch))
+        named = not isinstance(self.perturbations, str)
+        checked_kind(modality(model, batch), named and all(p.kind is None for p in self.perturbations))
         if self.max_drop is not None and not has_probability(model.task):
             raise UserError(f"max_drop is of a probability, and {model.task.name} has none; leave it out")
         return self._for(kind_of_samples(batch.x.shape[1:]))

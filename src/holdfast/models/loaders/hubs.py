@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.hub import fetched, name_and_revision
+from holdfast.data.hub import fetched, name_and_revision, tokenizer_of
 from holdfast.errors import UserError, nearest, unknown
+from holdfast.models import Model
+from holdfast.models.decoders import decoder
 from holdfast.models.network import Parts
 
 RANDOM = "none"
@@ -114,6 +117,16 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
         return Parts(module, classes=classes, embedding=_embedding(module, name))
     mean, std = _normalisation(name, where, optional=random)
     return Parts(module, mean, std, classes)
+
+
+def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
+    """`owner/name`, `owner/name@revision`, or a folder with a copy: a decoder, which may choose among `options`."""
+    from transformers import AutoModelForCausalLM
+
+    name, revision = name_and_revision(rest)
+    read = partial(AutoModelForCausalLM.from_pretrained, name, revision=revision, trust_remote_code=False)
+    network = fetched(name, "config.json and model.safetensors", read)
+    return decoder(network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name)
 
 
 def _reads_text(config: Any, name: str) -> bool:
