@@ -146,7 +146,19 @@ def fitted(scheme: Scheme, kept: Tensor, values: Tensor, weight: Tensor) -> Tens
         design = torch.cat([kept.double(), torch.ones(len(kept), 1, dtype=torch.float64)], 1) * weight.sqrt()[:, None]
         return torch.linalg.lstsq(design, (values * weight.sqrt())[:, None], driver="gelsd").solution[:-1, 0]
     n = torch.tensor([kept.shape[1]])
-    return shapley_regression(kept[None], values[None], weight[None], n)[0]
+    solve = shapley_regression if scheme is ours else plain_regression
+    return solve(kept[None], values[None], weight[None], n)[0]
+
+
+def plain_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
+    """As SHAP fits, and as we did in 0.1.0: the constrained least squares without a penalty, by any coalitions."""
+    share = (scores[:, :1] - scores[:, 1:2]) / counts[:, None]
+    z = kept[:, 2:].double()
+    centred = z - (z.sum(2) / counts[:, None])[..., None]
+    rest = scores[:, 2:] - scores[:, 1:2] - share * z.sum(2)
+    root = weight[:, 2:].sqrt()
+    fitted = torch.linalg.pinv(root[..., None] * centred, rtol=1e-10) @ (root * rest)[..., None]
+    return share + fitted[..., 0]
 
 
 def errors(
@@ -342,7 +354,7 @@ def shap_before(samples: int, features: Patches) -> Callable[..., Tensor]:
             return whole, torch.ones(whole.shape[:2], dtype=torch.float64, device=key.device)
 
         explainer = KernelShap(samples=samples, features=features)
-        return _fit(explainer, model, batch, target, seed, draw, shapley_regression)
+        return _fit(explainer, model, batch, target, seed, draw, plain_regression)
 
     return explain
 

@@ -23,8 +23,8 @@ import torch
 import holdfast
 from holdfast import Model
 from holdfast.axes import judge
-from holdfast.axes.agreement.results import matrix
-from holdfast.axes.dependence.results import overview
+from holdfast.axes.agreement.page import matrix
+from holdfast.axes.dependence.page import overview
 from holdfast.drawing.prose import with_interval
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.estimates import interval

@@ -136,7 +136,10 @@ def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
     counts, broken = Counter[str](), []
     for number in numbers:
         draw = random.Random(f"kills {seed} {number}")
-        scene = draw.choice([scene for scene in stage.scenes("directory") if scene.table or scene.made])
+        scenes = stage.scenes("directory")
+        scene = draw.choice([scene for scene in scenes if scene.table or scene.made])
+        if number % 12 == 0:
+            scene = scenes[-1]  # verify, which makes nothing
         stage.set_up("directory")
         kept = {name: stage.content("directory", name) for name in scene.kept}
         if scene.name not in TOOK:

@@ -1,6 +1,7 @@
 """Make the pictures of the docs.
 
-    python docs/make_figures.py RUN             `docs/reading.md`: the charts of the report of a run
+    python docs/make_figures.py RUN             `docs/reading.md`: the charts of the report of a run, the hold
+                                                sheet of README and tutorials, and the report itself
     python docs/make_figures.py --explainers    `docs/explainers.md`: maps of every family, of one photograph
 
 A picture is named after the axis and its chart, `docs/figures/symmetry-boxes.svg`, or after the family of explainers.
@@ -9,12 +10,14 @@ A picture is named after the axis and its chart, `docs/figures/symmetry-boxes.sv
 from __future__ import annotations
 
 import argparse
+import io
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import holdfast
@@ -22,13 +25,13 @@ from holdfast import Batch, Model
 from holdfast.axes import judge
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import TITLES
-from holdfast.drawing.pictures import draw_map, is_signed, photo
+from holdfast.drawing.pictures import Album, is_signed, laid, photo
 from holdfast.drawing.sheet import flowed
 from holdfast.report.sections import sections_of
 from holdfast.runs.study.registry import EXPLAINERS, build
 
 FIGURES = Path(__file__).parent / "figures"
-INCHES = 8.5
+INCHES, WIDE = 8.5, 1800
 SIDE, GAP, WORDS = 128, 8, 18
 PHOTOGRAPH = "chelsea"
 PATCHES = {"patches": {"size": 28}}
@@ -64,12 +67,17 @@ def main() -> None:
 def charts(path: Path, out: Path) -> None:
     run = holdfast.read(path)
     section = sections_of(
-        judge(run.in_study_order(), run.samples(), (), run.manifest), run.samples(), (), run.manifest
+        judge(run.in_study_order(), run.samples(), (), run.manifest), run.samples(), run.manifest, Album()
     )[0]
+    picture = Image.open(io.BytesIO(run.hold_sheet().encoded("png", "Hold sheet", INCHES)))
+    picture.convert("RGB").resize((WIDE, picture.height * WIDE // picture.width)).save(
+        out.parent / "hold-sheet.jpg", quality=88
+    )
+    run.report(out.parent / "demo-report.html")
     for axis in section.axes:
         for part in axis.parts:
             if isinstance(part, Chart):
-                target = out / f"{axis.title.lower()}-{part.key}.svg"
+                target = out / f"{axis.judged.title.lower()}-{part.key}.svg"
                 target.write_bytes(flowed(part.shown, INCHES)[0].encoded("svg", part.alt, INCHES))
                 print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
@@ -89,7 +97,9 @@ def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
         explainer = build("explainer", EXPLAINERS, spec)
         maps = explainer(model, batch, target, 0)[0].sum(0).detach().numpy()
         extra = f" {explainer.composite}" if spec != "lrp" and explainer.name == "lrp" else ""
-        tiles.append((TITLES[explainer.name] + extra.replace("_", " "), draw_map(maps, is_signed(maps), SIDE)))
+        tiles.append(
+            (TITLES[explainer.name] + extra.replace("_", " "), photo(laid(picture, maps, is_signed(maps)), SIDE))
+        )
     width = len(tiles) * (SIDE + GAP)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {SIDE + WORDS}" width="{width}">']
     for number, (words, uri) in enumerate(tiles):

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import binomtest
 from torch import nn
 
 from holdfast import Model, rand
 from holdfast.data import Data
 from holdfast.models.nets import Augment, accuracy, fit, rates, seeded
+from holdfast.statistics import exact_share
 from holdfast.types import Batch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,7 +146,7 @@ def train_network(
     }
     for name, batch in (("train", train), ("test", test)):
         share = accuracy(net, batch)
-        low, high = binomtest(round(share * len(batch)), len(batch)).proportion_ci(method="wilson")
+        low, high = exact_share(round(share * len(batch)), len(batch))
         summary[name] = {"n": len(batch), "accuracy": share, "low": low, "high": high}
         print(
             f"{out.name}: {name} accuracy {share:.1%} (95 % Wilson interval {low:.1%} to {high:.1%}, n = {len(batch)})"

@@ -3,6 +3,7 @@ from holdfast import features as features
 from holdfast import removal as removal
 from holdfast import statistics as statistics
 from holdfast import testing as testing
+from holdfast import truth as truth
 from holdfast.axes import Agreement as Agreement
 from holdfast.axes import Certificate as Certificate
 from holdfast.axes import Dependence as Dependence

@@ -43,9 +43,20 @@ class BadParameter(UserError):
         super().__init__(message)
         self.keys = keys
 
-    def inside(self, *keys: str | int) -> BadParameter:
-        """The same mistake as seen from further outside."""
-        return BadParameter(str(self), (*keys, *self.keys))
+
+@contextmanager
+def inside(*keys: str | int) -> Iterator[None]:
+    """A mistake in here is one at this place of a specification.
+
+    >>> with inside("explainers", 0):
+    ...     raise UserError("no such file")
+    Traceback (most recent call last):
+    holdfast.errors.BadParameter: no such file
+    """
+    try:
+        yield
+    except UserError as error:
+        raise BadParameter(str(error), (*keys, *getattr(error, "keys", ()))) from error
 
 
 def printable(text: object) -> str:
@@ -166,7 +177,10 @@ def _mistake(error: Any, name: str) -> BadParameter:
     if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
         keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
         return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
-    message = first["msg"].replace("Input should be", "must be").replace("a valid boolean", "true or false")
+    said = [e["msg"] for e in error.errors() if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)]
+    every = [msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")]
+    message = f"must be {' or '.join(dict.fromkeys(every))}" if every else first["msg"]
+    message = message.replace("a valid boolean", "true or false")
     return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
 
 
@@ -214,7 +228,5 @@ def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any]
         defaults = [f"{f.name}: {f.default}" for f in fields(known[name]) if isinstance(f.default, int | float | str)]
         example = f" such as {{{defaults[0]}}}" if defaults else ""
         raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
-    try:
+    with inside(name):
         return make(known[name], name, values or {})
-    except BadParameter as error:
-        raise error.inside(name) from error

@@ -24,9 +24,9 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 OK, FLIPPED, UNDEFINED = 0, 1, 2
 STATUS = ("ok", "flipped", "undefined")
-Kind = Literal["image", "series", "table"]
+Kind = Literal["image", "series", "table", "volume"]
 ExplanationKind = Literal["feature", "example", "concept"]
-KIND_BY_DIMENSIONS: dict[int, Kind] = {3: "image", 2: "series", 1: "table"}
+KIND_BY_DIMENSIONS: dict[int, Kind] = {4: "volume", 3: "image", 2: "series", 1: "table"}
 """What samples with so many dimensions are, unless something beside them says more."""
 REDRAW = "redraw"
 """The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""
@@ -319,7 +319,10 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Shown:
-    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels."""
+    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
+
+    Of series and rows of tables the numbers (C, T) are kept in place of an image, and the map is (T,).
+    """
 
     dataset: str
     model: str
@@ -327,7 +330,7 @@ class Shown:
     condition: str
     level: float
     sample: str
-    image: npt.NDArray[np.uint8]
+    image: npt.NDArray[Any]
     map: npt.NDArray[np.float32] | None
     evaluation: str = ""
     note: str = ""

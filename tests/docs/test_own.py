@@ -68,7 +68,7 @@ def test_a_run_made_half_way_says_so_and_places_that_cannot_be_written_are_one_l
     for arguments in (("--text",), ()):
         code, _, error = main("report", "half", *arguments)
         assert code == 0
-        assert error.startswith("holdfast: the run is unfinished: ") and "missing" in error
+        assert error.startswith("holdfast: this is so far; the run is unfinished: ") and "missing" in error
     Path("file").touch()
     for arguments, words in (
         (("report", "half", "--out", "photos"), "photos/report.html"),

@@ -58,7 +58,9 @@ def test_ten_kills_change_nothing(tmp_path):
     for number in range(KILLS):
         process = start(study, killed)
         goal = total * (number + moments.random()) / (KILLS + 3)  # enough stays undone for every kill to interrupt
+        until = time.monotonic() + 240
         while process.poll() is None and parts(killed) < max(goal, 1):
+            assert time.monotonic() < until, said(study)
             time.sleep(0.005)
         time.sleep(moments.random() * 0.1)
         assert process.poll() is None, f"finished before kill {number}: {said(study)}"
@@ -78,7 +80,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
     process = start(study, tmp_path / "run")
+    until = time.monotonic() + 240
     while process.poll() is None and parts(tmp_path / "run") < 2:
+        assert time.monotonic() < until, said(study)
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130

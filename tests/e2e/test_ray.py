@@ -1,4 +1,4 @@
-"""A real Ray cluster of three nodes on this machine, one of which is killed while it works: the table is the same."""
+"""A real Ray cluster of three nodes on this machine; a node, then the driver, is killed: the table is the same."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.runs.verify import verify
 from support.paths import SMALL
 
 pytestmark = [
@@ -96,7 +97,7 @@ def start_node(*options: str) -> int:
     return process.pid
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # paths of sockets must be short
     port = free_port()
@@ -117,6 +118,18 @@ def start(study: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
 
 
+def wait_for(condition: Callable[[], bool], folder: Path) -> None:
+    """Look again and again, for four minutes at most."""
+    until = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < until, (folder / "said.txt").read_text()
+        time.sleep(0.02)
+
+
+def at_work(pid: int) -> bool:
+    return "ShardActor.run" in title(pid)
+
+
 def as_text(out: Path) -> str:
     return holdfast.read(out).table().to_csv(index=False, float_format="%.17g")
 
@@ -127,8 +140,7 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     alone = start(study, tmp_path / "alone")
     assert alone.wait(600) == 0, (tmp_path / "said.txt").read_text()
     process = start(study, tmp_path / "run", "--ray", cluster.address)
-    while process.poll() is None and not any("ShardActor.run" in title(pid) for pid in cluster.processes(2)):
-        time.sleep(0.02)
+    wait_for(lambda: process.poll() is not None or any(map(at_work, cluster.processes(2))), tmp_path)
     assert process.poll() is None, (tmp_path / "said.txt").read_text()
     assert any("raylet" in title(pid) for pid in cluster.processes(2))
     cluster.kill(2)
@@ -148,4 +160,24 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     process = start(study, tmp_path / "other", "--ray", cluster.address)
     assert process.wait(600) == 2
     said = (tmp_path / "said.txt").read_text()
-    assert said.startswith("holdfast: ") and "models.make.fingerprint" in said and "Traceback" not in said
+    assert said.startswith("holdfast: ") and "models.make: other weights" in said and "Traceback" not in said
+
+
+def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
+    """On the nodes that the test before has left; the actors end with their driver, and a new one goes on."""
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY)
+    assert start(study, tmp_path / "alone").wait(600) == 0, (tmp_path / "said.txt").read_text()
+    out = tmp_path / "run"
+    process = start(study, out, "--ray", cluster.address)
+    wait_for(lambda: process.poll() is not None or bool(list(out.glob("parts/**/[!.]*.parquet"))), tmp_path)
+    assert process.poll() is None, (tmp_path / "said.txt").read_text()
+    process.kill()
+    process.wait()
+    nodes = range(len(cluster.groups))
+    wait_for(lambda: not any("ShardActor" in title(pid) for i in nodes for pid in cluster.processes(i)), tmp_path)
+    finished = {path: path.read_bytes() for path in out.glob("parts/**/[!.]*.parquet")}
+    assert finished and {verdict.state for verdict in verify(out)} == {"whole", "missing"}
+    assert start(study, out, "--ray", cluster.address).wait(600) == 0, (tmp_path / "said.txt").read_text()
+    assert {path: path.read_bytes() for path in finished} == finished
+    assert as_text(out) == as_text(tmp_path / "alone")

@@ -5,22 +5,27 @@ The report is opened from its file, as its readers do, in headless Chromium.
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
 from holdfast.axes import Finding
 from holdfast.axes.stability.page import parts
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import COLOURS
 from holdfast.report import build_report
-from holdfast.report import page as build
 from holdfast.report import sections as report_sections
 from support import synthetic
 from support.chromium import BROWSER, Chromium
@@ -32,6 +37,9 @@ FORMULA = "=HYPERLINK(1)"
 QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
 TITLE = "holdfast report: mobilenet on photos"
 AXE = find_spec("axe_core_python")
+DRAWN = (
+    "document.querySelector('.hold .map') && [...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)"
+)
 
 
 NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
@@ -54,7 +62,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     exhibits = [replace(e, sample=e.sample + NASTY) for e in synthetic.exhibits(2, tuple(QUALITY), SWEEP)]
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "MOST_INLINE", 0)  # as on a large page, tables are written when they are opened
         patch.setattr(report_sections, "findings_here", lambda *judged: [NASTY_FINDING])
         page.write_text(build_report(table, samples, exhibits, synthetic.manifest()), "utf-8")
     return page
@@ -63,7 +70,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
 def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path, width: int, dark: bool) -> None:
     browser.open(report, width, dark=dark)
-    browser.wait("document.querySelector('.strip img[src]')")
+    browser.wait(DRAWN)
     assert browser.run("[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg .mark circle'))")
     assert browser.run("document.querySelectorAll('.chart').length") == 4
     card, ink = (COLOURS[name][int(dark)] for name in ("card", "m0"))
@@ -75,7 +82,7 @@ def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path,
     assert browser.run(f"[...document.querySelectorAll('.plot:not([tabindex]) svg')].filter({wide}).length") == 0
     browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     browser.wait("[...document.querySelectorAll('[data-numbers]')].every((t) => t.querySelectorAll('td').length > 100)")
-    assert browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "grad_cam"
+    assert browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "Grad-CAM"
     assert browser.run("document.documentElement.scrollWidth") == width
     assert browser.run("document.title") == TITLE
     assert browser.run("document.querySelectorAll('img[onerror]').length") == 0
@@ -83,51 +90,153 @@ def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path,
     assert browser.requests() == [report.as_uri()]
 
 
-def test_the_gallery_turns_and_enlarges(browser: Chromium, report: Path) -> None:
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page as the demo's: four methods and three controls under five changes, twelve samples with maps of noise."""
+    quality = {"grad_cam": 0.5, "lime(samples=32)": 0.2, "integrated_gradients(steps=8)": 0.15, "gradient_shap": 0.14}
+    quality |= {"random": 0.0, "sobel": 0.6, "weight_noise": 0.0}
+    noise = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32)
+    shown = [
+        e if e.map is None else replace(e, map=np.roll(noise, i))
+        for i, e in enumerate(synthetic.exhibits(12, tuple(quality), side=128))
+    ]
+    table = synthetic.table(quality, samples=14)
+    table["role"] = np.where(table["explainer"].isin(["random", "sobel", "weight_noise"]), "control", "method")
+    page = tmp_path_factory.mktemp("usual") / "report.html"
+    page.write_text(build_report(table, synthetic.samples(14), shown, synthetic.manifest()), "utf-8")
+    return page
+
+
+def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
+    assert usual.stat().st_size < 3_000_000
+    first = "document.querySelector('.hold .map').getBoundingClientRect().bottom"
+    for width, height, screens in ((1440, 900, 1), (1280, 720, 1), (390, 844, 2)):
+        browser.open(usual, width, height)
+        browser.wait(DRAWN)
+        assert browser.run(first) <= screens * height, "the first map is seen soon"
+        assert browser.run("document.documentElement.scrollWidth") == width
+        if width == 1440:
+            assert browser.run("document.documentElement.scrollHeight") < 4000
+            assert browser.run("document.querySelector('.sheet').getBoundingClientRect().bottom") < 960
+            assert browser.run("document.querySelectorAll('#findings .cards')[0].children.length") <= 3
+            assert browser.run("[...document.querySelectorAll('.axis')].filter((a) => a.offsetParent).length") == 1
+    assert browser.run("getComputedStyle(document.querySelector('.hold tbody th')).position") == "sticky"
+
+
+def test_paper_has_two_pages(browser: Chromium, usual: Path) -> None:
+    browser.open(usual, 1440)
+    browser.wait(DRAWN)
+    printed = browser.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]
+    assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) == 2
+
+
+def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, report: Path, tmp_path: Path) -> None:
     browser.open(report)
-    browser.wait("document.querySelector('.deck:not([hidden]) img[src]')")
-    browser.run("document.querySelector('[data-gallery]').value = '1'")
-    browser.run("document.querySelector('[data-gallery]').dispatchEvent(new Event('change'))")
-    assert browser.run("[...document.querySelectorAll('.deck')].map((d) => d.hidden)") == [True, False, True, True]
-    browser.wait("[...document.querySelectorAll('.deck:not([hidden]) img, .strip img')].every((i) => i.naturalWidth)")
-    roles = "[...document.querySelectorAll('.deck:not([hidden]) .role')].map((r) => r.textContent)"
-    assert browser.run(roles) == ["worst", "median", "best"]
-    browser.run("document.querySelector('.deck:not([hidden]) [data-open]').focus()")
+    browser.wait(DRAWN)
+    said = "document.querySelector('[data-said]').textContent"
+    first = browser.run(said)
+    assert "the nearest to the median of the 2 with maps" in first and NASTY in first
+    browser.run("document.querySelectorAll('[data-pick]')[1].click()")
+    assert browser.run(said) != first
+    assert browser.run("[...document.querySelectorAll('[data-pick]')].map((b) => b.ariaPressed)") == ["false", "true"]
+    browser.run("document.querySelector('[data-outline]').click()")
+    maps = "document.querySelectorAll('.hold .map').length"
+    browser.wait(f"document.querySelectorAll('.hold canvas').length === {maps}")
+    inked = """(() => { const c = document.querySelector('.hold canvas');
+        const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return data.filter((v, i) => i % 4 === 3 && v).length / (c.width * c.height); })()"""
+    assert 0.001 < browser.run(inked) <= 0.06, "an edge of the strongest twentieth"
+    browser.run("document.querySelectorAll('.enlarge')[1].focus()")
     browser.press("Enter")
     browser.wait("document.querySelector('dialog').open")
-    said = "document.getElementById('large-title').textContent"
-    assert f"{NASTY}, worst pair" in browser.run(said)
-    assert browser.run("document.querySelectorAll('dialog .halves img').length") == 7
+    title = "document.getElementById('large-title').textContent"
+    assert browser.run(title).endswith("turned 5°")
+    assert browser.run("document.querySelectorAll('dialog .tile').length") == 1 + len(QUALITY)
+    browser.run(
+        "window.zoom = document.querySelector('[data-zoom]'); zoom.value = 3; zoom.dispatchEvent(new Event('input'))"
+    )
+    scaled = "[...new Set([...document.querySelectorAll('dialog .map')].map((m) => getComputedStyle(m).transform))]"
+    assert browser.run(scaled) == ["matrix(3, 0, 0, 3, 0, 0)"], "one zoom for all"
     browser.press("ArrowRight")
-    assert "median pair" in browser.run(said)
-    browser.run("document.querySelector('[data-step=\"-1\"]').click()")
-    assert "worst pair" in browser.run(said)
+    assert browser.run(title).endswith("turned 15°")
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
-    assert browser.run("document.activeElement.hasAttribute('data-open')"), "focus goes back to where it was"
-    browser.run("document.querySelector('[data-overlay]').click()")
-    assert browser.run("document.querySelectorAll('.gallery.overlay').length") == 0
-    top = """(() => { const map = [...document.querySelectorAll('.deck:not([hidden]) .laid .map')].at(0);
+    assert browser.run("document.activeElement.className") == "enlarge", "focus goes back to where it was"
+    top = """(() => { const map = document.querySelector('.hold .map');
         map.scrollIntoView({ behavior: 'instant', block: 'center' });
-        const box = map.getBoundingClientRect();
-        return document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2) === map; })()"""
+        const { left, top } = map.getBoundingClientRect();
+        return document.elementsFromPoint(left + 8, top + 8).find((e) => e.matches('.map, .photo')) === map; })()"""
     assert browser.run(top), "the map lies over the photograph"
+    browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.run("document.querySelector('[data-save]').click()")
+    with Image.open(io.BytesIO(arrived(tmp_path / "hold-sheet.png"))) as saved:
+        colours = np.asarray(saved.convert("RGB"))
+    assert colours.shape[1] > 2000 and len(np.unique(colours.reshape(-1, 3)[::97], axis=0)) > 200, "maps are in it"
     assert browser.run("document.title") == TITLE and browser.complaints() == []
+
+
+def arrived(path: Path) -> bytes:
+    """A file that the browser saves, once it is whole."""
+    until = time.monotonic() + 30
+    while not path.is_file() and time.monotonic() < until:
+        time.sleep(0.05)
+    return path.read_bytes()
+
+
+def test_the_scorecard_sorts_and_copies(browser: Chromium, usual: Path) -> None:
+    browser.open(usual)
+    names = "[...document.querySelectorAll('.score tbody tr')].map((r) => r.dataset.method)"
+    before = browser.run(names)
+    assert before[0] == "Grad-CAM" and set(before[4:]) == {"Random", "Sobel", "Weight noise"}
+    browser.run("document.querySelectorAll('.score [data-by]')[1].click()")
+    assert browser.run(names)[:4] == sorted(before[:4]), "controls stay below"
+    browser.run("document.querySelectorAll('.score [data-by]')[0].click()")
+    for kind in ("markdown", "latex"):
+        browser.run(f"document.querySelector('[data-table={kind}]').click()")
+        browser.wait(f"document.querySelector('[data-table={kind}]').dataset.copied")
+    lines = browser.run("document.querySelector('[data-table=markdown]').dataset.copied").splitlines()
+    assert lines[:2] == ["| Rank | Method | Stability |", "| --- | --- | ---: |"] and len(lines) == 2 + 7
+    assert re.fullmatch(r"\| 1 \| Grad-CAM \| 0\.\d\d 0\.\d\d–0\.\d\d \|", lines[2])
+    latex = browser.run("document.querySelector('[data-table=latex]').dataset.copied")
+    assert "\\begin{tabular}{llr}" in latex and latex.count("\\\\") == 8 and "–" not in latex
+
+
+def test_anchors_open_what_they_lead_to(browser: Chromium, report: Path) -> None:
+    browser.open(report)
+    browser.run("location.hash = '#stability-components'")
+    browser.wait("document.getElementById('stability-components').closest('details').open")
+    browser.wait("document.querySelector('.head [aria-current]').hash === '#stability'")
+    browser.run("location.hash = '#details-cite'")
+    browser.wait("document.getElementById('details-cite').open")
+
+
+def test_several_models_are_one_matrix_and_one_subject(browser: Chromium, tmp_path: Path) -> None:
+    models = [f"net{i}" for i in range(4)]
+    parts_ = [
+        synthetic.table({"a": 0.1, "b": 0.5}, SWEEP, samples=8, model=m, dataset=d) for m in models for d in "xyz"
+    ]
+    known = [synthetic.samples(8, 0, model=m, dataset=d) for m in models for d in "xyz"]
+    page = tmp_path / "report.html"
+    page.write_text(build_report(pd.concat(parts_), pd.concat(known), [], synthetic.manifest()), "utf-8")
+    browser.open(page, 1440)
+    assert browser.run("document.documentElement.scrollHeight") < 4000
+    assert browser.run("document.querySelectorAll('.matrix [data-open]').length") == 12
+    browser.run("document.querySelector('[data-open=s5]').click()")
+    shown = "[...document.querySelectorAll('[data-shown]')].filter((s) => !s.hidden).map((s) => s.dataset.shown)"
+    assert browser.run(shown) == ["s5"]
+    browser.run("location.hash = '#s7-scorecard'")
+    browser.wait(f"{shown}[0] === 's7'")
+    assert browser.complaints() == []
 
 
 def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_path: Path) -> None:
     browser.open(report)
-    browser.wait("document.querySelector('.strip img[src]')")
     browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     buttons = int(browser.run("document.querySelectorAll('[data-csv]').length"))
     assert buttons == browser.run("document.querySelectorAll('.chart').length")
     browser.run("document.querySelector('[data-csv]').focus()")
     browser.press("Enter")
-    until = time.monotonic() + 30
-    wanted = tmp_path / "s0-a0-scores.csv"
-    while not wanted.is_file() and time.monotonic() < until:
-        time.sleep(0.05)
-    rows = list(csv.DictReader(wanted.read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(arrived(tmp_path / "stability-scores.csv").decode().splitlines()))
     chart = next(p for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).judged) if p.key == "scores")
     assert isinstance(chart, Chart)
     drawn = [{"plot": plot.title, **data} for plot in chart.every for data in plot.sheet.marks]
@@ -149,8 +258,9 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
     second = browser.run(f"[{at}.dataset.name, Number({at}.dataset.value).toFixed(2)]")
     said = browser.run("document.querySelector('.tip').textContent")
     assert second[0] == NASTY and said.startswith(f"{NASTY}: {second[1]} ["), "the second mark of the first plot"
-    lit = "[...new Set([...document.querySelectorAll('.mark.lit')].map((m) => m.closest('.chart').id))].length"
+    lit = "[...new Set([...document.querySelectorAll('.chart .mark.lit')].map((m) => m.closest('.chart').id))].length"
     assert browser.run(lit) == 3, "the method is lit in every chart that has it"
+    assert browser.run("document.querySelectorAll('.hold tr.lit, .score tr.lit').length") == 2
     browser.press("Escape")
     assert browser.run("document.querySelector('.tip').hidden && !document.querySelector('.mark.lit')")
     order = """(() => { const rows = [...document.querySelectorAll('.plot')[1].querySelectorAll('.mark[data-y]')];
@@ -167,11 +277,11 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
 def test_axe_finds_nothing_serious(browser: Chromium, report: Path, dark: bool, enlarged: bool) -> None:
     assert AXE is not None and AXE.origin is not None
     browser.open(report, dark=dark)
-    browser.wait("document.querySelector('.strip img[src]')")
+    browser.wait("document.querySelector('.hold .map')")
     browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     browser.run(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8") + "; 0")
     if enlarged:
-        browser.run("document.querySelector('.deck:not([hidden]) [data-open]').click()")
+        browser.run("document.querySelector('.enlarge').click()")
     found = browser.run("axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations)")
     bad = [v for v in found if v["impact"] in ("serious", "critical")]
     assert not bad, json.dumps([(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad], indent=1)

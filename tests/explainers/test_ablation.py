@@ -230,7 +230,7 @@ def test_clear_errors() -> None:
         FeatureAblation(fill="mean")
     with pytest.raises(ValidationError, match="draws"):
         FeaturePermutation(draws=0)
-    with pytest.raises(UserError, match=r"pool .* shape \(7,\)"):
+    with pytest.raises(UserError, match=r"have shape \(7,\), but the samples"):
         FeaturePermutation(pool=batch_of(5, 7).x).check(model, (3, 9, 9))
     text = Model(seeded(BagOfWords))
     with pytest.raises(UserError, match="Tokens"):

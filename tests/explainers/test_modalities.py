@@ -20,6 +20,7 @@ from support.modalities import CASES, TARGET, case, graphs, sets, texts
 
 QUICK: dict[str, dict[str, Any]] = {
     "integrated_gradients": {"steps": 4},
+    "expected_gradients": {"samples": 3, "baseline": "random"},
     "rise": {"samples": 10, "grid": 2},
     "mfaba": {"steps": 3},
     "smoothgrad": {"samples": 2},
@@ -57,6 +58,10 @@ def test_lime_and_kernel_shap_know_padding_and_tokens(name: str, make: Callable[
         torch.testing.assert_close(total, gap, rtol=1e-4, atol=1e-5)
 
 
+OF_LAYERS = ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam", "attention_rollout", "chefer")
+OF_LAYERS += ("guided_backprop",)
+
+
 def feature_explainers() -> list[str]:
     return sorted(n for n, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature" and n != "precomputed")
 
@@ -70,8 +75,8 @@ def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> No
     if name in GROUPED:
         given["features"] = features
     explainer = build("explainer", EXPLAINERS, {name: given})
-    if name in ("grad_cam", "guided_backprop") and not why_undefined(name, kind):
-        pytest.skip("needs a convolution or a ReLU, which this network has not; tested elsewhere")
+    if name in OF_LAYERS and not why_undefined(name, kind):
+        pytest.skip("needs a convolution, a ReLU or attention, which this network has not; tested elsewhere")
     if why_undefined(name, kind):
         data = {"d": batch}
         axis = {"symmetry": {"group": {"permutation": {"dim": 1}}}}

@@ -479,6 +479,31 @@ def test_all_rows_at_once_as_a_gpu_makes_them_are_those_made_sample_by_sample() 
     assert torch.equal(at_once, torch.cat(one_by_one))
 
 
+def test_with_hardly_more_coalitions_than_features_the_values_are_drawn_to_their_mean() -> None:
+    n, draws = 60, torch.Generator().manual_seed(3)
+    inner, outer = torch.randn(n, 20, generator=draws).double() / 4, torch.randn(20, generator=draws).double()
+
+    def fitted(samples: int, seed: int) -> Tensor:
+        kept, weight = shapley_coalitions(rand.keys(seed, ["a"], "x"), torch.tensor([n]), n, samples)
+        return shapley_regression(kept, torch.tanh(kept.double() @ inner) @ outer, weight, torch.tensor([n]))[0]
+
+    def error(samples: int) -> float:
+        each = [float((fitted(samples, seed) - truth).square().sum() / truth.square().sum()) for seed in range(8)]
+        return sum(each) / len(each)
+
+    truth = fitted(40_000, 99)
+    assert error(2 * n + 2) < 0.6, "less than an equal share for all, where least squares are off by ten times the map"
+    assert error(1000) < 0.1
+
+
+def test_a_linear_game_is_found_with_the_fewest_coalitions() -> None:
+    n = 60
+    values = torch.linspace(-1, 2, n).double()
+    kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([n]), n, 2 * n + 20)
+    found = shapley_regression(kept, kept.double() @ values, weight, torch.tensor([n]))[0]
+    torch.testing.assert_close(found, values, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("n", [40, 196, 1000])
 def test_many_features_get_no_more_coalitions_than_asked_for(n: int) -> None:
     keys = rand.keys(0, [str(i) for i in range(40)], "coalitions")

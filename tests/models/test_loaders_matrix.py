@@ -22,8 +22,10 @@ from holdfast.features.tokens import Tokens
 from holdfast.models.loaders import LOADERS
 from holdfast.models.modality import modality, why_not_explainable, why_undefined
 from holdfast.runs.study.registry import EXPLAINERS
+from support.laws import OF_ATTENTION
 from support.model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
 
+CAMS = ("grad_cam_plus_plus", "layer_cam", "hires_cam")
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures
 
 
@@ -48,8 +50,10 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
             for name in ("saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp", "random", "sobel")
         },
         "weight_noise": {},
-        "grad_cam": {"relu": False},
+        **{name: {"relu": False} for name in ("grad_cam", *CAMS)},
+        **{name: {} for name in OF_ATTENTION},
         "integrated_gradients": {"steps": 2},
+        "expected_gradients": {"samples": 2, "baseline": "random"},
         "gradient_shap": {"samples": 2},
         "lime": {"samples": 8, "features": features},
         "kernel_shap": {"samples": 16, "features": features},
@@ -120,6 +124,12 @@ def test_every_explainer_runs_or_says_why_not(label: str, tmp_path: Path) -> Non
     if "grad_cam" not in case.refused:
         assert min(find_layer(model, tuple(x.shape[1:])).grid) > 1
     refused = refusals(model, x, case.layer, case.samples)
+    assert {name in refused for name in CAMS} == {"grad_cam" in refused}
+    attends = any("attention" in type(part).__name__.lower() for part in model.module.modules())
+    unread = {name: refused.pop(name, "") for name in OF_ATTENTION}
+    assert all("attend" in why or "attention" in why or not attends for why in unread.values() if why), unread
+    assert not (attends and x.ndim == 2 and any(unread.values())), "a text transformer attends among all tokens"
+    refused = {name: why for name, why in refused.items() if name not in CAMS}
     assert {name: why for name, why in refused.items() if name not in case.refused} == {}
     for name, words in case.refused.items():
         assert words in refused.get(name, "it ran"), name

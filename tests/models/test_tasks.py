@@ -199,7 +199,6 @@ def test_every_task_goes_through_certificates_and_says_what_it_cannot():
             holdfast.Certificate(agreement="margin", features=holdfast.features.Pixels()),
             "agreement: margin.*regression",
         ),
-        (holdfast.Symmetry(group="permutation"), "regression has none"),
         (holdfast.Stability(max_drop=0.1), "max_drop is of a probability, and regression has none"),
         (holdfast.Faithfulness(metrics=("irof",)), "irof is of a probability, and regression has none"),
         (holdfast.Faithfulness(readout="margin"), "readout: margin is for classes"),

@@ -396,7 +396,8 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
         "stability",
         "dependence",
     }
-    assert "sobel (control, blind)" in leaderboard_page(leaderboard(*paths))
+    shown = leaderboard_page(leaderboard(*paths))
+    assert "Sobel (blind)" in shown and "Saliency (blind)" not in shown
 
 
 def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object) -> Side:

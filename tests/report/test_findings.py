@@ -155,7 +155,7 @@ def test_removal_no_better_than_random() -> None:
     assert given["Not shown to beat a random order of pixels"].explainers == ("flat",)
     assert not of(faithful({"good": 0.2, "better": 0.3}), study(faithfulness={}))
     sobel = of(faithful({"good": 0.2, "weak": 0.05, "sobel": 0.15}), study(faithfulness={}))
-    assert sobel["sobel is more faithful"].explainers == ("weak",)
+    assert sobel["Sobel is more faithful"].explainers == ("weak",)
 
 
 def test_rankings_that_disagree() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.axes import Judged, judge
 from holdfast.drawing.methods import colour_of
+from holdfast.drawing.pictures import Album
 from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
 from holdfast.report.frontier import frontier_chart, frontier_charts, frontier_findings, frontier_points, on_frontier
 from holdfast.report.sections import sections_of
@@ -150,7 +151,7 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
     samples = synthetic.samples(8, unreadable=0, model="net")
 
     def keys(rows: pd.DataFrame) -> list[str]:
-        (section,) = sections_of(judge(rows, samples, [], {}), samples, [], {})
+        (section,) = sections_of(judge(rows, samples, [], {}), samples, {}, Album())
         return [part.key for axis in section.axes for part in axis.parts]
 
     assert keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"

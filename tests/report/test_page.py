@@ -16,20 +16,22 @@ import torch
 from PIL import Image
 
 from holdfast import Stability, evaluate
-from holdfast.axes.stability.gallery import gallery
-from holdfast.axes.stability.gallery_choice import choose
 from holdfast.axes.stability.page import parts
 from holdfast.axes.stability.pairs import pair_scores
+from holdfast.axes.stability.tiles import tiles, worst_pairs
 from holdfast.axes.stability.words import verdict
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
-from holdfast.drawing.pictures import draw_map, photo
+from holdfast.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
 from holdfast.drawing.prose import number
 from holdfast.drawing.sheet import Dot
 from holdfast.drawing.tables import to_csv
+from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.report import build_report, text_summary
 from holdfast.report.findings import findings
+from holdfast.report.hold import Hold, drawn, holds
+from holdfast.runs.engine import on_show
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics.cubes import arrange
 from holdfast.types import Shown
@@ -55,10 +57,15 @@ def frames_of(quality: dict[str, float], **options: Any) -> Any:
     return synthetic.frames_of(synthetic.table(quality, **options))
 
 
+def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> Hold:
+    (hold,) = holds([synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0))
+    return hold
+
+
 def test_every_section_is_there_in_order(page: Page) -> None:
-    wanted = ["Does the explanation hold?", "Verdict", "What to mind and what to do", "Stability", "Which maps hold"]
-    wanted += ["Components", "Predictions kept", "Severity: rotation", "Paired tests", "Noise floor", "Gallery"]
-    wanted += ["All numbers", "The first images as the model sees them", "How this was made"]
+    wanted = ["Does the explanation hold?", "what the model saw", "Sobel", "Scorecard", "Rank", "To do", "Axis by axis"]
+    wanted += ["Which maps hold", "Worst pairs", "In words", "Components", "Predictions kept", "Severity: rotation"]
+    wanted += ["Paired tests", "Noise floor", "All numbers", "Details", "What was run", "Cite"]
     place = -1
     for title in wanted:
         place = page.words.index(title, place + 1)  # raises where a title is missing or out of order
@@ -69,30 +76,41 @@ def test_every_section_is_there_in_order(page: Page) -> None:
         assert made in text
 
 
+def test_anchors_are_stable_and_lead_to_something(page: Page) -> None:
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    wanted = {"sheet", "scorecard", "findings", "stability", "stability-scores", "stability-components", "details-run"}
+    assert wanted <= set(ids)
+    assert {str(a["href"])[1:] for tag, a in page.tags if tag == "a"} <= {*ids}
+
+
 def test_every_chart_is_drawn_and_its_marks_carry_their_numbers(page: Page) -> None:
     places = [a["id"] for _, a in page.tags if a.get("class") == "chart"]
-    keys = [str(key).removeprefix("s0-a0-") for key in places]
+    keys = [str(key).removeprefix("stability-") for key in places]
     assert keys == ["scores", "components", "retention", "severity-0"]
-    assert all(a["aria-label"] for tag, a in page.tags if tag == "svg" or a.get("class") == "walk")
+    assert all(a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a)
     drawn = [a for tag, a in page.tags if tag == "g" and a.get("class") == "mark"]
     assert len(drawn) > 5 * (1 + len(SWEEP)) + 3 * 5 and all(a["data-value"] for a in drawn)
 
 
-def test_every_picture_is_there_once_and_has_words(page: Page) -> None:
-    images = [a for tag, a in page.tags if tag == "img"]
-    assert len(images) > 50 and all(a["alt"] or a["class"] == "photo" for a in images)  # a backdrop needs no words
-    used = {a["data-picture"] for a in images}
-    assert used == page.payload["pictures"].keys()
+def test_every_picture_of_the_sheet_is_there_once_and_is_used(page: Page) -> None:
+    (samples,) = page.payload["sheets"].values()
+    assert len(samples) == 3 and len(samples[0]["cells"]) == 5 and len(samples[0]["cells"][0]) == 1 + len(SWEEP)
+    used = {key for s in samples for key, _ in s["inputs"]} | {c[0] for s in samples for row in s["cells"] for c in row}
+    assert used - {""} == page.payload["pictures"].keys()
     uris = list(page.payload["pictures"].values())
     assert len(set(uris)) == len(uris) and all(uri.startswith("data:image/") for uri in uris)
+    images = [a for tag, a in page.tags if tag == "img"]
+    assert images and all(a["alt"] or a["class"] == "photo" for a in images)  # a backdrop needs no words
 
 
 def test_the_page_asks_for_nothing_from_outside(html: str, page: Page) -> None:
     assert not [tag for tag, _ in page.tags if tag in {"link", "iframe", "object", "embed", "base", "form"}]
     for _, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data"):
-            assert (attributes.get(name) or "#").startswith("#")
-    assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest", html)
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/"))
+    names = html.replace("http://www.w3.org/", "")  # of the languages in which a picture is saved
+    assert not re.search(r"https?://|url\((?!#)|@import|\bfetch\(|XMLHttpRequest", names)
     policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None and policy.startswith("default-src 'none'") and "http" not in policy
 
@@ -117,70 +135,114 @@ def test_names_are_inert_everywhere() -> None:
     assert NASTY in " ".join(page.words)
 
 
-def test_size_of_a_full_gallery() -> None:
+def test_maps_are_as_large_as_the_budget_allows() -> None:
     explainers = {f"method_{i}": 0.1 * i for i in range(8)}
-    noise = np.random.default_rng(0).normal(size=(224, 224)).astype(np.float16)
-    photograph = np.random.default_rng(1).integers(0, 256, (28, 28, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+    noise = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float16)
     exhibits = [
-        replace(
-            item,
-            image=photograph if item.condition == "clean" else np.roll(photograph, len(item.condition)),
-            map=None if item.map is None else np.roll(noise, i),
-        )
-        for i, item in enumerate(synthetic.exhibits(8, tuple(explainers)))
+        item if item.map is None else replace(item, map=np.roll(noise, i))
+        for i, item in enumerate(synthetic.exhibits(6, tuple(explainers)))
     ]
-    shown = gallery(synthetic.judged_of(synthetic.table({"method_0": 0.1}, SHORT, samples=8), exhibits))
-    assert shown.left_out == 0 and len(shown.cards) == 8
-    assert sum(map(len, shown.pictures.values())) < 5e6
+    hold, sizes = hold_of(synthetic.table(explainers, samples=8, flip=0.0), exhibits), []
+    for budget in (2_000_000, 700_000, 40_000):
+        album = Album()
+        kept = len(hold.pictured(album, budget))
+        sizes.append((kept, sum(map(len, album.pictures.values()))))
+        assert sizes[-1][1] < 1.1 * budget or kept == 1
+    assert [kept for kept, _ in sizes] == [6, 6, 1]
 
 
-def test_a_gallery_too_large_shows_fewer_samples_and_says_so() -> None:
-    explainers = tuple(f"m{i}" for i in range(50))
-    many = tuple((f"c{i}", 1.0) for i in range(30))
-    exhibits = synthetic.exhibits(4, explainers, many, side=8, flipped=False)
-    shown = gallery(synthetic.judged_of(synthetic.table({"m0": 0.1}, SWEEP), exhibits))
-    assert shown.left_out == 4 and not shown.cards
-
-
-def test_gallery_tells_flipped_pairs_and_scores(page: Page) -> None:
+def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> None:
     table = synthetic.table(flip=0.0, undefined=0.0)
     lost = (table["sample"] == "img/0001.jpg") & (table["condition"] == "rotation")
-    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "flipped", "top class is now teapot"]
-    shown = gallery(synthetic.judged_of(table, synthetic.exhibits()))
-    card = shown.cards["grad_cam"][1]
-    assert (card.sample, card.prediction) == ("img/0001.jpg", "airliner (89 %)")
-    assert [t.title for t in card.tiles][:2] == ["clean", "rotation 15°"]
-    assert card.tiles[1].map == "" and card.tiles[1].status == "flipped: top class is now teapot"
+    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "flipped", "top-1 changed from airliner to teapot"]
+    judged = synthetic.judged_of(table, synthetic.exhibits())
+    found = tiles(judged)
+    assert found is not None and [words for _, words in found.columns][:4] == [
+        "as it is",
+        "turned 15°",
+        "moved 20 px",
+        "50 % brighter",
+    ]
+    every = pair_scores({m: v for m, v in judged.cube.values.items() if m.startswith("fass")})
+    methods = [i for i, e in enumerate(judged.cube.explainers) if e not in judged.cube.controls]
+    means = np.nanmean(every[methods], (0, 1))
+    far = np.abs(means - np.median(means))
+    assert found.samples == [*sorted(("img/0000.jpg", "img/0002.jpg"), key=lambda s: far[int(s[4:8])]), "img/0001.jpg"]
+    (hold,) = holds([judged], synthetic.samples(unreadable=0))
+    shown = {s["id"]: s for s in hold.pictured(Album(), 10**7)}
+    flipped, row = shown["img/0001.jpg"], hold.rows.index("grad_cam")
+    assert flipped["inputs"][1][1] == flipped["cells"][row][1][2] == "now: teapot" and not flipped["cells"][row][1][1]
     keys = (table["sample"] == "img/0001.jpg") & (table["condition"] == "jpeg") & (table["explainer"] == "grad_cam")
-    value = table[keys & (table["measure"] == "fass")]["value"].iloc[0]
-    assert card.tiles[-1].scores[0].startswith(f"FASS {value:.2f}, chance 0.")
-    assert [word for word in page.words if "label" in word][:3] == ["no label", "label agrees", "label agrees"]
+    value, chance = (table[keys & (table["measure"] == m)]["value"].iloc[0] for m in ("fass", "fass_chance"))
+    assert flipped["cells"][row][-1][1:] == [number((value - chance) / (1 - chance)), ""]
+    assert shown["img/0002.jpg"]["said"] == "teapot (88 %), label agrees"
 
 
-def test_the_gallery_shows_the_worst_median_and_best_of_what_was_seen() -> None:
-    table = synthetic.table({"a": 0.5}, SHORT, samples=30)
+def test_the_worst_pair_of_each_method_is_shown() -> None:
+    table = synthetic.table({"a": 0.5, "random": 0.0}, SHORT, samples=30, flip=0.0)
     (cube,) = arrange(table)
     scores = pair_scores({m: v[0] for m, v in cube.values.items() if m.startswith("fass")})
-    order = [(c, s) for c, s in np.argwhere(np.isfinite(scores)) if s < 20]
-    order.sort(key=lambda place: scores[tuple(place)])
-    noted = {"worst": order[0], "median": order[len(order) // 2], "best": order[-1]}
+    c, s = np.unravel_index(np.nanargmin(scores), scores.shape)
     image, values = np.zeros((8, 8, 3), np.uint8), np.eye(8, dtype=np.float32)
     exhibits = []
-    for role, (c, s) in noted.items():
+    for i, j in ((c, s), (1 - c, (s + 1) % 30)):
         place = ("photos", "mobilenet", "a")
-        exhibits.append(Shown(*place, "clean", 0.0, cube.samples[s], image, values, "stability"))
-        here = (*cube.conditions[c], cube.samples[s])
-        exhibits.append(Shown(*place, *here, image, -values, "stability", "", role, len(order)))
-    shown = gallery(synthetic.judged_of(table, exhibits[::-1]))
-    assert [p.role for p in shown.pairs["a"]] == ["worst", "median", "best"]
-    assert [p.sample for p in shown.pairs["a"]] == [cube.samples[s] for _, s in noted.values()]
-    assert shown.pairs["a"][0].score == number(float(scores[tuple(order[0])]))
-    retained = int(np.isfinite(scores).sum())
-    assert shown.chosen_from["a"] == f"chosen among {len(order)} of {retained} retained pairs"
-    assert not shown.cards, "a pair from the middle of the data is no first sample"
+        exhibits.append(Shown(*place, "clean", 0.0, cube.samples[j], image, values, "stability"))
+        exhibits.append(Shown(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability", "", "worst"))
+    panel = worst_pairs(synthetic.judged_of(table, exhibits[::-1]))
+    assert panel is not None and panel.html.count("<figure") == 1, "controls have no place there"
+    assert cube.samples[s] in panel.html and f">{number(float(np.nanmin(scores)))}<" in panel.html
 
 
-def test_a_run_keeps_its_extreme_pairs_whatever_the_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("quality", "samples", "wanted"),
+    [
+        (
+            {"grad_cam": 0.6, "ig": 0.3, "lime": 0.31},
+            400,
+            "Grad-CAM’s maps hold best. The other two hold about half as well.",
+        ),
+        ({"grad_cam": 0.6, "ig": 0.3}, 40, "Grad-CAM’s maps hold best. The other holds less than two thirds as well."),
+        ({"a": 0.4, "b": 0.4}, 40, "No clear winner: the tests do not tell the two methods apart."),
+        ({"a": 0.4, "b": 0.4, "c": 0.1}, 40, "No clear winner: b and a lead, and are not told apart."),
+        ({"a": 0.0, "b": 0.0}, 40, "No method is shown to do better than chance by stability."),
+        ({"a": 0.5}, 40, "a alone has a score: there is nothing to compare it with."),
+        ({"random": 0.0}, 40, "Nothing can be concluded yet."),
+    ],
+)
+def test_the_sentence_says_what_tests_and_intervals_allow(quality: dict[str, float], samples: int, wanted: str) -> None:
+    said = hold_of(synthetic.table(quality, samples=samples, flip=0.0, undefined=0.0)).sentence
+    assert said == wanted or said == wanted.replace("b and a", "a and b")
+
+
+def test_the_sheet_is_a_drawing_too() -> None:
+    hold = hold_of(synthetic.table(), synthetic.exhibits())
+    sheet = drawn(hold)
+    assert sheet.svg("", alone=True).count("<image") == 6 + 6 * len(hold.rows)
+    assert sheet.encoded("png", "Hold sheet", 7)[:4] == b"\x89PNG"
+    with pytest.raises(UserError, match="img/0001"):
+        drawn(hold, "img/001.jpg")
+
+
+def test_series_and_rows_have_their_form_of_the_sheet(tmp_path: Path) -> None:
+    for shape in ((2, 40), (6,)):
+        data = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0))
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), 3))
+        run = evaluate(network, data, ["input_x_gradient"], Stability(k=2), tmp_path / str(len(shape)))
+        shown = [s for s in read_exhibits(run.path) if s.map is not None]
+        assert {s.image.shape for s in shown} == {(shape[0] if len(shape) > 1 else 1, shape[-1])}
+        clean = next(s for s in shown if s.condition == "clean")
+        weights = network[1].weight.detach()[int(run.samples().set_index("sample").loc[clean.sample, "predicted"])]
+        truth = (torch.as_tensor(clean.image.copy()) * weights.reshape(clean.image.shape)).sum(0)
+        np.testing.assert_allclose(clean.map, truth / truth.abs().max(), atol=0.01)
+        page = Page(run.report().read_text())
+        (samples,) = page.payload["sheets"].values()
+        assert len(samples) == 5
+        assert page.payload["pictures"][samples[0]["inputs"][0][0]].startswith("data:image/svg+xml")
+        assert "<image" in run.hold_sheet().svg()
+
+
+def test_a_run_keeps_its_worst_pairs_whatever_the_batches(tmp_path: Path) -> None:
     images = torch.rand(7, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 2)]
     network = torch.nn.Sequential(*layers)
@@ -193,14 +255,19 @@ def test_a_run_keeps_its_extreme_pairs_whatever_the_batches(tmp_path: Path) -> N
         run = evaluate(network, images, ["saliency"], axis, out, batch_size=batch_size, shard_size=4)
         shown = [s for s in read_exhibits(run.path) if s.role]
         kept.append([(s.sample, s.condition, s.level, s.role, s.pairs) for s in shown])
-    assert kept[0] == kept[1] and len(kept[0]) == 6, "three of each of two shards"
+    assert kept[0] == kept[1] and len(kept[0]) == 2, "the worst of each of two shards"
     (cube,) = arrange(run.table())
-    found = choose(read_exhibits(run.path), cube)["saliency"]
     scores = pair_scores({m: v[0] for m, v in cube.values.items() if m.startswith("fass")})
-    scores = scores[[c != "identity" for c, _ in cube.conditions]]
-    assert found.seen == found.retained == np.isfinite(scores).sum()
-    assert [p.role for p in found.pairs] == ["worst", "median", "best"]
-    assert [found.pairs[0].score, found.pairs[-1].score] == [np.nanmin(scores), np.nanmax(scores)]
+    scores[[c == "identity" for c, _ in cube.conditions]] = np.nan
+    lowest = [scores[cube.conditions.index((c, x)), cube.samples.index(s)] for s, c, x, *_ in kept[0]]
+    assert min(lowest) == np.nanmin(scores) and sum(pairs for *_, pairs in kept[0]) == np.isfinite(scores).sum()
+
+
+def test_the_samples_on_show_are_drawn_before_the_run() -> None:
+    ids = tuple(f"{i:05d}" for i in range(5000))
+    shown = on_show(ids, 0)
+    assert len(shown) == 12 and shown == on_show(ids[::-1], 0) != on_show(ids, 1)
+    assert max(shown) > "02500", "not the first ones"
 
 
 def test_text_that_a_spreadsheet_would_run_is_inert() -> None:
@@ -211,16 +278,19 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     def decode(uri: str) -> Image.Image:
         return Image.open(io.BytesIO(base64.b64decode(uri.split(",", 1)[1])))
 
-    assert decode(photo(np.zeros((400, 200, 3), np.uint8))).size == (80, 160)
+    assert decode(photo(np.zeros((400, 200, 3), np.uint8))).size == (64, 128)
     assert decode(photo(np.zeros((28, 28), np.uint8))).size == (28, 28)
     ramp = np.tile(np.linspace(-1, 1, 101), (101, 1))
-    drawn = decode(draw_map(ramp, signed=True))
-    assert drawn.mode == "P"
-    left, middle, right = (drawn.convert("RGB").getpixel((x, 50)) for x in (15, 50, 85))
-    assert left[2] > left[0] and right[0] > right[2] and min(middle) > 190  # blue, nearly white, red
-    assert len({drawn.getpixel((x, 50)) for x in (40, 60)}) == 2
-    bright = np.asarray(decode(draw_map(ramp, signed=False)).convert("L")).astype(int)
-    assert (bright[50, :50] == 255).all() and (np.diff(bright[50]) <= 0).all(), "zero is white, strength is dark"
+    grey = np.asarray(decode(draw_map(ramp, signed=True))).astype(int)[50]
+    assert grey.shape == (101,) and abs(grey[50] - 128) < 6 and grey[5] < 20 and grey[95] > 235
+    ground = np.full((101, 101, 3), 80, np.uint8)
+    left, middle, right = laid(ground, ramp, signed=True)[50, [3, 50, 97]].astype(int)
+    assert left[2] > left[0] + 80 and right[0] > right[2] + 80, "blue below zero, red above"
+    washed = 255 - 0.46 * (255 - 80)
+    np.testing.assert_allclose(middle, washed, atol=4)  # zero shows the photograph
+    dark = laid(np.full_like(ground, 255), ramp, signed=False)[50].astype(int).sum(1)
+    assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), "what has no sign shows strength alone"
+    assert list(STRENGTH) == sorted(STRENGTH) and STRENGTH[0] == 0
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:
@@ -228,7 +298,7 @@ def test_verdict_names_the_winner_with_its_interval() -> None:
     row = found.ranking.iloc[0]
     said = verdict(found)
     assert said[0] == f"grad_cam holds best: calibrated score {row.score:.2f} [{row.low:.2f}, {row.high:.2f}]."
-    assert said[1].startswith("It is ahead of ig (0.3") and said[1].endswith("p < 0.001.")
+    assert "ahead by 0.2" in said[1] and said[1].endswith("p < 0.001.")
     assert len(said) == 2
 
 
@@ -285,7 +355,8 @@ def test_each_model_has_its_own_section() -> None:
     assert {"mobilenet on photos", "vit on photos"} <= set(page.words)
     text = " ".join(page.words)
     assert "b holds best" in text and "a holds best" in text
-    assert {"#s0", "#s1"} <= {a["href"] for tag, a in page.tags if tag == "a"}
+    assert [a["data-open"] for tag, a in page.tags if "data-open" in a] == ["s0", "s1"]
+    assert re.search("(a|b) is ahead of all others on 1 of 2 pairs of model and data", text)
 
 
 def test_other_evaluations_get_their_numbers() -> None:
@@ -380,6 +451,6 @@ def test_text_summary_is_aligned() -> None:
     column = lines[header].index("calibrated")
     rows = lines[header + 1 : header + 6]
     assert all(re.match(r"[−\d]", row[column]) and row[column - 2 : column] == "  " for row in rows)
-    assert rows[0].endswith("control") and "sobel" in rows[0]
+    assert rows[0].endswith("control") and "Sobel" in rows[0]
     assert lines[0] == "mobilenet on photos, 40 samples"
     assert "unreadable files" in " ".join(lines[-4:])

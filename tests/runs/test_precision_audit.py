@@ -60,7 +60,8 @@ def test_the_shift_of_every_mean_score_is_that_of_two_separate_runs(plan: Plan, 
     tables = {}
     for name in ("float32", "bfloat16"):
         model = lower(plan.models["net"], "bfloat16") if name == "bfloat16" else plan.models["net"]
-        run = holdfast.evaluate({"net": model}, {"shapes": data}, plan.explainers, plan.evaluations, tmp_path / name)
+        given = ({"net": model}, {"shapes": data}, plan.explainers, plan.evaluations, tmp_path / name)
+        run = holdfast.evaluate(*given, shard_size=6, batch_size=4)  # 16 bits round as their batch is cut
         tables[name] = run.table()
     whole = compare(tables["float32"], tables["bfloat16"])
     keys = ["explainer", "measure"]
@@ -73,8 +74,7 @@ def test_the_shift_of_every_mean_score_is_that_of_two_separate_runs(plan: Plan, 
 
 
 def test_the_fastest_that_passes_is_chosen(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    speed = {"float32": 1.0, "float16": 3.0, "bfloat16": 4.0}
-    monkeypatch.setattr(auditing, "_rate", lambda plan, precision="float32": speed[precision])
+    paced(monkeypatch, {"float32": (0.0, 12.0), "float16": (1.0, 4.0), "bfloat16": (1.0, 3.0)})
     monkeypatch.setattr(auditing, "TOLERANCE", 1.0)
     monkeypatch.setattr(auditing, "MOST_LOST", 1.0)
     assert audit(plan, ["float16", "bfloat16"], samples=4).chosen == "bfloat16"
@@ -84,8 +84,33 @@ def test_the_fastest_that_passes_is_chosen(plan: Plan, monkeypatch: pytest.Monke
     assert "changes too much" in found.text()
 
 
+def test_what_building_costs_counts_and_float32_wins_a_short_study(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "TOLERANCE", 1.0)
+    monkeypatch.setattr(auditing, "MOST_LOST", 1.0)
+    paced(monkeypatch, {"float32": (5.0, 2.0), "bfloat16": (20.0, 1.0)})  # 3 times the 4 samples: 6 s against 23 s
+    found = audit(plan, ["bfloat16"], samples=4)
+    assert found.chosen == "float32" and found.trials[1].speed == pytest.approx(6 / 23)
+    paced(monkeypatch, {"float32": (5.0, 20.0), "bfloat16": (20.0, 10.0)})
+    assert audit(plan, ["bfloat16"], samples=4).chosen == "bfloat16"
+
+
+def test_a_study_of_few_samples_is_not_audited(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "audit", lambda plan: pytest.fail("audited"))
+    assert settle(plan, None) == ("float32", None)
+
+
+def paced(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, float]]) -> None:
+    """Let a precision take so long to build and to compute, whatever the machine does."""
+    scores = auditing._scores
+
+    def timed(plan: Plan, precision: str = "float32") -> object:
+        return scores(plan, precision)[0], *seconds[precision]
+
+    monkeypatch.setattr(auditing, "_scores", timed)
+
+
 def test_a_precision_that_changes_the_answer_is_not_taken(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "_rate", lambda plan, precision="float32": 1.0 if precision == "float32" else 9.0)
+    paced(monkeypatch, {"float32": (0.0, 9.0), "bfloat16": (0.0, 1.0)})
     coarse = replace(plan, models={"net": holdfast.Model(Coarse(small.model().module))})
     found = audit(coarse, ["float32", "bfloat16"], samples=8)
     assert found.chosen == "float32"
@@ -99,6 +124,7 @@ def test_an_audit_starts_from_float32(plan: Plan) -> None:
 
 def test_the_choice_is_kept_when_a_run_is_resumed(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: Precision = "bfloat16"
+    monkeypatch.setattr(auditing, "WORTH_AUDITING", 1)
     monkeypatch.setattr(auditing, "audit", lambda plan: auditing.Audit(chosen, (), auditing.pd.DataFrame()))
     given = (small.pictures(3)[0], ["saliency"], plan.evaluations, tmp_path)
     first = holdfast.evaluate(small.model(), *given, precision="auto")
@@ -109,7 +135,8 @@ def test_the_choice_is_kept_when_a_run_is_resumed(plan: Plan, tmp_path: Path, mo
     assert settle(plan, tmp_path) == ("bfloat16", None)
 
 
-def test_a_study_may_leave_it_open(tmp_path: Path) -> None:
+def test_a_study_may_leave_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "WORTH_AUDITING", 1)
     (tmp_path / "study.yaml").write_text(
         f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\n"
         "explainers: [saliency]\nprecision: auto\nlimit: 3\n"

@@ -182,7 +182,8 @@ def test_a_part_with_a_right_digest_that_is_no_parquet_is_damage(tmp_path, main)
     root = run(tmp_path / "run").path
     part = parts(root)[0]
     content = bytearray(part.read_bytes())
-    content[-40:-8] = bytes(32)  # within the footer, which ends 8 bytes before the end
+    footer = int.from_bytes(content[-8:-4], "little")  # it ends 8 bytes before the end, with its length
+    content[-8 - footer : -8] = bytes(footer)
     part.unlink()
     digests.named(part, content).write_bytes(content)
     assert states(root)["damaged"] == [digests.named(part, content).relative_to(root).as_posix()]

@@ -16,6 +16,7 @@ from holdfast.errors import UserError
 from holdfast.runs import pictures, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import differences
+from holdfast.runs.merge import missing
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 NAMES = [
@@ -238,7 +239,7 @@ def test_a_manifest_round_trips(tmp_path):
     [
         (lambda m: m["study"].pop("datasets"), r"study\.datasets: Field required"),
         (lambda m: m["study"]["datasets"].update(d={"samples": "3"}), r"study\.datasets\.d\.samples: .* valid integer"),
-        (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), "too many"),
+        (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), "promises .* shards of d"),
         (lambda m: m["study"]["evaluations"].update(e={"conditions": [["jpeg"]]}), r"conditions\.0"),
         (lambda m: m.update(shard_size=0), "shard_size"),
     ],
@@ -248,7 +249,7 @@ def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path,
     change(manifest := {"format": 3, "holdfast": "1", "study": study, "shard_size": 3})
     table.write_manifest(tmp_path, manifest)
     with pytest.raises(UserError, match=words):
-        table.read_manifest(tmp_path)
+        missing(tmp_path)
 
 
 def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):

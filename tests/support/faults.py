@@ -447,7 +447,7 @@ def trial(  # noqa: PLR0911 - one for each law
             again.append("--retry-errors")
         elif stage.outcome(kind, scene, said) != right:
             return f"{where}: it ended well, with something else"
-    elif not any(name in said for name in (str(stage.work), str(stage.folder), "memory://", "png")):
+    elif not any(name in said for name in (str(stage.work.parent), "memory://", "png")):
         return f"{where}: no file is named: {said}"
     for name, content in before.items():
         if stage.content(kind, name) != content:

@@ -18,9 +18,11 @@ HF_TEXT = ("transformers", "tokenizers")
 NO_RELU = {"guided_backprop": "changes the gradient of ReLUs only"}
 NO_PICTURE = {"grad_cam": "there is none", "sobel": "only pictures have edges"}
 ONLY_PREDICTS = {
-    **dict.fromkeys(("saliency", "input_x_gradient", "integrated_gradients", "gradient_shap"), "gives none"),
+    **dict.fromkeys(
+        ("saliency", "input_x_gradient", "integrated_gradients", "expected_gradients", "gradient_shap"), "gives none"
+    ),
     **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), "gives none"),
-    **dict.fromkeys(("smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised"), "gives none"),
+    **dict.fromkeys(("expected_gradients", "smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised"), "gives none"),
     **dict.fromkeys(("cav", "car", "simplex", "representation_similarity", "grad_cam"), "shows none"),
 }
 NOT_FOR_TEXT = {

@@ -16,8 +16,7 @@ from holdfast.axes import AXES
 from holdfast.cli import app
 from holdfast.models.tasks import REGION
 from holdfast.truth import GRADES, corrupted, truths, validate
-from holdfast.truth.validate import needed
-from holdfast.truth.words import markdown, sentences
+from holdfast.truth.validate import MARK, markdown, needed, sentences
 
 EVERY = truths()
 PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
@@ -125,15 +124,17 @@ def test_words_and_page_say_what_the_table_says(found):
     assert told["faithfulness.infidelity"].startswith("It prefers the right map to")
     assert told["dependence.dependence"].startswith("No direction is better; it scores the right map higher than")
     text = markdown(found, 6, " --quick")
-    assert text.startswith("# Which measure can be trusted for what") and "`holdfast validate --quick" in text
+    assert text.startswith("`holdfast validate --quick --markdown docs/validation.md`, 6 samples of each model")
     assert all(f"- `{name}`: {sentence}" in text for name, sentence in told.items())
 
 
 def test_the_command_prints_and_writes(tmp_path):
     page = tmp_path / "v.md"
+    page.write_text(f"# Kept\n\n{MARK}gone")
     done = CliRunner().invoke(app, ["validate", "--quick", "--only", "columns", "--markdown", str(page)])
     assert done.exit_code == 0, done.output
     assert "stability.fass: It prefers" in done.output and "columns" in page.read_text()
+    assert page.read_text().startswith(f"# Kept\n\n{MARK}`holdfast validate") and "gone" not in page.read_text()
     with pytest.raises(UserError, match="did you mean 'planted'"):
         validate(2, only=["plantd"])
 

@@ -22,7 +22,7 @@ from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subjec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.drawing.charts import Chart, Panel
+    from holdfast.drawing.charts import Chart, Panel, Tiles
     from holdfast.drawing.pieces import Item
     from holdfast.models import Model
     from holdfast.types import Shown
@@ -84,7 +84,8 @@ class Axis:
     function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
     `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
-    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words. `spans` gives
+    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
+    is said after the name of a clear winner. `spans` gives
     the ends of those scales that depend on the settings, from these and the measures that the table has.
     `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `holdfast.truth`, and
     `unable` what came of it: the corruptions to which a headline does not prefer the right map. The page says so.
@@ -106,6 +107,7 @@ class Axis:
     within: str = ""
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
+    best: str = ""
     spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, tuple[float, float]]] = lambda *_: {}
     trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -190,7 +192,12 @@ class Judged:
     @cached_property
     def ranking(self) -> pd.DataFrame:
         """`statistics.ranking` by each of the headlines."""
-        ranked = [statistics.ranking([self.cube], m.name, better=m.better) for m in self.headlines]
+        tests = {m.name: self.tests[self.tests["measure"] == m.name] for m in self.headlines}
+        ranked = [
+            statistics.ranking([self.cube], n, better=m.better, tests=tests[n])
+            for m in self.headlines
+            for n in [m.name]
+        ]
         return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
 
     @cached_property
@@ -235,11 +242,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Page:
-    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
+    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.
+
+    `tiles` are its maps for the hold sheet, where it keeps some.
+    """
 
     lead: Callable[[Judged], list[str]]
     parts: Callable[[Judged], list[Chart | Panel]]
     across: Callable[[Sequence[Judged]], list[Chart]] = lambda judged: []
+    tiles: Callable[[Judged], Tiles | None] = lambda judged: None
 
 
 def page_of(axis: Axis) -> Page | None:

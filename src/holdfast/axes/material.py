@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import pandas as pd
 
 from holdfast.axes.contract import Judged
 from holdfast.drawing.charts import Chart
@@ -15,10 +17,11 @@ from holdfast.drawing.pieces import Drawing, Skipped, about, subjects
 
 @dataclass(frozen=True)
 class Material:
-    """The results of a run, and its manifest."""
+    """The results of a run, its manifest, and what it knows of its samples."""
 
     judged: list[Judged]
     manifest: Mapping[str, Any]
+    samples: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def of(self, axis: str) -> list[Judged]:
         """What an axis judged, by its name."""

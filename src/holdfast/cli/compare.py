@@ -104,17 +104,18 @@ def validate(
     """
     check_file("--markdown", markdown, "validation.md")
     from holdfast.runs.atomic import write_atomically
-    from holdfast.truth import words
-    from holdfast.truth.validate import FULL, QUICK
+    from holdfast.truth.validate import FULL, MARK, QUICK, sentences
+    from holdfast.truth.validate import markdown as table
     from holdfast.truth.validate import validate as tried
 
     samples = QUICK if quick else FULL
     found = tried(samples, seed, only)
-    for name, text in words.sentences(found):
+    for name, text in sentences(found):
         say(f"{name}: {text}")
     if markdown is not None:
+        kept = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
         how = " --quick" * quick + f" --seed {seed}" * bool(seed)
-        write_atomically(markdown, words.markdown(found, samples, how).encode())
+        write_atomically(markdown, (kept + MARK + table(found, samples, how)).encode())
         say(markdown)
 
 

@@ -124,7 +124,7 @@ def _readers(
 def _read(reader: Reader, region: Region, how: How) -> Sample:
     sample, mask = reader(), _mask(region)
     is_set, is_picture = "mask" in sample.aux, sample.x.ndim == 3
-    shape = sample.x.shape[1:] if is_picture else sample.x.shape[:1] if is_set else sample.x.shape[-1:]
+    shape = sample.x.shape[1:] if sample.x.ndim > 2 else sample.x.shape[:1] if is_set else sample.x.shape[-1:]
     if mask is None:
         mask = torch.zeros(shape, dtype=torch.bool)
     elif is_picture and shape[0] == shape[1] and mask.shape != shape:

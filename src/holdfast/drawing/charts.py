@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from holdfast.drawing.sheet import Plot
+from holdfast.types import Condition, Shown
 
+CLEAN: Condition = ("clean", 0.0)
+"""The condition of an input as it is."""
 AT_ONCE = 12
 """How many plots of a chart are shown before the rest is folded."""
 
@@ -49,11 +52,25 @@ class Chart:
 class Panel:
     """A part of the page that is not a chart: a table, pictures or a drawing, as HTML that is safe to embed.
 
-    Pictures that its HTML names with `data-picture` are kept in `pictures`, as URIs by key.
+    A `strip` of pictures is shown under the first chart of its axis; other panels are opened by whoever wants them.
     """
 
     key: str
     title: str
     caption: str
     html: Markup
-    pictures: Mapping[str, str] = field(default_factory=dict)
+    strip: bool = False
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The maps of some samples under some conditions, for the hold sheet.
+
+    `columns` are conditions in words, the input as it is first, `samples` in the order in which they are offered.
+    `scores` has for each explainer, condition and sample the calibrated score, or NaN and why there is none.
+    """
+
+    columns: Sequence[tuple[Condition, str]]
+    samples: Sequence[str]
+    shown: Mapping[tuple[str, Condition, str], Shown]
+    scores: Mapping[tuple[str, Condition, str], tuple[float, str]]

@@ -5,6 +5,7 @@ A colour is named by the CSS variable that holds it, so that a page has it in li
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ SHARED = (
 COLOURS = {**INKS, **{f"m{i}": pair for i, pair in enumerate(FIXED + SHARED)}}
 
 
+WORDS_TOO = ("random", "influence")
+"""Methods whose names are words of their own, which a sentence may use otherwise."""
+
+
 @dataclass(frozen=True)
 class Look:
     """How a method is named and drawn; a second setting of one method is `open`."""
@@ -127,7 +132,7 @@ def looks(
     taken: list[str] = []
     for explainer, base in bases.items():
         title = TITLES.get(base, explainer)  # whoever brings a method names it
-        told = _settings(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
+        told = settings_of(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
         control = explainer in controls
         known = (registered or {}).get(explainer) or base
         colour = "control" if control else colour_of(known)
@@ -136,8 +141,26 @@ def looks(
     return found
 
 
-def _settings(explainer: str) -> str:
-    """What stands in the brackets of a name, in words."""
+def spoken(text: str, known: Mapping[str, Look]) -> str:
+    """A sentence in which methods have their human names; a name before a colon is one of a study file and stays.
+
+    >>> known = looks(["lime(samples=8)", "grad_cam"])
+    >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)
+    'LIME is behind Grad-CAM; draw more: lime: {samples: 32}'
+    """
+    named = {e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e}
+    if not named:
+        return text
+    every = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w.])(?:{every})(?![\w(:.=]*[\w(:=])", lambda found: named[found[0]], text)
+
+
+def settings_of(explainer: str) -> str:
+    """What stands in the brackets of a name, in words.
+
+    >>> settings_of("lime(samples=32)"), settings_of("grad_cam")
+    ('32 samples', '')
+    """
     inside = explainer.partition("(")[2].removesuffix(")")
     pairs = [part.strip().partition("=") for part in inside.split(",") if part.strip()]
     words = [f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs]

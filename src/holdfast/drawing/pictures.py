@@ -1,23 +1,31 @@
-"""Small pictures as data URIs: photographs as JPEG, maps as palette PNG."""
+"""Small pictures as data URIs: photographs, and maps in grey, which the page colours."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
-PHOTO_SIDE = 160
-LARGEST_MAP, SMALLEST_MAP = 128, 48
-SHADES = 33
-SIGNED, UNSIGNED = ("0b4a94", "ffffff", "a81322"), ("ffffff", "b583dc", "420673")
-"""Scales about a true zero, which is white; violet says that a map has no sign."""
-BYTES_PER_PIXEL = 0.62  # what a map of pure noise costs in `SHADES` colours
+from holdfast.drawing.methods import Look
+from holdfast.types import Shown
+
+PHOTO_SIDE, LARGEST_MAP = 128, 128
+SIGNED, UNSIGNED = ("0b4a94", "a81322"), ("cda9ea", "8f55c4", "420673")
+"""Below and above zero, and from weak to strong; violet says that a map has no sign."""
+STRENGTH = (0.0, 0.34, 0.6, 0.78, 0.92)
+"""How much a map covers what it lies on, from zero to its strongest: zero shows what is behind."""
+STEPPED, SEEN = 64, 4
+"""Up to how many columns a row is drawn as steps, and how many channels of a series are seen."""
+WASHED = 0.46
+"""How much of a photograph shows under a map, in grey over white."""
 
 
 def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
@@ -33,47 +41,68 @@ def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP, top: float = 0.0) -> str:
-    """A map as a palette PNG data URI: blue–white–red about 0 when signed, else from white at 0 to violet.
+def draw_map(values: NDArray[Any] | None, signed: bool, side: int = LARGEST_MAP) -> str:
+    """A map in eight bits of grey as a JPEG data URI, which `filters` colour: zero is grey when signed, else black.
 
-    The scale ends at `top`, or without it at the 99.5th percentile of the size, so that one bright pixel does not hide
-    the rest.
-
-    >>> draw_map(np.eye(8), signed=False)[:22]
-    'data:image/png;base64,'
+    >>> draw_map(np.eye(8), signed=False)[:23]
+    'data:image/jpeg;base64,'
     """
+    unit = _unit(values, side)
+    grey = 0.5 + 0.5 * unit if signed else np.clip(unit, 0, 1)
+    buffer = io.BytesIO()
+    Image.fromarray(np.round(255 * grey).astype(np.uint8)).save(buffer, "JPEG", quality=62, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _unit(values: NDArray[Any] | None, side: int = 10**6) -> NDArray[np.float32]:
+    """A map (H, W) from −1 to 1 about its true zero; the scale ends at the 99.5th percentile of its strength."""
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    picture = Image.fromarray(numbers)
+    picture = Image.fromarray(np.atleast_2d(numbers))
     if max(picture.size) > side:
         scale = side / max(picture.size)
         size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
         picture = picture.resize(size, Image.Resampling.BOX)
     small = np.asarray(picture)
-    if signed:
-        unit = 0.5 + 0.5 * np.clip(small / (top or reach(small)), -1, 1)
-    else:
-        unit = np.clip(small / (top or reach(small)), 0, 1)
-    coded = Image.fromarray(np.round(unit * (SHADES - 1)).astype(np.uint8)).convert("P")
-    coded.putpalette(_palette(signed))
-    buffer = io.BytesIO()
-    coded.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return np.clip(small / max(float(np.percentile(np.abs(small), 99.5)), 1e-30), -1, 1)
 
 
-def reach(values: NDArray[Any]) -> float:
-    """Where the scale of a map ends: the 99.5th percentile of its size."""
-    return max(float(np.percentile(np.abs(values), 99.5)), 1e-30)
+def _colours(signed: bool) -> NDArray[np.float64]:
+    return np.array([tuple(bytes.fromhex(colour)) for colour in (SIGNED if signed else UNSIGNED)]) / 255
 
 
-def _palette(signed: bool) -> list[int]:
-    """`SHADES` colours between those of a scale, as r, g, b, r, g, b, …"""
-    anchors = np.array([tuple(bytes.fromhex(colour)) for colour in (SIGNED if signed else UNSIGNED)])
-    at = np.linspace(0, len(anchors) - 1, SHADES)
-    mixed = [np.interp(at, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
-    return [round(float(v)) for v in np.stack(mixed, 1).ravel()]
+def laid(image: NDArray[np.uint8], values: NDArray[Any], signed: bool) -> NDArray[np.uint8]:
+    """A map (H, W) over its photograph (H, W, 3) as paper shows it: what `filters` and the style do on a page."""
+    unit = _unit(values)
+    photograph = Image.fromarray(image).convert("L").resize(unit.shape[::-1], Image.Resampling.LANCZOS)
+    ground = 1 - WASHED * (1 - np.asarray(photograph)[..., None] / 255)
+    strength, colours = np.abs(unit) if signed else np.clip(unit, 0, 1), _colours(signed)
+    cover = np.interp(strength, np.linspace(0, 1, len(STRENGTH)), STRENGTH)[..., None]
+    at = (unit > 0).astype(float) if signed else strength * (len(colours) - 1)
+    ink = np.stack([np.interp(at, np.arange(len(colours)), colours[:, c]) for c in range(3)], -1)
+    return np.asarray(np.round(255 * (ink * cover + ground * (1 - cover))), dtype=np.uint8)
 
 
-def is_signed(values: NDArray[Any]) -> bool:
+def filters() -> Markup:
+    """The SVG filters `signed` and `unsigned`, which give grey maps their colours and let zero show what is behind."""
+    found = []
+    for name, signed in (("signed", True), ("unsigned", False)):
+        cover = (*STRENGTH[:0:-1], *STRENGTH) if signed else STRENGTH
+        ink = "".join(
+            f'<feFunc{c} type="{"discrete" if signed else "table"}" tableValues="{" ".join(f"{v:.3f}" for v in row)}"/>'
+            for c, row in zip("RGB", _colours(signed).T, strict=True)
+        )
+        alpha = f'<feFuncA type="table" tableValues="{" ".join(map(str, cover))}"/>'
+        found.append(
+            f'<filter id="{name}" color-interpolation-filters="sRGB" x="0" y="0" width="1" height="1">'
+            f'<feComponentTransfer in="SourceGraphic" result="ink">{ink}</feComponentTransfer>'
+            '<feColorMatrix in="SourceGraphic" values="0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0"/>'
+            f'<feComponentTransfer result="cover">{alpha}</feComponentTransfer>'
+            '<feComposite in="ink" in2="cover" operator="in"/></filter>'
+        )
+    return Markup(f'<svg class="unseen" width="0" height="0" aria-hidden="true">{"".join(found)}</svg>')
+
+
+def is_signed(values: NDArray[Any] | None) -> bool:
     """Whether a map has negative values to speak of.
 
     >>> is_signed(np.array([[-0.5, 1.0]])), is_signed(np.array([[-0.001, 1.0]]))
@@ -118,3 +147,54 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
         return "no label"
     right = pd.notna(predicted) and int(label) == int(predicted)
     return "label agrees" if right else f"label is class {int(label)}"
+
+
+def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, side: int = 112) -> Markup:
+    """The map of a method before and after a change, each over its photograph, with a score in the corner."""
+    signed = is_signed(before.map) or is_signed(after.map)
+    tiles = Markup("").join(
+        Markup(
+            '<div class="tile"><img class="photo" src="{}" alt=""><img class="map {}" src="{}" alt="{}">{}</div>'
+        ).format(
+            photo(half.image, side),
+            "signed" if signed else "unsigned",
+            draw_map(half.map, signed, side),
+            f"{look.name}, {when}",
+            Markup('<span class="badge">{}</span>').format(badge) if half is after and badge else "",
+        )
+        for half, when in ((before, "as it is"), (after, "after the change"))
+    )
+    text = '<figure data-method="{0}"><b class="who"><i style="background:var(--{1})"></i>{0}</b>'
+    text += '<div class="two">{2}</div><figcaption title="{3}">{3}</figcaption></figure>'
+    return Markup(text).format(look.name, look.colour, tiles, words)
+
+
+def strip_row(heading: Markup | str, tiles: Sequence[tuple[Sequence[str], str, str, str]], wide: int = 160) -> Markup:
+    """Pictures in a row: for each its URIs, side by side, what they show, a title and a note."""
+    figures = Markup("").join(
+        Markup('<figure><div class="beside">{}</div><figcaption><b>{}</b><span>{}</span></figcaption></figure>').format(
+            Markup("").join(Markup('<img src="{}" alt="{}" loading="lazy">').format(uri, alt) for uri in uris),
+            title,
+            note,
+        )
+        for uris, alt, title, note in tiles
+    )
+    text = '<article class="card"><h4>{}</h4><div class="strip" style="--w:{}px">{}</div></article>'
+    return Markup(text).format(heading, wide, figures)
+
+
+def line_picture(values: NDArray[Any], width: int = 200, height: int = 94) -> str:
+    """A series (C, T), or the columns (1, F) of a row as steps, as a small SVG data URI on clear ground."""
+    low, high = float(values.min()), float(values.max())
+    stepped, count = len(values) == 1 and values.shape[1] <= STEPPED, values.shape[1]
+    paths = []
+    for channel in values[:SEEN]:
+        y = height - 8 - (height - 16) * (channel - low) / max(high - low, 1e-9)
+        if stepped:
+            path = f"M0 {y[0]:.1f}" + "".join(f"V{v:.1f}H{width * (i + 1) / count:.1f}" for i, v in enumerate(y))
+        else:
+            path = "M" + "L".join(f"{width * (i + 0.5) / count:.1f} {v:.1f}" for i, v in enumerate(y))
+        paths.append(f'<path d="{path}" fill="none" stroke="#16191d" stroke-width="1.3"/>')
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" preserveAspectRatio="none"'
+    text = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(paths)}</svg>'
+    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()

@@ -188,6 +188,24 @@ def dots(
     return Plot(title, sheet, note)
 
 
+def spot(m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True) -> Sheet:
+    """One row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
+    sheet, y = Sheet(width, height), height / 2
+    scale = Scale(*ends, 6, width - 40)
+    for tick in scale.ticks(2):
+        sheet.add(Stroke([(scale(tick), 0), (scale(tick), height)], "strong" if tick == 0 else "grid", 1.2))
+    with sheet.mark(**m.data):
+        sheet.add(Box(0, 0, width, height, "card", 0))
+        if m.low < m.high:
+            left, right = scale(max(m.low, ends[0])), scale(min(m.high, ends[1]))
+            sheet.add(Box(left, y - 7, max(right - left, 1), 14, m.colour, BAND))
+        if math.isfinite(m.value):
+            sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
+        control = m.colour == "control"
+        sheet.add(Words(width, y + 5, number(m.value), "third" if control else "ink", "end", 14, bold and not control))
+    return sheet
+
+
 def _x_axis(sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3) -> None:
     for tick in scale.ticks(most):
         x, zero = scale(tick), tick == 0 and not scale.log
@@ -398,7 +416,7 @@ def _free_places(
     found = []
     for name, (x, y) in zip(names, spots, strict=True):
         wide = width_of(name, 11)
-        places = [(x + dx, y + dy) for dy in (-8, 15, 4, -20, 27) for dx in (6, -wide - 6, -wide / 2)]
+        places = [(x + dx, y + dy) for dy in (-8, 15, 4, -20, 27, -32, 39) for dx in (6, -wide - 6, -wide / 2)]
 
         def cost(at: tuple[float, float], wide: float = wide) -> float:
             box = (at[0], at[1] - 10, at[0] + wide, at[1] + 2)

@@ -6,6 +6,7 @@ paper matplotlib writes the same list as PDF or PNG. Neither uses pyplot, and th
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from holdfast.drawing.methods import COLOURS, css
 from holdfast.errors import UserError
@@ -174,7 +177,35 @@ class Words:
         return Text(self.x, self.y, self.text, color=COLOURS[self.colour][0], fontweight=weight, **about)
 
 
-Piece = Stroke | Box | Dot | Words
+@dataclass(frozen=True)
+class Picture:
+    """A picture (H, W, 3) of eight bits."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: NDArray[np.uint8]
+
+    def svg(self) -> str:
+        """The element."""
+        from PIL import Image
+
+        sink = BytesIO()
+        Image.fromarray(self.pixels).save(sink, "PNG")
+        where = f'x="{plain(self.x)}" y="{plain(self.y)}" width="{plain(self.width)}" height="{plain(self.height)}"'
+        uri = base64.b64encode(sink.getvalue()).decode()
+        return f'<image {where} preserveAspectRatio="none" href="data:image/png;base64,{uri}"/>'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib, which lays it out by its box and not by its own transform."""
+        from matplotlib.image import BboxImage
+        from matplotlib.transforms import Bbox
+
+        return BboxImage(Bbox.from_bounds(self.x, self.y, self.width, self.height), data=self.pixels[::-1])
+
+
+Piece = Stroke | Box | Dot | Words | Picture
 
 
 @dataclass
@@ -195,6 +226,16 @@ class Sheet:
         self.groups.append(({name: text for name, value in data.items() if (text := digits(value))}, []))
         yield
         self.groups.append(({}, []))
+
+    def place(self, other: Sheet, x: float, y: float) -> None:
+        """Draw another sheet here, its marks with their numbers."""
+        for data, pieces in other.groups:
+            self.groups.append((data, [_moved(piece, x, y) for piece in pieces]))
+        self.groups.append(({}, []))
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.svg("", alone=True)
 
     @property
     def marks(self) -> list[dict[str, str]]:
@@ -226,7 +267,7 @@ class Sheet:
         need_matplotlib()
         import matplotlib
         from matplotlib.figure import Figure
-        from matplotlib.transforms import Affine2D
+        from matplotlib.transforms import Affine2D, TransformedBbox
 
         about: Mapping[str, Any] = {"pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
         sink = BytesIO()
@@ -239,7 +280,10 @@ class Sheet:
             where = Affine2D().scale(1, -1).translate(0, self.height).scale(unit) + figure.dpi_scale_trans
             for piece in self.pieces:
                 artist = piece.artist(72 * unit)
-                artist.set_transform(where)
+                if isinstance(piece, Picture):
+                    artist.bbox = TransformedBbox(artist.bbox, where)  # type: ignore[attr-defined]
+                else:
+                    artist.set_transform(where)
                 figure.add_artist(artist)
             figure.savefig(sink, format=kind, dpi=300, metadata={"Title": title, **about})
         return sink.getvalue()
@@ -298,9 +342,7 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
                 sheet.add(Words(x, sheet.height + 13, plot.title, "ink", bold=True))
                 after = x + 1.12 * width_of(plot.title) + 6
                 sheet.add(*([Words(after, sheet.height + 13, plot.note, "third")] if plot.note else []))
-            for data, pieces in plot.sheet.groups:
-                sheet.groups.append((data, [_moved(piece, x, sheet.height + headed) for piece in pieces]))
-            sheet.groups.append(({}, []))
+            sheet.place(plot.sheet, x, sheet.height + headed)
             x += plot.sheet.width + GAP
         sheet.height += tall
     return sheets

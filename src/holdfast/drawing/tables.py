@@ -36,16 +36,6 @@ def grid(columns: Sequence[str], rows: Sequence[Row], label: str) -> Markup:
     return Markup(table.grid(columns, rows, label))
 
 
-def folded(summary: str, inside: Markup, is_open: bool = False) -> Markup:
-    """Something that opens when its summary is pressed.
-
-    >>> print(folded("More", Markup("<p>text</p>")))
-    <details><summary>More</summary><p>text</p></details>
-    """
-    state = Markup(" open") if is_open else ""
-    return Markup("<details{}><summary>{}</summary>{}</details>").format(state, summary, inside)
-
-
 def to_csv(frame: pd.DataFrame) -> str:
     """A table as CSV: numbers with six digits, missing ones empty, text that a spreadsheet would run made inert.
 

@@ -29,10 +29,10 @@ class Occlusion(Method):
     """Occlusion: how much the target's score drops when a window is covered.
 
     A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
-    mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images
-    (B, C, H, W), intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E), where the
-    map has one value per token (B, L). They are filled with `fill` after normalisation. Costs one pass per window and
-    sample, and one for the sample itself.
+    mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images (B, C,
+    H, W), cubes on volumes, intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E),
+    where the map has one value per token (B, L). They are filled with `fill` after normalisation. Costs one pass per
+    window and sample, and one for the sample itself.
 
     With `circular`, windows go on at the other end. Where the stride divides the length, the maps then move with the
     input under cyclic shifts by multiples of the stride, for a model that such shifts do not change.
@@ -106,7 +106,7 @@ class Rise(Method):
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
     than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
     below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
-    so what is masked goes to zero after normalisation. For images (B, C, H, W) and series (B, C, T). `error` asks for a
+    so what is masked goes to zero after normalisation. For images, volumes and series (B, C, …). `error` asks for a
     precision in place of `samples` (see `holdfast.explainers.precision`).
 
     >>> from holdfast.models import Model
@@ -125,9 +125,9 @@ class Rise(Method):
     error: Precision = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless inputs are images or series; `shape` is that of a sample."""
-        if len(shape) not in (2, 3):
-            raise UserError(f"rise needs images (C, H, W) or series (C, T), got samples of shape {tuple(shape)}")
+        """Raise `UserError` unless inputs are images, volumes or series; `shape` is that of a sample."""
+        if len(shape) not in (2, 3, 4):
+            raise UserError(f"rise needs images, volumes or series (C, T), got samples of shape {tuple(shape)}")
         finest = max(shape[1:])
         if self.grid > finest:
             raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {finest}")
@@ -140,22 +140,23 @@ class Rise(Method):
         batch = batch.to(model.device)
         inputs = model.inputs(batch)
         size = spatial(inputs.shape)
-        height, width = size if len(size) == 2 else (1, size[0])
+        sides = size if len(size) > 1 else (1, *size)
+        places = math.prod(size)
         cells = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
         shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
 
-        place = torch.arange(height * width, device=inputs.device).reshape(size)
-        before = origins(batch, place.expand(len(batch), *size), height * width)
+        place = torch.arange(places, device=inputs.device).reshape(size)
+        before = origins(batch, place.expand(len(batch), *size), places)
 
         def masks(owner: Tensor, index: Tensor) -> Tensor:
             drawn, shifted = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
-            made = smooth_masks(drawn, shifted, self.grid, self.keep, height, width, mirrored=index % 2 == 1)
+            made = smooth_masks(drawn, shifted, self.grid, self.keep, *sides, mirrored=index % 2 == 1)
             return made if batch.moved is None else made.flatten(1).gather(1, before[owner]).reshape(made.shape)
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
 
-        total = torch.zeros(len(batch), height * width, dtype=torch.float64, device=inputs.device)
+        total = torch.zeros(len(batch), places, dtype=torch.float64, device=inputs.device)
         with torch.no_grad():
             for owner, index, scores in readouts(model, batch, target, self.samples, self.readout, masked):
                 first, last = int(owner[0]), int(owner[-1]) + 1  # the few samples that this pass is about
@@ -165,9 +166,9 @@ class Rise(Method):
 
 
 def smooth_masks(
-    cells: Tensor, shifts: Tensor, grid: int, keep: float, height: int, width: int, mirrored: Tensor | None = None
+    cells: Tensor, shifts: Tensor, grid: int, keep: float, *sides: int, mirrored: Tensor | None = None
 ) -> Tensor:
-    """Masks (R, height, width) in [0, 1]: random grids enlarged bilinearly, one per key pair (R,), (R,).
+    """Masks (R, *sides) in [0, 1], of two or three sides: random grids enlarged linearly, one per key pair (R,), (R,).
 
     Where `mirrored` (R,) says so, 1 − u takes the place of the uniform draw u of every cell.
 
@@ -175,15 +176,18 @@ def smooth_masks(
     >>> smooth_masks(k, k, 3, 0.5, 6, 9).shape
     torch.Size([1, 6, 9])
     """
-    rows, columns = min(grid, height), min(grid, width)
-    drawn = rand.uniform(cells, (rows, columns))
+    counts = [min(grid, side) for side in sides]
+    drawn = rand.uniform(cells, tuple(counts))
     if mirrored is not None:
-        drawn = torch.where(mirrored[:, None, None], 1 - drawn, drawn)
+        drawn = torch.where(mirrored.reshape(-1, *[1] * len(sides)), 1 - drawn, drawn)
     on = (drawn < keep).float()
-    where = rand.uniform(shifts, (2,))
-    down = _enlarge(rows, height, where[:, 0])
-    across = _enlarge(columns, width, where[:, 1])
-    return down @ on @ across.mT
+    where = rand.uniform(shifts, (len(sides),))
+    *deep, down, across = (
+        _enlarge(n, side, where[:, i]) for i, (n, side) in enumerate(zip(counts, sides, strict=True))
+    )
+    if not deep:
+        return down @ on @ across.mT
+    return torch.einsum("rds,rshw->rdhw", deep[0], down[:, None] @ on @ across.mT[:, None])
 
 
 def readouts(

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23
-_SLIGHT_RIDGE = 1e-8
+_MANY = 1024  # features from which on each further rung costs seconds
+_RIDGES = (1e-8, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -162,10 +163,13 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
 
 
 def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
-    """Values φ (B, n) that minimise Σ_j w_j (f_j − f_∅ − z_j·φ)² subject to Σφ = f_whole − f_∅.
+    """Values φ (B, n) that minimise Σ_j w_j (f_j − f_∅ − z_j·φ)² + λ ‖φ − φ̄‖² subject to Σφ = f_whole − f_∅.
 
-    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set. With fewer coalitions than
-    features, the values nearest to an equal share are taken.
+    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set, the others pairs of complements,
+    of which the half difference is fitted: the rest of a pair says nothing of φ. λ, which draws the values to their
+    mean φ̄, is the rung of `_RIDGES` with the least cross-validation error RSS / (pairs − degrees of freedom)²; where
+    every coalition is there it is next to nothing. Twice as many coalitions as features could be fitted exactly, and
+    the values would be hardly more than noise.
 
     >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 2)
     >>> values = shapley_regression(kept, torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), weight, torch.tensor([2]))
@@ -173,19 +177,31 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     [1.5, 2.5]
     """
     exists = _exists(counts, kept.shape[2]).double()
-    whole, empty = scores[:, :1], scores[:, 1:2]
-    equal_share = (whole - empty) / counts[:, None]
-    z = kept[:, 2:].double()
+    equal_share = (scores[:, :1] - scores[:, 1:2]) / counts[:, None]
+    paired = 2 + (kept.shape[1] - 2) // 2 * 2
+    z, w = kept[:, 2:paired:2].double(), 2 * weight[:, 2:paired:2]
     size = z.sum(2)
     # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
     centred = z - exists[:, None] * (size / counts[:, None])[..., None]
-    rest = torch.where(weight[:, 2:] > 0, scores[:, 2:] - empty - equal_share * size, 0.0)
-    weighted = (weight[:, 2:, None] * centred).mT
-    gram = weighted @ centred
+    gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (size - counts[:, None] / 2)
+    gain = torch.where(w > 0, gain, 0.0)
+    weighted = (w[..., None] * centred).mT
+    gram, right = weighted @ centred, weighted @ gain[..., None]
     scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
-    gram = gram + scale * exists[:, :, None] * exists[:, None] / counts[:, None, None]
-    gram.diagonal(dim1=1, dim2=2).add_((_SLIGHT_RIDGE + 1 - exists) * scale[..., 0])
-    return exists * (equal_share + _solve(gram, weighted @ rest[..., None]))
+    outside = scale * (exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists))
+    pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
+    every = 2 * pairs >= torch.exp2(counts.double()) - 2
+    best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
+    for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
+        factor = torch.linalg.cholesky(gram + outside + ridge * scale * torch.eye(len(exists[0])).to(gram))
+        found = torch.cholesky_solve(right, factor)
+        freedom = (gram * torch.cholesky_inverse(factor)).sum((1, 2))
+        left = (total - (2 * right - gram @ found).mul(found).sum((1, 2))).clamp(min=0)
+        error = torch.where(pairs - freedom > 0.5, left / (pairs - freedom).square(), torch.inf)
+        error = torch.where(every, float(ridge != _RIDGES[0]), error)
+        values = torch.where((error < best)[:, None], found[..., 0], values)
+        best = torch.minimum(best, error)
+    return exists * (equal_share + values)
 
 
 def _fit(

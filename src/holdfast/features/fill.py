@@ -74,26 +74,33 @@ def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Ten
 
 
 def blurred(x: Tensor) -> Tensor:
-    """Each axis of images (B, C, H, W) or series (B, C, T) smoothed by a Gaussian of a sixteenth of its length.
+    """Each axis of images, volumes or series (B, C, T) smoothed by a Gaussian of a sixteenth of its length.
 
     Beyond the border the nearest value goes on.
 
     >>> torch.allclose(blurred(torch.ones(1, 1, 8, 8)), torch.ones(1, 1, 8, 8))
     True
     """
-    if x.ndim not in (3, 4):
-        raise UserError(f"fill='blur' is for images (B, C, H, W) and series (B, C, T), got inputs of {tuple(x.shape)}")
+    if x.ndim not in (3, 4, 5):
+        raise UserError(f"fill='blur' is for images, volumes and series (B, C, T), got inputs of {tuple(x.shape)}")
     for axis, length in enumerate(spatial(x.shape), start=2):
         sigma = max(length / 16, 0.5)
-        reach = min(math.ceil(3 * sigma), length)
-        tap = torch.arange(-reach, reach + 1, device=x.device, dtype=torch.float64)
-        weight = (-0.5 * (tap / sigma) ** 2).exp()
-        weight = (weight / weight.sum()).to(x.dtype)
-        moved = x.movedim(axis, -1)
-        rows = moved.reshape(-1, 1, length)
-        smooth = F.conv1d(F.pad(rows, (reach, reach), mode="replicate"), weight[None, None])
-        x = smooth.reshape(moved.shape).movedim(-1, axis)
+        x = smoothed(x, sigma, min(math.ceil(3 * sigma), length), axis)
     return x.contiguous()
+
+
+def smoothed(x: Tensor, sigma: float, reach: int, axis: int) -> Tensor:
+    """One axis of x (B, C, …) smoothed by a Gaussian that is cut at `reach`; the nearest value goes on at borders.
+
+    >>> smoothed(torch.ones(1, 1, 4), 1.0, 3, 2).round(decimals=5).tolist()
+    [[[1.0, 1.0, 1.0, 1.0]]]
+    """
+    tap = torch.arange(-reach, reach + 1, device=x.device, dtype=torch.float64)
+    weight = (-0.5 * (tap / sigma) ** 2).exp()
+    weight = (weight / weight.sum()).to(x.dtype)
+    moved = x.movedim(axis, -1)
+    rows = F.pad(moved.reshape(-1, 1, x.shape[axis]), (reach, reach), mode="replicate")
+    return F.conv1d(rows, weight[None, None]).reshape(moved.shape).movedim(-1, axis)
 
 
 def kept_only(

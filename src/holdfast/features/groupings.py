@@ -1,7 +1,8 @@
 """Groupings of an input into features, one object for explainers, certificates and removal.
 
 A grouping labels every position of a sample with the number of the feature it belongs to. Positions are the pixels of
-an image (B, C, H, W), the steps of a series (B, C, T) or the columns of a table (B, F): channels always go together.
+an image (B, C, H, W), the voxels of a volume (B, C, D, H, W), the steps of a series (B, C, T) or the columns of a
+table (B, F): channels always go together.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Pixels:
 class Patches:
     """Square patches of `size` pixels, row by row; the last ones are smaller where the size does not divide the image.
 
+    In volumes (B, C, D, H, W) they are cubes.
+
     >>> Patches(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 3))).tolist()
     [[[0, 0, 1], [0, 0, 1]]]
     """
@@ -60,24 +63,17 @@ class Patches:
     size: Annotated[int, Field(ge=1)] = 16
 
     def check(self, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless inputs of this shape (B, C, H, W) have at least two patches."""
-        height, width = _image(self.name, shape)
-        if self.size >= max(height, width):
-            raise UserError(
-                f"patches of size {self.size} make one feature of a {height}×{width} image; "
-                f"choose a size below {max(height, width)}, for instance {max(1, min(height, width) // 4)}"
-            )
+        """Raise `UserError` unless inputs of this shape (B, C, H, W) or (B, C, D, H, W) have at least two patches."""
+        sides = _image(self.name, shape)
+        _several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image", min(sides) // 4)
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of features of a sample, or None where it depends on the sample."""
         return math.prod(-(-length // self.size) for length in _image(self.name, shape))
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
-        height, width = _image(self.name, batch.x.shape)
-        rows = torch.arange(height, device=batch.x.device) // self.size
-        columns = torch.arange(width, device=batch.x.device) // self.size
-        return (rows[:, None] * -(-width // self.size) + columns).expand(len(batch), height, width)
+        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
+        return _cells(self.size, _image(self.name, batch.x.shape), batch)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -94,11 +90,7 @@ class Windows:
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, C, T) or (B, F) have at least two windows."""
         length = _line(self.name, shape)
-        if self.size >= length:
-            raise UserError(
-                f"windows of size {self.size} make one feature of {length} steps; "
-                f"choose a size below {length}, for instance {max(1, length // 10)}"
-            )
+        _several(self.name, self.size, (length,), f"{length} steps", length // 10)
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of features of a sample, or None where it depends on the sample."""
@@ -106,8 +98,7 @@ class Windows:
 
     def segments(self, batch: Batch) -> Tensor:
         """Labels (B, T) int64, from 0 to n − 1 in each sample."""
-        length = _line(self.name, batch.x.shape)
-        return (torch.arange(length, device=batch.x.device) // self.size).expand(len(batch), length)
+        return _cells(self.size, (_line(self.name, batch.x.shape),), batch)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -145,7 +136,9 @@ class Superpixels:
 
 @dataclass(frozen=True, config=STRICT)
 class Slic:
-    """SLIC superpixels: about `n_segments` compact regions of similar colour; needs the extra `superpixels`.
+    """SLIC superpixels, in volumes supervoxels: about `n_segments` compact regions of similar colour.
+
+    Needs the extra `superpixels`.
 
     >>> x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> Slic(n_segments=4).segments(Batch(ids=("a",), x=x)).shape
@@ -157,7 +150,7 @@ class Slic:
     compactness: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
 
     def check(self, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless scikit-image is there and inputs are grey or RGB images (B, C, H, W)."""
+        """Raise `UserError` unless scikit-image is there and inputs are grey or RGB images or volumes."""
         _colour_image(self.name, shape)
         if importlib.util.find_spec("skimage") is None:
             raise missing_skimage()
@@ -167,7 +160,7 @@ class Slic:
         return None
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
         _colour_image(self.name, batch.x.shape)
         return slic(batch.x, self.n_segments, self.compactness)
 
@@ -262,13 +255,30 @@ GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
 """The type of a field that holds a grouping and is also given by name in a study file."""
 
 
-def _image(what: str, shape: Sequence[int]) -> tuple[int, int]:
-    if len(shape) != 4:
+def _several(what: str, size: int, sides: Sequence[int], whole: str, instead: int) -> None:
+    if size >= max(sides):
         raise UserError(
-            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are windows "
-            "for series, pixels for single steps and columns, elements for sets and graphs, tokens for text"
+            f"{what} of size {size} make one feature of {whole}; "
+            f"choose a size below {max(sides)}, for instance {max(1, instead)}"
         )
-    return int(shape[2]), int(shape[3])
+
+
+def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
+    """Labels (B, *sides) of cells of `size` places along each axis, the last axis first."""
+    labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
+    for side in sides:
+        labels = labels[..., None] * -(-side // size) + torch.arange(side, device=batch.x.device) // size
+    return labels.expand(len(batch), *labels.shape)
+
+
+def _image(what: str, shape: Sequence[int]) -> tuple[int, ...]:
+    if len(shape) != 4 and not (len(shape) == 5 and what in (Patches.name, Slic.name)):
+        raise UserError(
+            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are patches "
+            "and slic for volumes too, windows for series, pixels for single steps and columns, elements for sets and "
+            "graphs, tokens for text"
+        )
+    return tuple(map(int, shape[2:]))
 
 
 def _colour_image(what: str, shape: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from holdfast.errors import UserError
 
 
 def spatial(shape: Sequence[int]) -> tuple[int, ...]:
-    """The positions of a sample: (H, W) of (B, C, H, W), (T,) of (B, C, T), (F,) of (B, F).
+    """The positions of a sample: (H, W) of (B, C, H, W), likewise of volumes, (T,) of (B, C, T), (F,) of (B, F).
 
     >>> spatial((8, 3, 32, 48)), spatial((8, 12))
     ((32, 48), (12,))

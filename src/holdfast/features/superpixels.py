@@ -65,7 +65,8 @@ def lab(images: Tensor) -> Tensor:
 
 
 def slic(images: Tensor, segments: int = 50, compactness: float = 10.0) -> Tensor:
-    """SLIC superpixels, (B, H, W) int64, of images (B, 3, H, W) or (B, 1, H, W) in [0, 1], through scikit-image.
+    """SLIC superpixels, (B, H, W) int64, of images (B, 3, H, W) or (B, 1, H, W) in [0, 1], through scikit-image; of
+    volumes (B, 3, D, H, W) or (B, 1, D, H, W) supervoxels, (B, D, H, W).
 
     About `segments` connected regions per image; a higher `compactness` gives squarer ones. They are computed on the
     CPU, image by image, and numbered from 0 without gaps.
@@ -77,7 +78,7 @@ def slic(images: Tensor, segments: int = 50, compactness: float = 10.0) -> Tenso
         from skimage.segmentation import slic as slic_of_one
     except ImportError as error:
         raise missing_skimage() from error
-    rgb = images.double().expand(-1, 3, -1, -1).permute(0, 2, 3, 1).cpu().numpy()
+    rgb = images.double().expand(-1, 3, *images.shape[2:]).movedim(1, -1).cpu().numpy()
     labels = []
     for image in rgb:
         raw = torch.from_numpy(slic_of_one(image, n_segments=segments, compactness=compactness, start_label=0))

@@ -16,9 +16,9 @@ from holdfast.maps.similarity import Profile, profile
 from holdfast.types import KIND_BY_DIMENSIONS
 
 K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
-USUAL_K: dict[str, int | float] = {"image": 100, "series": 0.1, "table": 0.1}
+USUAL_K: dict[str, int | float] = {"image": 100, "series": 0.1, "table": 0.1, "volume": 0.1}
 """How many of the largest values Jaccard compares where a study leaves it open: 100 in images, else a tenth."""
-WINDOWED = {"image": 2, "series": 1}
+WINDOWED = {"volume": 3, "image": 2, "series": 1}
 """Over how many dimensions SSIM's windows reach; columns, elements and tokens have no neighbours, and so no SSIM."""
 
 

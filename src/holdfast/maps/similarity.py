@@ -52,8 +52,9 @@ def profile(
 ) -> Profile:
     """The profile of maps (B, …); `valid` is a boolean mask that broadcasts to them.
 
-    `dims` is over how many of the last dimensions SSIM's windows reach: 2 for images, 1 for series (B, C, T), and 0
-    leaves SSIM out, for rows of a table, whose columns have no neighbours. Unless told: 1 for (B, T) maps, else 2.
+    `dims` is over how many of the last dimensions SSIM's windows reach: 3 for volumes, 2 for images, 1 for series (B,
+    C, T), and 0 leaves SSIM out, for rows of a table, whose columns have no neighbours. Unless told: 1 for (B, T) maps,
+    else 2.
 
     >>> p = profile(torch.rand(2, 3, 16, 16), k=10)
     >>> {name: value.tolist() for name, value in compare(p, p).items()}
@@ -119,13 +120,13 @@ def ssim(
     b: Tensor,
     window: int = WINDOW,
     padding: Literal["zero", "valid"] = "zero",
-    dims: Literal[1, 2] | None = None,
+    dims: Literal[1, 2, 3] | None = None,
 ) -> Tensor:
     """Mean structural similarity of maps that are each scaled to [0, 1], as in the FASS paper.
 
     (2μ₁μ₂ + c₁)(2σ₁₂ + c₂) / ((μ₁² + μ₂² + c₁)(σ₁² + σ₂² + c₂)) over uniform windows with c₁ = 0.01², c₂ = 0.03².
     Windows are square over the last two dimensions of (B, C, H, W) or (B, H, W) maps, linear over the last of (B, T),
-    and with `dims=1` of (B, C, T).
+    and with `dims=1` of (B, C, T); with `dims=3` cubes over the last three of volumes (B, C, D, H, W).
     `padding="zero"` pads by half a window (the paper); "valid" averages over whole windows only (scikit-image).
 
     >>> a = torch.rand(2, 3, 32, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -51,16 +52,17 @@ def windows_of(
 ) -> SsimWindows:
     """The windows of finite maps (B, …) whose least and greatest valid values are `low` and `high` (B,).
 
-    Windows reach over the last two dimensions, or the last where `dims` is 1; unless told, so do those of (B, T) maps.
+    Windows reach over the last `dims` dimensions: unless told over two, and over one of (B, T) maps.
     """
     shape = (-1, *[1] * (maps.ndim - 1))
-    margin, linear = window // 2, dims == 1 or maps.ndim == 2
-    area = window if linear else window**2
+    dims = min(maps.ndim - 1, dims or 2)
+    margin, area = window // 2, window**dims
     least, span = low.view(shape), (high - low).view(shape)
     unit = (maps - least).div_(span.clamp_min(torch.finfo(maps.dtype).tiny))
     if valid is not None:
         unit.masked_fill_(~valid, 0)
-    steps = (1,) if linear else (1, maps.shape[-1] + margin)
+    sides = [side + margin for side in maps.shape[:-dims:-1]]
+    steps = tuple(math.prod(sides[:i]) for i in range(dims))
 
     def statistics(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # By the same operations as `_ssim`, so that equal maps score exactly 1.
@@ -69,7 +71,7 @@ def windows_of(
         variance = (_window_sums(part * part, window, steps) * (1 / area)).sub_(square)
         return mean, square.add_(_C1 / 2).mul_(0.5), variance.add_(_C2 / 2).mul_(0.5)
 
-    laid_out = F.pad(unit, (margin, 0) if linear else (margin, 0, margin, 0)).flatten(1)
+    laid_out = F.pad(unit, (margin, 0) * dims).flatten(1)
     laid_out = F.pad(laid_out, (0, (window - 1) * sum(steps)))
     mean, luminance, contrast = (
         torch.cat(parts) for parts in zip(*map(statistics, torch.split(laid_out, _chunk(unit))), strict=True)
@@ -79,7 +81,7 @@ def windows_of(
         inside = torch.zeros_like(maps[:1], dtype=torch.bool)
         inside[(..., *[slice(margin, margin - window + 1 or None)] * len(steps))] = True
         counted = counted & inside
-    outside = ~F.pad(counted, (0, margin) if linear else (0, margin, 0, margin)).flatten(1)
+    outside = ~F.pad(counted, (0, margin) * dims).flatten(1)
     count = counted.flatten(1).sum(1).expand(len(maps))
     return SsimWindows(laid_out, mean, luminance, contrast.masked_fill_(outside, torch.inf), count, steps)
 
@@ -144,5 +146,5 @@ def _ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     covariance.sub_(score).add_(_C2 / 2)
     score.add_(_C1 / 2).div_(a.luminance + b.luminance)
     score.mul_(covariance.div_(a.contrast + b.contrast))
-    by_row = score.view(*score.shape[:-1], -1, a.steps[-1]) if len(a.steps) > 1 else score[..., None, :]
+    by_row = score.view(*score.shape[:-1], -1, a.steps[1]) if len(a.steps) > 1 else score[..., None, :]
     return by_row.sum(-1).double().sum(-1) / torch.maximum(a.count, b.count)

@@ -17,11 +17,11 @@ _SNAP = 1e-6  # a fraction of a pixel below rounding error, which would otherwis
 
 
 def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Read maps (B, C, H, W) at displaced positions, bilinearly, zero outside; with the mask of valid pixels.
+    """Read maps (B, C, H, W), or each plane of (B, C, D, H, W), at displaced positions, bilinearly, zero outside.
 
-    out[i, j] = Σ w · maps[⌊i + dy⌋ + {0, 1}, ⌊j + dx⌋ + {0, 1}]. The mask (B, 1, H, W) is true where every neighbour
-    of nonzero weight lies inside. A non-finite pixel spoils only those that borrow from it, and a region of one value
-    keeps it exactly: interpolation must not break ties by rounding.
+    out[i, j] = Σ w · maps[⌊i + dy⌋ + {0, 1}, ⌊j + dx⌋ + {0, 1}]. With a mask (B, 1, …, H, W), true where every
+    neighbour of nonzero weight lies inside. A non-finite pixel spoils only those that borrow from it, and a region of
+    one value keeps it exactly: interpolation must not break ties by rounding.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 1, 4)
     >>> half_a_pixel = torch.tensor([0.0, 0.5]).reshape(1, 2, 1, 1).expand(1, 2, 1, 4)
@@ -33,7 +33,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     offsets = offsets.to(maps.device) if maps.is_cuda else offsets  # other devices may have no float64
     rows, down, rows_inside = _neighbours(offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height)
     columns, across, columns_inside = _neighbours(offsets[:, 1], torch.arange(width, device=offsets.device), width)
-    flat = maps.flatten(2)
+    flat = maps.reshape(len(maps), -1, height * width)
 
     def read(i: int, j: int) -> Tensor:
         source = (rows[i] * width + columns[j]).flatten(1)[:, None].to(maps.device)
@@ -46,7 +46,8 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     out = _between(above, below, down_maps).reshape(maps.shape)
     valid = rows_inside[0] & columns_inside[0]
     valid = valid & (rows_inside[1] | (down == 0)) & (columns_inside[1] | (across == 0))
-    return out, valid[:, None].expand(len(maps), -1, -1, -1).to(maps.device, copy=True)
+    valid = valid.reshape(len(valid), *[1] * (maps.ndim - 3), height, width)
+    return out, valid.expand(len(maps), *valid.shape[1:]).to(maps.device, copy=True)
 
 
 def _between(a: Tensor, b: Tensor, fraction: Tensor) -> Tensor:
@@ -102,19 +103,17 @@ def elastic_offsets(key: Tensor, amplitude: float, smoothness: float, height: in
     return field / longest * amplitude
 
 
-def shift(maps: Tensor, down: int, right: int) -> tuple[Tensor, Tensor]:
-    """Move maps (B, C, H, W) by whole pixels with zero fill, and the mask (B, 1, H, W) of what is not fill.
+def shift(maps: Tensor, by: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Move maps (B, C, …) along `dim` by whole places with zero fill, and the mask (B, 1, …) of what is not fill.
 
-    >>> moved, valid = shift(torch.tensor([[[[1.0, 2.0, 3.0]]]]), down=0, right=1)
+    >>> moved, valid = shift(torch.tensor([[[[1.0, 2.0, 3.0]]]]), 1, -1)
     >>> moved.flatten().tolist(), valid.flatten().tolist()
     ([0.0, 1.0, 2.0], [False, True, True])
     """
-    height, width = maps.shape[-2:]
-    out = torch.zeros_like(maps)
-    valid = torch.zeros(len(maps), 1, height, width, dtype=torch.bool, device=maps.device)
-    to = (..., slice(max(down, 0), height + min(down, 0)), slice(max(right, 0), width + min(right, 0)))
-    source = (..., slice(max(-down, 0), height + min(-down, 0)), slice(max(-right, 0), width + min(-right, 0)))
-    if abs(down) < height and abs(right) < width:
-        out[to] = maps[source]
-        valid[to] = True
+    side = maps.shape[dim]
+    out, valid = torch.zeros_like(maps), torch.zeros_like(maps[:, :1], dtype=torch.bool)
+    left = side - abs(by)
+    if left > 0:
+        out.narrow(dim, max(by, 0), left).copy_(maps.narrow(dim, max(-by, 0), left))
+        valid.narrow(dim, max(by, 0), left).fill_(True)
     return out, valid

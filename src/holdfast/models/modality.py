@@ -15,7 +15,7 @@ import torch
 from holdfast.models import Model
 from holdfast.types import KIND_BY_DIMENSIONS, Batch, name_of
 
-Modality = Literal["image", "series", "table", "set", "graph", "text", "token ids"]
+Modality = Literal["image", "volume", "series", "table", "set", "graph", "text", "token ids"]
 MODALITIES: tuple[str, ...] = get_args(Modality)
 
 
@@ -32,6 +32,7 @@ class Words:
 _TEXT = Words("text", "texts", "token", "tokens")
 WORDS: dict[str, Words] = {
     "image": Words("picture", "pictures", "pixel", "pixels"),
+    "volume": Words("volume", "volumes", "voxel", "voxels"),
     "series": Words("series", "series", "time step", "time steps"),
     "table": Words("row", "rows", "column", "columns"),
     "set": Words("set", "sets", "element", "elements"),
@@ -57,7 +58,7 @@ _NO_VECTORS = "token ids have no gradient; name the layer that turns them into v
 _NO_NOISE = "it adds noise to the data, and token ids cannot carry it"
 _NO_EDGES = "only pictures have edges"
 _NO_ROW = "its smooth masks need positions in a row, and columns of a table have no order"
-_NO_FIELD = "its smooth masks are made for images and series; use lime or kernel_shap with features: tokens"
+_NO_FIELD = "its smooth masks are made for images, volumes and series; use lime or kernel_shap with features: tokens"
 
 _BY_STEPS = ("integrated_gradients", "gradient_shap", "expected_gradients", "mfaba")
 _BY_GRADIENT = (*_BY_STEPS, "saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp")
@@ -68,12 +69,12 @@ _CAMS = ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam")
 _OF_LAYERS = ("cav", "car", "simplex", "representation_similarity")
 _ATTENTION = ("attention_rollout", "chefer")
 _NO_TEXT = ("series", "table", "set", "graph")
-_IMAGES_ONLY = (*_NO_TEXT, "text", "token ids")
+_IMAGES_ONLY = ("volume", *_NO_TEXT, "text", "token ids")
 UNDEFINED_ON: dict[str, dict[str, str]] = {
     **dict.fromkeys(_BY_GRADIENT, _GRADIENT),
     **dict.fromkeys(_BY_NOISE, _NOISY),
-    **dict.fromkeys(_CAMS, dict.fromkeys(_IMAGES_ONLY[1:], _NO_GRID)),
-    **{name: {**dict.fromkeys(_NO_TEXT, _NO_TOKENS), "token ids": _NO_VECTORS} for name in _ATTENTION},
+    **dict.fromkeys(_CAMS, dict.fromkeys(_IMAGES_ONLY[2:], _NO_GRID)),
+    **{name: {**dict.fromkeys(("volume", *_NO_TEXT), _NO_TOKENS), "token ids": _NO_VECTORS} for name in _ATTENTION},
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
     "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
     "sobel": dict.fromkeys(_IMAGES_ONLY, _NO_EDGES),
@@ -178,7 +179,7 @@ def terms_of(explainer: str) -> str:
     """What a map costs, and on which data and models an explainer is defined, in words.
 
     >>> terms_of("grad_cam")
-    '1 pass and its gradient; image, series; networks whose layers show'
+    '1 pass and its gradient; image, volume, series; networks whose layers show'
     """
     cost = next((cost for cost, names in COSTS.items() if explainer in names), "")
     kinds = [kind for kind in MODALITIES if not why_undefined(explainer, kind)]

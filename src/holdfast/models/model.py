@@ -58,6 +58,8 @@ class Model:
     (torch.Size([1, 5]), True)
     """
 
+    _compiled: Any = None  # of models that never compile too
+
     def __init__(
         self,
         module: nn.Module,
@@ -100,7 +102,6 @@ class Model:
         refuse_squashed(self.module, self.name, self.task)
         self.precision: Precision = "float32"
         self._gradient_scale = GRADIENT_SCALES[0]
-        self._compiled: Any = None
         self.embedding = embedding
         if embedding is not None:
             table = self.layer(embedding)
@@ -329,7 +330,8 @@ class Model:
         >>> Model(nn.Linear(3, 2)).size_of(5)
         5
         """
-        if rows > self.rows or (self.device.type == "cpu" and not (self.is_compiled and 2 * rows > self.rows)):
+        worth_it = self.device.type != "cpu" or (self.is_compiled and 2 * rows > self.rows)
+        if rows > self.rows or not worth_it:
             return rows
         return next((size for size in (self.rows // 16, self.rows // 4) if rows <= size), self.rows)
 

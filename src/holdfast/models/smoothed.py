@@ -86,6 +86,10 @@ class Smoothed(Model):
         self.embedding = None if isinstance(features, Hiding) else model.embedding  # tokens are hidden among the ids
         self._banks: dict[int, Tensor] = {}
 
+    def size_of(self, rows: int) -> int:
+        """As many as there are: passes are those of the model inside, which fills them up."""
+        return rows
+
     @property
     def rows(self) -> int:
         """How many inputs go into one pass, all their masked versions together."""

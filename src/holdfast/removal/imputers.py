@@ -1,11 +1,11 @@
 """Imputers: parameter objects that put other values in the place of removed pixels.
 
 An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
-stays, a series x (B, C, T) with `keep` (B, T), or rows of a table x (B, F) with `keep` (B, F). It works on the data's
-own units, pixels in [0, 1] before normalisation, and gives kept pixels back exactly as they were. One mask serves all
-channels. Random ones draw as a function of (seed, id) for every pixel, removed or not, so that nested masks of one
-image share their draws; ids default to "0", "1", …. Those that fill in from other positions refuse rows of a table,
-whose columns have units of their own.
+stays, a volume x (B, C, D, H, W) with `keep` (B, D, H, W), a series x (B, C, T) with `keep` (B, T), or rows of a table
+x (B, F) with `keep` (B, F). It works on the data's own units, pixels in [0, 1] before normalisation, and gives kept
+pixels back exactly as they were. One mask serves all channels. Random ones draw as a function of (seed, id) for every
+pixel, removed or not, so that nested masks of one image share their draws; ids default to "0", "1", …. Those that fill
+in from other positions refuse rows of a table, whose columns have units of their own.
 
 The mean and the blur of the whole image depend on the values they remove: information about them is left by
 construction. `needs_kept`, where an imputer has it, says that something of every sample must be kept. Any function with
@@ -22,11 +22,12 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import conv1d, pad
 
 from holdfast.errors import UserError
+from holdfast.features.fill import smoothed
 from holdfast.rand import keys, normal, uniform
 from holdfast.removal.harmonic.linear import interpolated
+from holdfast.removal.harmonic.volumes import interpolated_volumes
 from holdfast.types import STRICT
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -123,7 +124,7 @@ class Blur:
         _has_neighbours(self.name, x)
         smooth = x
         for axis in range(2, x.ndim):
-            smooth = _smoothed(smooth, self.sigma, axis)
+            smooth = smoothed(smooth, self.sigma, math.ceil(_TRUNCATE * self.sigma), axis)
         return _combined(x, keep, smooth)
 
 
@@ -152,13 +153,14 @@ class NoisyLinear:
     """Noisy linear imputation (ROAD): a removed pixel becomes the weighted mean of its neighbours plus N(0, σ²).
 
     The means of all removed pixels are one linear system, with weights 1/6 for the four neighbours that share a side
-    and 1/12 for those that share a corner (see `harmonic.linear`); in a series, the straight line between kept
-    points. In each channel, what the equations leave over is at most `tolerance` times what they leave with the mean of
-    the kept pixels at the removed ones, as a root mean square, and is computed in double precision below 5e-6; the
-    default keeps values within 1e-3 of the exact ones. The noise is added to removed pixels only and, as in the paper,
-    the result is not clamped: it may leave [0, 1]. With σ = 0.01 the features of trained networks tell filled
-    photographs from real ones least (`benchmarks/imputer_auc.py`), and the paper's code has it; the paper says
-    σ = 0.1, which `noisy_linear_published` has. An image of which nothing is kept is an error.
+    and 1/12 for those that share a corner (see `harmonic.linear`); in a series, the straight line between kept points;
+    in a volume, equal weights for the six that share a face. In each channel, what the equations leave over is at most
+    `tolerance` times what they leave with the mean of the kept pixels at the removed ones, as a root mean square, and
+    is computed in double precision below 5e-6; the default keeps values within 1e-3 of the exact ones. The noise is
+    added to removed pixels only and, as in the paper, the result is not clamped: it may leave [0, 1]. With σ = 0.01 the
+    features of trained networks tell filled photographs from real ones least (`benchmarks/imputer_auc.py`), and the
+    paper's code has it; the paper says σ = 0.1, which `noisy_linear_published` has. An image of which nothing is kept
+    is an error.
 
     >>> x, keep = torch.tensor([[[[0.0, 9.0, 1.0]]]]), torch.tensor([[[True, False, True]]])
     >>> NoisyLinear(sigma=0.0)(x, keep).flatten().tolist()
@@ -180,8 +182,9 @@ class NoisyLinear:
         if not len(x):
             return x.clone()
         x = x.detach()  # the solver works in place; no gradient goes through an imputation
-        picture, mask = (x, keep) if x.ndim == 4 else (x[:, :, None], keep[:, None])
-        out = interpolated(picture, mask, self.tolerance).reshape(x.shape)
+        picture, mask = (x, keep) if x.ndim > 3 else (x[:, :, None], keep[:, None])
+        solve = interpolated if x.ndim < 5 else interpolated_volumes
+        out = solve(picture, mask, self.tolerance).reshape(x.shape)
         if self.sigma:
             removed = (~keep)[:, None].to(x.dtype)
             for rows, drawn in _draws(normal, x, names, seed, "removal: noisy linear"):
@@ -209,11 +212,11 @@ IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
     """Refuse what no imputer can use; gives the ids."""
     row = x.ndim == 2 and tuple(keep.shape) == tuple(x.shape)
-    if not (row or x.ndim in (3, 4)) or not x.is_floating_point():
+    if not (row or x.ndim in (3, 4, 5)) or not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")
         raise UserError(
-            "x must hold floats, images (B, C, H, W) or series (B, C, T), or rows (B, F) with keep (B, F); "
-            f"got {kind} of shape {tuple(x.shape)}"
+            "x must hold floats, images (B, C, H, W), volumes (B, C, D, H, W) or series (B, C, T), or rows (B, F) with "
+            f"keep (B, F); got {kind} of shape {tuple(x.shape)}"
         )
     if keep.dtype != torch.bool:
         kind = str(keep.dtype).removeprefix("torch.")
@@ -244,17 +247,6 @@ def _has_neighbours(name: str, x: Tensor) -> None:
 
 def _combined(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
     return torch.where(keep if x.ndim == 2 else keep[:, None], x, fill)
-
-
-def _smoothed(x: Tensor, sigma: float, axis: int) -> Tensor:
-    length = x.shape[axis]
-    reach = math.ceil(_TRUNCATE * sigma)
-    tap = torch.arange(-reach, reach + 1, device=x.device, dtype=torch.float64)
-    weight = (-0.5 * (tap / sigma) ** 2).exp()
-    weight = (weight / weight.sum()).to(x.dtype)
-    moved = x.movedim(axis, -1)
-    rows = pad(moved.reshape(-1, 1, length), (reach, reach), mode="replicate")
-    return conv1d(rows, weight[None, None]).reshape(moved.shape).movedim(-1, axis)
 
 
 def _draws(draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str) -> Iterator[tuple[slice, Tensor]]:

@@ -14,8 +14,10 @@ from holdfast.drawing.latex import escape, render
 from holdfast.drawing.pieces import Drawing, Item, Skipped, Table, file_part
 from holdfast.drawing.sheet import flowed, need_matplotlib
 from holdfast.errors import UserError, unknown
+from holdfast.report.hold import ITEM
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.digests import as_json
+from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.run import Run, read
 
 INDEX = "index.json"
@@ -28,7 +30,7 @@ FORMATS = ("pdf", "png", "svg")
 @lru_cache(maxsize=1)
 def items() -> tuple[Item, ...]:
     """Everything that can be written, axis by axis, in the order of the papers."""
-    return tuple(item for axis in AXES for item in figures_of(axis))
+    return (ITEM, *(item for axis in AXES for item in figures_of(axis)))
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,11 @@ def write_all(
     folder = Path(str(run.path)) / "figures" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
-    judged = judge(run.in_study_order(), run.samples(), (), run.manifest)
-    return write_items(Material(judged, run.manifest), chosen, folder, list(dict.fromkeys(formats)), inches)
+    shown = read_exhibits(run.path) if ITEM in chosen else []
+    judged = judge(run.in_study_order(), run.samples(), shown, run.manifest)
+    return write_items(
+        Material(judged, run.manifest, run.samples()), chosen, folder, list(dict.fromkeys(formats)), inches
+    )
 
 
 def choose(only: Sequence[str] | None) -> list[Item]:

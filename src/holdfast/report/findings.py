@@ -15,6 +15,7 @@ import pandas as pd
 
 from holdfast.axes import AXES, Finding, Judged, judge
 from holdfast.axes.contract import NO_SCORE, Severity, findings_of
+from holdfast.drawing.methods import Look, spoken
 from holdfast.drawing.prose import above, difference, digits_of, listing, number, records, with_interval
 from holdfast.report.frontier import frontier_findings, weighed
 from holdfast.statistics import FEW_SAMPLES
@@ -71,8 +72,8 @@ FEW = Finding(
     "Few samples",
     "",
     "Intervals from so few samples are wide, and methods that look equal may not be.",
-    f"Take this run as a trial. Test at least {PILOT} samples before you choose a method: a larger limit, or a "
-    "folder with more data; four times as many halve the intervals.",
+    f"Test at least {PILOT} samples before you choose a method: limit: {PILOT} in the study file, or a folder with "
+    "more data. Take this run as a trial; four times as many samples halve the intervals.",
 )
 TIED = Finding(
     "",
@@ -144,7 +145,16 @@ def findings_here(
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
     listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
-    return [replace(finding, dataset=dataset, model=model) for finding in _at_most(listed, most)]
+    looks = {e: look for judged in here for e, look in judged.looks.items()}
+    plain = {e: replace(look, name=look.name.partition(" (")[0]) for e, look in looks.items()}
+    return [_spoken(replace(f, dataset=dataset, model=model), plain) for f in _at_most(listed, most)]
+
+
+def _spoken(finding: Finding, looks: Mapping[str, Look]) -> Finding:
+    """A finding with the human names of methods; what is written for a study file keeps theirs."""
+    items = tuple(spoken(item, looks) for item in finding.items)
+    title, seen, do = (spoken(text, looks) for text in (finding.title, finding.seen, finding.do))
+    return replace(finding, title=title, seen=seen, do=do, items=items)
 
 
 def unreadable(samples: pd.DataFrame) -> pd.DataFrame:

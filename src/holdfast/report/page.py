@@ -12,14 +12,12 @@ from markupsafe import Markup
 
 from holdfast.axes import Judged, judge
 from holdfast.drawing.pages import page, shared_script, shared_style, template
-from holdfast.drawing.tables import Row
-from holdfast.report.provenance import audit_text, made
-from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, across, sections_of
+from holdfast.drawing.pictures import Album, filters
+from holdfast.report import sections as parts
+from holdfast.report.findings import unreadable
+from holdfast.report.provenance import audit_text, cited, made
+from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
 from holdfast.types import Shown
-
-FINGERPRINT = 12
-MOST_CONDITIONS = 7  # of an axis that the head of the page names
-MOST_INLINE = 400  # rows of numbers that are part of the page itself; more are written when they are asked for
 
 
 def build_report(
@@ -35,25 +33,23 @@ def build_report(
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
     True
     """
-    shown = list(exhibits)
-    return draw_page(judge(table, samples, shown, manifest), samples, shown, manifest)
+    return draw_page(judge(table, samples, list(exhibits), manifest), samples, manifest)
 
 
-def draw_page(
-    every: Iterable[Judged], samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
-) -> str:
+def draw_page(every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     """The page of `build_report` from what was judged."""
     about = dict(manifest)
-    sections = sections_of(every, samples, exhibits, about)
-    over_models = across(sections)
-    numbers = {f"{axis.key}-numbers": axis.numbers for section in sections for axis in section.axes}
-    inline = sum(map(len, numbers.values())) <= MOST_INLINE
+    album = Album()
+    sections = sections_of(every, samples, about, album)
+    numbers = {
+        f"{section.key}-{axis.key}": parts.number_rows(axis.judged) for section in sections for axis in section.axes
+    }
     study = about.get("study") or {}
-    panels = [panel for section in sections for panel in section.panels]
     payload = {
-        "pictures": {key: uri for panel in panels for key, uri in panel.pictures.items()},
+        "pictures": album.pictures,
+        "sheets": {section.key: section.pictured for section in sections},
         "number_columns": NUMBER_COLUMNS,
-        "numbers": {} if inline else {key: _compact(lines) for key, lines in numbers.items()},
+        "numbers": {key: [[*row.cells, int(row.control)] for row in rows] for key, rows in numbers.items()},
     }
     context = {
         "manifest": about,
@@ -62,16 +58,42 @@ def draw_page(
         "study": study,
         "facts": _facts(sections, about),
         "sections": sections,
-        "numbers": numbers,
-        "inline": inline,
-        "number_columns": NUMBER_COLUMNS,
+        "matrix": parts.matrix_of(sections),
+        "stops": _stops(sections),
+        "about": _about(sections, about),
+        "cite": cited(about),
+        "filters": filters(),
+        "short": parts.first_sentence,
+        "advised": parts.advised_yaml,
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
-        "across": over_models,
+        "across": parts.across(sections),
         "payload": embed(payload),
         "style": Markup(shared_style() + template(PACKAGE, "style.css")),
         "script": Markup(shared_script() + template(PACKAGE, "report.js")),
     }
     return page(PACKAGE, "report.html").render(context)
+
+
+def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
+    """The parts of the page that its head leads to."""
+    first = sections[0] if sections else None
+    stops = [("matrix", "Matrix")] if len(sections) > 1 else []
+    if first is not None:
+        stops += [("sheet", "Hold sheet"), *([("scorecard", "Scorecard")] if first.hold.columns else [])]
+        stops += [("findings", "Findings")] if first.findings else []
+        stops += [(axis.key, axis.judged.title) for axis in first.axes]
+    return [*stops, ("details", "Details")]
+
+
+def _about(sections: Sequence[Section], manifest: Mapping[str, Any]) -> str:
+    """What the page is of, in a few words."""
+    day = _date(manifest.get("created")).partition(",")[0]
+    models, data = ({getattr(s, name) for s in sections} for name in ("model", "dataset"))
+    if len(sections) == 1:
+        told = [sections[0].model, f"{sections[0].samples} {sections[0].words.samples}"]
+    else:
+        told = [f"{len(models)} model{'s' * (len(models) != 1)} × {len(data)} data set{'s' * (len(data) != 1)}"]
+    return " · ".join(filter(None, (*told, day))) if sections else day
 
 
 def embed(data: Any) -> Markup:
@@ -97,36 +119,15 @@ def _date(text: Any) -> str:
 
 
 def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    study = manifest.get("study") or {}
     version = manifest.get("holdfast")
     created = ", ".join(filter(None, (_date(manifest.get("created")), f"holdfast {version}" if version else "")))
-
-    def mark(kind: str, name: str) -> str:
-        print_ = ((study.get(kind) or {}).get(name) or {}).get("fingerprint") or ""
-        return f"{name} ({str(print_).removeprefix('sha256:')[:FINGERPRINT]})" if print_ else name
-
     models = dict.fromkeys(s.model for s in sections)
-    data = {}
-    for s in sections:
-        unread = f", {s.unreadable} unreadable" if s.unreadable else ""
-        data[s.dataset] = f"{mark('datasets', s.dataset)}: {s.samples} samples{unread}"
+    lost = {s.key: len(unreadable(s.hold.samples)) for s in sections}
+    told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}
+    data = {s.dataset: f"{s.dataset}: {s.samples} samples{told[s.key]}" for s in sections}
     judged = [axis.judged for section in sections for axis in section.axes]
-    explainers = dict.fromkeys(e for j in judged for e in j.cube.explainers)
     attempted = sum(int((j.cube.status >= 0).sum()) for j in judged)
-    facts = [("Model" if len(models) == 1 else "Models", [mark("models", m) for m in models])]
+    facts = [("Model" if len(models) == 1 else "Models", list(models))]
     facts += [("Data", list(data.values())), ("Run", [created] if created else [])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
-    facts += [("Explainers", [_some(list(explainers))] if explainers else [])]
-    for j in {j.title: j for j in judged if j.axis.separable}.values():
-        conditions = list(dict.fromkeys(j.axis.condition(*c) for c in j.cube.conditions))
-        facts.append((j.title, [", ".join(conditions)] if len(conditions) <= MOST_CONDITIONS else []))
     return [(name, values) for name, values in facts if values]
-
-
-def _some(names: list[str], most: int = 14) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def _compact(rows: list[Row]) -> list[list[Any]]:
-    return [[*row.cells, int(row.control)] for row in rows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +50,18 @@ def audit_text(manifest: Mapping[str, Any]) -> str:
         if audit:
             return str(audit.get("text", ""))
     return ""
+
+
+def cited(manifest: Mapping[str, Any]) -> str:
+    """How to cite the run: the version that made it, and what stands for its study.
+
+    >>> print(cited({"holdfast": "1.0", "created": "2026-11-16"}).splitlines()[0])
+    @software{holdfast,
+    """
+    study = hashlib.sha256(json.dumps(manifest.get("study"), sort_keys=True, default=str).encode()).hexdigest()[:12]
+    text = f"  title = {{holdfast: a test bench for explanations}},\n  version = {{{manifest.get('holdfast', '')}}},\n"
+    text += f"  year = {{{str(manifest.get('created', ''))[:4]}}},\n  note = {{study {study}}}\n"
+    return f"@software{{holdfast,\n{text}}}"
 
 
 def _numbers(given: Any) -> dict[str, float]:

@@ -1,7 +1,10 @@
-"""Sections of the page: every dataset and model with its axes, what they found, and its first inputs."""
+"""Sections of the page: every dataset and model with its sheet, what was found, its axes, and its first inputs."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,17 +15,19 @@ from markupsafe import Markup
 from holdfast.axes import Judged
 from holdfast.axes.contract import Finding, page_of
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.pages import page
-from holdfast.drawing.pictures import Album, label_words, photo, prediction
+from holdfast.drawing.methods import spoken
+from holdfast.drawing.pictures import Album
+from holdfast.drawing.pieces import file_part
+from holdfast.drawing.plots import Mark, of_marks, spot
 from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.drawing.tables import Row
+from holdfast.explainers import EXPLAINERS
+from holdfast.models.modality import Words, words_of
 from holdfast.report.findings import findings_here, unreadable
 from holdfast.report.frontier import frontier_charts
-from holdfast.types import Shown
+from holdfast.report.hold import BUDGET, Column, Hold
 
 PACKAGE = "holdfast.report"
-INPUTS = "inputs"  # under which the engine keeps the first images as the model sees them
-NOTHING = "Nothing can be concluded: no pair was attempted."
 UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `holdfast validate`)."
 
 
@@ -36,19 +41,16 @@ class AxisSection:
     parts: list[Chart | Panel]
 
     @property
-    def title(self) -> str:
-        """The heading."""
-        return self.judged.title
+    def open(self) -> list[Chart | Panel]:
+        """What is seen at once: the first chart and the first strip of pictures."""
+        first = next((part for part in self.parts if isinstance(part, Chart)), None)
+        strip = next((part for part in self.parts if isinstance(part, Panel) and part.strip), None)
+        return [part for part in (first, strip) if part is not None]
 
     @property
-    def left_out(self) -> list[str]:
-        """Why some explainers were not judged."""
-        return [str(why) for why in (self.judged.settings.get("left_out") or {}).values()]
-
-    @property
-    def numbers(self) -> list[Row]:
-        """The rows of all numbers."""
-        return number_rows(self.judged)
+    def closed(self) -> list[Chart | Panel]:
+        """What is opened by whoever wants it."""
+        return [part for part in self.parts if not any(part is other for other in self.open)]
 
 
 @dataclass(frozen=True)
@@ -59,23 +61,95 @@ class Section:
     dataset: str
     model: str
     samples: int
-    unreadable: int
-    verdict: list[str]
+    hold: Hold
+    pictured: list[dict[str, Any]]
     findings: list[Finding]
     axes: list[AxisSection]
-    inputs: Panel | None
 
     @property
-    def panels(self) -> list[Panel]:
-        """Those parts that bring pictures of their own."""
-        drawn = [part for axis in self.axes for part in axis.parts if isinstance(part, Panel)]
-        return [*drawn, *([self.inputs] if self.inputs else [])]
+    def words(self) -> Words:
+        """How the data are spoken of."""
+        return words_of(self.hold.here[0].task if self.hold.here else {})
+
+    @property
+    def about(self) -> str:
+        """What the sheet shows, for somebody who has never seen one."""
+        if self.pictured:
+            text = f"A {self.words.sample} is changed a little and the model still says the same: does the map of what "
+            return text + "it looked at stay? On each map, 0 is chance and 1 is the same map."
+        asked = (
+            self.hold.here[0].axis.question if self.hold.here else "nothing can be concluded: no pair was attempted."
+        )
+        return asked[:1].upper() + asked[1:]
+
+    @property
+    def changes(self) -> list[str]:
+        """The columns of the sheet in words."""
+        tiles = self.hold.tiles if self.pictured else None
+        return [words for _, words in tiles.columns] if tiles else []
+
+    def anchor(self, column: Column) -> str:
+        """Where an axis is on the page."""
+        return next(axis.key for axis in self.axes if axis.judged is column.judged)
+
+    def spot(self, column: Column, explainer: str) -> Markup:
+        """The dot of a method on an axis."""
+        left = 1300 - 190 - (self.hold.wide + 8) * len(self.changes)
+        wide = max(88.0, min(150.0, left / len(self.hold.columns) - 12))
+        tall = self.hold.size + 8.0 if self.changes else 40.0
+        return spot(column.marks[explainer], column.ends, tall, wide).svg(column.judged.title)
+
+    def score(self, m: Mark) -> Markup:
+        """A score with its interval, for a table."""
+        if not (math.isfinite(m.low) and math.isfinite(m.high)):
+            return Markup("<b>{}</b>").format(number(m.value))
+        joined = " to " if m.low < 0 else "–"
+        return Markup("<b>{}</b> {}{}{}").format(number(m.value), number(m.low), joined, number(m.high))
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text.
+
+    >>> first_sentence("Test more. It helps.")
+    'Test more.'
+    """
+    return re.split(r"(?<=[.!?]) (?=[A-Z“])", text, maxsplit=1)[0]
+
+
+SNIPPET = re.compile(
+    r"\b([a-z_]+): (\{(?:[^{}]|\{[^{}]*\}){1,160}\}|\[[^\]]{1,80}\]|true|false|\d[\d.]*\d|\d|[a-z]+-[a-z]+)"
+)
+
+
+def advised_yaml(finding: Finding) -> str:
+    """The settings that stand in the advice of a finding, where they belong in a study file.
+
+    >>> print(advised_yaml(Finding("stability", "mind", "", "", "", "Try jpeg: {quality: [94, 40]} in perturbations.")))
+    evaluations:
+      - stability:
+          perturbations:
+            jpeg: {quality: [94, 40]}
+    >>> print(advised_yaml(Finding("", "mind", "", "", "", "Draw more: lime: {samples: 128}.")))
+    explainers:
+      - lime: {samples: 128}
+    """
+    lines: dict[str, list[str]] = {}
+    for key, value in SNIPPET.findall(finding.do):
+        if key in EXPLAINERS:
+            lines.setdefault("explainers:", []).append(f"  - {key}: {value}")
+        elif finding.axis:
+            deeper = "in perturbations" in finding.do
+            head = f"evaluations:\n  - {finding.axis}:" + ("\n      perturbations:" if deeper else "")
+            lines.setdefault(head, []).append(f"{' ' * (8 if deeper else 6)}{key}: {value}")
+        else:
+            lines.setdefault("", []).append(f"{key}: {value}")
+    return "\n".join(line for head, own in lines.items() for line in ([head] if head else []) + own)
 
 
 def sections_of(
-    every: Iterable[Judged], samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+    every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any], album: Album
 ) -> list[Section]:
-    """Every dataset and model that was asked for, those with scores first."""
+    """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
     by_place: dict[tuple[str, str], list[Judged]] = {}
     for judged in every:
         by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
@@ -84,53 +158,80 @@ def sections_of(
     for number_, (dataset, model) in enumerate(asked):
         key, here = f"s{number_}", by_place.get((dataset, model), [])
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        unread = unreadable(own)
-        shown = [s for s in exhibits if (s.dataset, s.model, s.evaluation) == (dataset, model, INPUTS)]
-        drawn = _drawn(key, here)
+        hold = Hold(here, own)
         sections.append(
             Section(
                 key=key,
                 dataset=str(dataset),
                 model=str(model),
-                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unread)),
-                unreadable=len(unread),
-                verdict=verdict(drawn) or [NOTHING],
+                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unreadable(own))),
+                hold=hold,
+                pictured=hold.pictured(album, BUDGET // max(len(asked), 1)),
                 findings=findings_here(str(dataset), str(model), here, own, manifest),
-                axes=drawn,
-                inputs=_inputs(shown, own),
+                axes=_drawn(here),
             )
         )
     return sections
 
 
 def leads(judged: Judged) -> list[str]:
-    """What an axis says of its results; of somebody's own evaluation, the best score."""
+    """What an axis says of its results, methods by their human names; of somebody's own evaluation, the best score."""
     drawn = page_of(judged.axis)
-    if drawn is not None:
-        return drawn.lead(judged)
-    return [
+    said = [
         f"{row.measure.replace('_', ' ')} of {row.explainer}: {with_interval(row.score, row.low, row.high)}."
         for row in records(judged.ranking.head(1))
     ]
+    return [spoken(text, judged.looks) for text in (said if drawn is None else drawn.lead(judged))]
 
 
-def verdict(axes: Sequence[AxisSection]) -> list[str]:
-    """The first sentence of every axis, with its name where it is not the first."""
-    return [axis.lead[0] if i == 0 else f"{axis.title}: {axis.lead[0]}" for i, axis in enumerate(axes) if axis.lead]
-
-
-def _drawn(key: str, here: Sequence[Judged]) -> list[AxisSection]:
-    sections = []
-    for number_, judged in enumerate(here):
+def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
+    sections: list[AxisSection] = []
+    for judged in here:
         drawn = page_of(judged.axis)
         parts = drawn.parts(judged) if drawn is not None else []
+        key, again = file_part(judged.label) or "axis", 1
+        while any(key == other.key for other in sections):
+            again += 1
+            key = f"{key}-{again}"
         unable = judged.axis.unable
         tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
-        sections.append(AxisSection(f"{key}-a{number_}", judged, [*leads(judged), *tried], parts))
+        sections.append(AxisSection(key, judged, [*leads(judged), *tried], parts))
     if sections:
         last = sections[-1]
         sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
     return sections
+
+
+def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
+    """Methods by pairs of model and data on the axis that leads; None where there is one pair."""
+    led = [s for s in sorted(sections, key=lambda s: s.dataset) if s.hold.lead is not None]
+    if len(sections) < 2 or not led:
+        return None
+    columns = {s.key: lead for s in led if (lead := s.hold.lead) is not None}
+    first = columns[led[0].key]
+    ends = of_marks([m for c in columns.values() for m in c.marks.values()], 0.0)
+    looks = {look.name: look for s in led for look in (s.hold.looks[e] for e in s.hold.order)}
+    marks = {s.key: {m.name: m for m in columns[s.key].marks.values()} for s in led}
+    best = {s.key: s.hold.looks[columns[s.key].leaders[0]].name for s in led if columns[s.key].leaders}
+    rows = []
+    for name, look in sorted(looks.items(), key=lambda item: item[1].control):
+        found = [(s, marks[s.key].get(name)) for s in led]
+        drawn = [
+            spot(m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name).svg(
+                f"{name}, {s.model}"
+            )
+            if m
+            else ""
+            for s, m in found
+        ]
+        rows.append((name, look, drawn))
+    wins = Counter(best[s.key] for s in led if len(columns[s.key].leaders) == 1).most_common(1)
+    said = f"{wins[0][0]} is ahead of all others on {wins[0][1]}" if wins else "No clear winner on any"
+    told = {
+        "sentence": f"{said} of {len(led)} pairs of model and data.",
+        "about": f"{first.judged.title}: {first.note}.",
+    }
+    return {"sections": led, "rows": rows, **told}
 
 
 def across(sections: Iterable[Section]) -> list[Chart]:
@@ -146,19 +247,6 @@ def across(sections: Iterable[Section]) -> list[Chart]:
     return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
 
 
-def _inputs(shown: Sequence[Shown], samples: pd.DataFrame) -> Panel | None:
-    """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
-    if not shown:
-        return None
-    known, album = samples.drop_duplicates("sample").set_index("sample"), Album()
-    entries = [
-        (item.sample, album.add(photo(item.image)), prediction(known, item.sample), label_words(known, item.sample))
-        for item in shown
-    ]
-    html = Markup(page(PACKAGE, "inputs.html").render(entries=entries))
-    return Panel("inputs", "The first images as the model sees them", "", html, album.pictures)
-
-
 NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Raw", "Chance", "Calibrated", "Aligned", "Aligned + calibrated"]
 NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
 
@@ -171,7 +259,7 @@ def number_rows(judged: Judged) -> list[Row]:
         calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
         measure = judged.axis.measure(r.measure)
         name = measure.title if measure is not None and measure.name == r.measure else r.measure.replace("_", " ")
-        cells = [str(r.explainer), name, judged.axis.condition(r.condition, r.level)]
+        cells = [judged.looks[r.explainer].name, name, judged.axis.condition(r.condition, r.level)]
         cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
         cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
         cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]

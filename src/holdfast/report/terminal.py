@@ -69,8 +69,8 @@ def _ranking(judged: Judged, width: int) -> list[Line]:
             score = with_interval(r.score, r.low, r.high)
             style = "dim" if r.control else "green" if r.rank_low == 1 else ""
             raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
-            note = ", ".join(filter(None, ("control" if r.control else "", judged.marks.get(r.explainer, ""))))
-            rows.append(((rank, r.explainer, score, raw, note), style))
+            note = "control" if r.control else ""
+            rows.append(((rank, judged.looks[r.explainer].name, score, raw, note), style))
         widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]
         widths[1] = max(12, min(widths[1], width - 4 - 8 - (sum(widths) - widths[1])))
         lines.append(("", ""))

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from holdfast import rand
 from holdfast.data import Data, Loaded
 from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.errors import UserError
@@ -31,7 +32,6 @@ from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
 from holdfast.runs.storage import Place, drop_parts, held
 from holdfast.runs.table import (
-    INPUTS,
     SAMPLES,
     exhibits_path,
     maps_path,
@@ -51,8 +51,8 @@ BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
 that is measured anew would be another every time."""
 EXTREME_SHARDS = 8
 """How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
-SHOWCASE = 6
-"""How many samples appear in the report's gallery."""
+SHOWCASE = 12
+"""How many samples are kept with their maps for the hold sheet; they are drawn by key, before anything is computed."""
 
 Tick = Callable[[str, int], None]
 
@@ -150,6 +150,16 @@ def keeps_extremes(number: int, shards: int) -> bool:
     return shards <= most or number in {round(i * (shards - 1) / (most - 1)) for i in range(most)}
 
 
+@lru_cache(maxsize=8)
+def on_show(ids: tuple[str, ...], seed: int) -> frozenset[str]:
+    """The samples that are kept with their maps, whatever they look like: the order and the shards have no say.
+
+    >>> on_show(("a", "b"), 0) == {"a", "b"}, len(on_show(tuple(map(str, range(99))), 0))
+    (True, 12)
+    """
+    return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:SHOWCASE].tolist())
+
+
 def _run_shard(
     plan: Plan,
     root: Place,
@@ -186,8 +196,7 @@ def _run_shard(
     probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
     prediction = (target, readout, probability)
     _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
-    showcase = frozenset(data.ids[:SHOWCASE])
-    _write_inputs(root, job, batch, showcase, write)
+    showcase = on_show(data.ids, plan.seed)
     extremes = keeps_extremes(number, len(plan.shards(dataset)))
     shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
     for evaluation, names in pending.items():
@@ -225,19 +234,6 @@ def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
                 f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
                 "give labels that are its classes, or none"
             )
-
-
-def _write_inputs(root: Place, job: Job, batch: Batch, showcase: frozenset[str], write: Writer) -> None:
-    """The first images as the model sees them, so that a reader notices data that was loaded wrongly."""
-    dataset, model_name, number = job
-    shown = [
-        Exhibit("", "clean", 0.0, sample, x, None)
-        for sample, x in zip(batch.ids, batch.x, strict=True)
-        if sample in showcase and x.ndim == 3
-    ]
-    if shown:
-        rows = partial(exhibit_rows, dataset, model_name, INPUTS[0], shown)
-        write(exhibits_path(root, dataset, model_name, *INPUTS, number), rows)
 
 
 def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:

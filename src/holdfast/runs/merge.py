@@ -68,7 +68,8 @@ def missing(root: str | Place) -> list[str]:
     study = manifest["study"]
     found = []
     for dataset, facts in study["datasets"].items():
-        shards = -(-facts["samples"] // manifest["shard_size"])
+        if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
+            raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
         for model, number in product(study["models"], range(shards)):
             where = f"shard {number} of {dataset} on {model}"
             judged = list(_judged(study))

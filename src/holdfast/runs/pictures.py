@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.errors import Damaged
@@ -23,14 +24,17 @@ EXHIBITS = pa.schema(
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
     + [("role", pa.string()), ("pairs", pa.int32())]
 )
-THUMBNAIL = 128
+THUMBNAIL, LONGEST = 128, 400
+JPEG = b"\xff\xd8"
 
 
 def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit]) -> pa.Table:
-    """The gallery's pictures as small JPEGs, with maps summed over channels in eight bits."""
+    """Inputs as small JPEGs, series and rows as numbers, with maps summed over channels in eight bits."""
     rows = []
     for e in exhibits:
-        image = _shrink(e.image.detach().float().cpu())
+        image = _plane(e.image)
+        pictured = image.ndim == 3
+        image = _shrink(image if pictured else image.reshape(-1, image.shape[-1]), pictured)
         row: dict[str, Any] = {
             "dataset": dataset,
             "model": model,
@@ -39,20 +43,28 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
             "condition": e.condition,
             "level": float(e.level),
             "sample": e.sample,
-            "image": _jpeg(image),
+            "image": _jpeg(image) if pictured else image.numpy().tobytes(),
             "map": None,
             "height": image.shape[-2],
             "width": image.shape[-1],
-            "note": e.note,
+            "note": e.note or ("the middle plane" if e.image.ndim == 4 else ""),
             "role": e.role,
             "pairs": e.pairs,
         }
         if e.map is not None:
-            total = _shrink(e.map.detach().float().cpu().sum(0, keepdim=True))[0]
+            flat = _plane(e.map)
+            flat = flat.reshape(-1, *flat.shape[1 if flat.ndim > 1 else 0 :])
+            total = _shrink(flat.sum(0, keepdim=True), pictured)[0]
             peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
             row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
+
+
+def _plane(values: Tensor) -> Tensor:
+    """A picture, series or row as it is, of a volume (C, D, H, W) its middle plane."""
+    values = values.detach().float().cpu()
+    return values[:, values.shape[1] // 2] if values.ndim == 4 else values
 
 
 def read_exhibits(root: Place) -> list[Shown]:
@@ -68,18 +80,23 @@ def read_exhibits(root: Place) -> list[Shown]:
 
 
 def _shown(row: dict[str, Any]) -> Shown:
-    with Image.open(io.BytesIO(row["image"]), formats=("JPEG",)) as picture:
-        picture.thumbnail((THUMBNAIL, THUMBNAIL))  # already so, unless a stranger made it
-        image = np.asarray(picture.convert("RGB"))
-    size = (row["height"], row["width"])
+    size: tuple[int, ...] = (row["height"], row["width"])
+    if row["image"].startswith(JPEG):
+        with Image.open(io.BytesIO(row["image"]), formats=("JPEG",)) as picture:
+            picture.thumbnail((THUMBNAIL, THUMBNAIL))  # already so, unless a stranger made it
+            image = np.asarray(picture.convert("RGB"))
+    else:
+        image, size = np.frombuffer(row["image"], np.float32).reshape(size), (row["width"],)
     flat = None if row["map"] is None else np.frombuffer(row["map"], np.int8).reshape(size)
     place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
     scaled = None if flat is None else (flat / 127).astype(np.float32)
     return Shown(*place, image, scaled, row["evaluation"], row["note"], row["role"], row["pairs"])
 
 
-def _shrink(picture: torch.Tensor) -> torch.Tensor:
-    """At most THUMBNAIL pixels on the longer side."""
+def _shrink(picture: torch.Tensor, pictured: bool = True) -> torch.Tensor:
+    """At most THUMBNAIL pixels on the longer side; of a series (C, T) so many steps, of which each is a mean."""
+    if not pictured:
+        return picture if picture.shape[-1] <= LONGEST else F.adaptive_avg_pool1d(picture[None], LONGEST)[0]
     height, width = picture.shape[-2:]
     scale = THUMBNAIL / max(height, width)
     if scale >= 1:

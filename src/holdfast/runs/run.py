@@ -149,6 +149,15 @@ class Run:
         text: str = _report().text_summary(self.in_study_order(), self.samples(), self.manifest)
         return text
 
+    def hold_sheet(self, sample: str | None = None, dataset: str | None = None, model: str | None = None) -> Any:
+        """The hold sheet of a data set and model, the first where none is named, as a drawing that notebooks show.
+
+        `sample` is one that was kept with its maps; without it, the one nearest to the median. `.svg(alone=True)` gives
+        its text, `.encoded("pdf", "Hold sheet", inches)` a file.
+        """
+        shown = read_exhibits(self.path)
+        return _report().hold_sheet(self.in_study_order(), self.samples(), shown, self.manifest, sample, dataset, model)
+
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
         evaluations = self.manifest["study"]["evaluations"].values()

@@ -4,55 +4,41 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, StrictFloat, StrictInt, StrictStr, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, StrictFloat, StrictInt, StrictStr, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from holdfast.errors import Damaged
 
-MOST_SHARDS = 10**6
-Text = StrictStr
-Number = StrictInt | StrictFloat
-
 
 @dataclass(frozen=True)
-class _Named:
-    name: Text = ""
-    role: Text = ""
-    conditions: list[tuple[Text, Number]] = Field(default_factory=list)
-    left_out: dict[str, Text] = Field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Source:
-    fingerprint: Text = ""
+class _Entry:
+    name: StrictStr = ""
+    fingerprint: StrictStr = ""
     samples: Annotated[StrictInt, Field(ge=0)] = 0
-    references: list[Text] = Field(default_factory=list)
+    references: list[StrictStr] | None = None
+    conditions: list[tuple[StrictStr, StrictInt | StrictFloat]] | None = None
+    left_out: dict[str, StrictStr] | None = None
 
 
 @dataclass(frozen=True)
 class _Study:
+    models: dict[str, _Entry]
+    datasets: dict[str, _Entry]
+    explainers: dict[str, _Entry]
+    evaluations: dict[str, _Entry]
     seed: StrictInt
-    models: dict[str, _Source]
-    datasets: dict[str, _Source]
-    explainers: dict[str, _Named]
-    evaluations: dict[str, _Named]
-    tasks: dict[str, dict[str, dict[str, Text]]] = Field(default_factory=dict)
+    tasks: dict[str, dict[str, dict[str, StrictStr]]] | None = None
 
 
 @dataclass(frozen=True)
 class _Manifest:
-    holdfast: Text
-    shard_size: Annotated[StrictInt, Field(ge=1)]
+    holdfast: StrictStr
     study: _Study
-    created: Text = ""
-    command: Text = ""
-    versions: dict[str, Text] = Field(default_factory=dict)
-    sessions: list[dict[str, Any]] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _few_shards(self) -> _Manifest:
-        assert all(data.samples <= MOST_SHARDS * self.shard_size for data in self.study.datasets.values()), "too many"
-        return self
+    shard_size: Annotated[StrictInt, Field(ge=1)]
+    created: StrictStr = ""
+    command: StrictStr = ""
+    versions: dict[str, StrictStr] | None = None
+    sessions: list[dict[str, Any]] | None = None
 
 
 def check_shape(path: object, manifest: object) -> None:
@@ -61,5 +47,4 @@ def check_shape(path: object, manifest: object) -> None:
         TypeAdapter(_Manifest).validate_python(manifest)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Damaged(f"{path} is not the manifest of a holdfast run: {where}: {first['msg']}") from error
+        raise Damaged(f"{path} is no manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -87,7 +87,7 @@ class StorePath:
 
     def iterdir(self) -> Iterator[StorePath]:
         """What lies directly below."""
-        names = map(_last, self._ask("ls", detail=False))
+        names = [name.rstrip("/").rsplit("/", 1)[-1] for name in self._ask("ls", detail=False)]
         return iter([self / name for name in names if name != self.name])
 
     def read_bytes(self) -> bytes:
@@ -290,7 +290,3 @@ def _connect(base: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UserError(f"{base} needs {STORES[scheme]}: pip install {STORES[scheme]}") from error
     return found, str(path).rstrip("/")
-
-
-def _last(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]

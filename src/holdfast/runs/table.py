@@ -50,7 +50,7 @@ SAMPLES = pa.schema(
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
 KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
 INPUTS = ("inputs", "")
-"""Evaluation and explainer of the gallery's pictures of the data as they are."""
+"""Evaluation and explainer of pictures of the data, which runs of earlier versions kept."""
 LARGEST, LARGEST_GROWTH = 2**28, 200
 """How many bytes a part may take to read, and how many more for each of its own; a part of a bomb takes more."""
 PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]
@@ -232,19 +232,13 @@ def read_manifest(root: Place) -> dict[str, Any]:
         raise UserError(f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again")
     digests.check(path, content)  # after the rest, which has more to say of what is no manifest of this version
     del manifest["sha256"]
-    manifest = _with_sessions(root, manifest)
-    check_shape(path, manifest)
-    return manifest
-
-
-def _with_sessions(root: Place, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with what every process wrote in a file of its own: its session, and what it added to the study."""
-    sessions = read_sessions(root)
+    sessions = read_sessions(root)  # of every process, with what it added to the study
     for session in sessions:
         manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
         manifest |= {key: session[key] for key in ("command", "versions", "study_file", "prepared") if key in session}
     if sessions:
         manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
+    check_shape(path, manifest)
     return manifest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -221,14 +222,11 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     # Statuses are those of the pair, so the measure that decides about it is written last.
     priority = {name: len(headlines) - i for i, name in enumerate(headlines)}
     bare.sort(key=lambda i: priority.get(measures[i], 0))
-    repeated = "repeat" in rows and rows["repeat"].nunique() > 1
     for index, text in enumerate(measures):
         here = (measure == index) & (condition >= 0)
         if here.any():
             at = (explainer[here], condition[here], sample[here])
-            values[text] = _mean_over_repeats(shape, at, value[here]) if repeated else np.full(shape, np.nan)
-            if not repeated:
-                values[text][at] = value[here]
+            values[text] = _mean_over_repeats(shape, at, value[here])
             asked[text] = np.zeros(shape[:2], dtype=bool)
             asked[text][explainer[here], condition[here]] = True
         redrawn = (measure == index) & (condition < 0)
@@ -238,8 +236,15 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     for index in bare:
         here = (measure == index) & (condition >= 0)
         status[explainer[here], condition[here], sample[here]] = code[here]
+    stored: Any = rows["references"].to_numpy(dtype=object) if "references" in rows else []
+    by_reference: dict[str, Array] = {}  # summed over shards
+    for i in np.flatnonzero([isinstance(each, bytes) for each in stored]):
+        above = unpacked(stored[i])
+        sums = by_reference.setdefault(measures[measure[i]], np.zeros((*shape[:2], len(above))))
+        sums[explainer[i], condition[i]] += above
     decisive = measure == (bare[-1] if bare else -1)
     undefined = _spelled_out(rows[(code == 2) & decisive & (condition >= 0)])
+    controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
     counted = undefined.groupby(["explainer", "condition", "level", "reason"], observed=True, sort=False, dropna=False)
     return Cube(
         dataset=dataset,
@@ -253,9 +258,9 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
         floor=floor,
         reasons=counted.size().rename("count").reset_index(),
         asked=asked,
-        controls=_controls(rows),
+        controls=frozenset(map(str, controls)),
         makeup=_makeup(rows),
-        by_reference=_by_reference(rows, measure, measures, explainer, condition, shape[:2]),
+        by_reference=by_reference,
     )
 
 
@@ -267,32 +272,6 @@ def _mean_over_repeats(shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...]
     np.add.at(total, places, value[finite])
     np.add.at(n, places, 1.0)
     return np.asarray(np.divide(total, n, out=np.full(shape, np.nan), where=n > 0))
-
-
-def _by_reference(
-    rows: pd.DataFrame,
-    measure: NDArray[np.int32],
-    measures: list[str],
-    explainer: NDArray[np.int32],
-    condition: NDArray[np.int32],
-    shape: tuple[int, int],
-) -> dict[str, Array]:
-    """What the references add to each column of chance, summed over shards: (explainers, conditions, references)."""
-    if "references" not in rows:
-        return {}
-    stored = rows["references"].to_numpy(dtype=object)
-    sums: dict[str, Array] = {}
-    for i in np.flatnonzero([isinstance(each, bytes) for each in stored]):
-        above = unpacked(stored[i])
-        whole = sums.setdefault(measures[measure[i]], np.zeros((*shape, len(above))))
-        whole[explainer[i], condition[i]] += above
-    return sums
-
-
-def _controls(rows: pd.DataFrame) -> frozenset[str]:
-    if "role" not in rows:
-        return frozenset()
-    return frozenset(map(str, rows.loc[rows["role"] == CONTROL, "explainer"].unique()))
 
 
 def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:

@@ -23,6 +23,7 @@ def ranking(
     form: Form = "best",
     level: float = 0.95,
     better: Literal["higher", "lower", "neither"] = "higher",
+    tests: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Explainers in order of their overall score, with the uncertainty of score and rank.
 
@@ -32,7 +33,7 @@ def ranking(
     `rank_low` to `rank_high` are the ranks that `paired_tests` leave open, see `rank_ranges`. A control has a score and
     no rank. `conditions` counts the conditions with a score, `conditions_total` all of them; `by_references` is the
     share of the variance that is due to the samples chance is taken from. Where `better` is "neither", there are scores
-    and no ranks.
+    and no ranks. `tests` are those of one cube, where they are known already.
 
     >>> ranking([], "depth").empty
     True
@@ -55,11 +56,11 @@ def ranking(
         frame["rank"] = stats.rankdata(np.round(score / ALIKE) * ALIKE, method="min", nan_policy="omit")
         ahead = np.zeros((len(frame), len(frame)), dtype=bool)
         if ranked.sum() > 1:
-            tests = paired_tests([cube], measure, form, level)
-            tests = tests[tests["significant"].to_numpy(dtype=bool)]
+            known = paired_tests([cube], measure, form, level) if tests is None else tests
+            known = known[known["significant"].to_numpy(dtype=bool)]
             place = {name: i for i, name in enumerate(cube.explainers)}
-            a, b = (tests[side].map(place).to_numpy(dtype=np.int64) for side in ("a", "b"))
-            won = sign * tests["difference"].to_numpy(dtype=np.float64) > 0
+            a, b = (known[side].map(place).to_numpy(dtype=np.int64) for side in ("a", "b"))
+            won = sign * known["difference"].to_numpy(dtype=np.float64) > 0
             ahead[np.where(won, a, b), np.where(won, b, a)] = True
         low, high = rank_ranges(ahead[np.ix_(ranked, ranked)])
         own = frame.loc[ranked, "rank"]  # by all samples of a method: tests know those that two have in common

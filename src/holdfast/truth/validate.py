@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from holdfast.axes import AXES, arrange
+from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.errors import unknown
 from holdfast.runs.run import evaluate
 from holdfast.statistics import exact_share
@@ -25,6 +26,11 @@ POWER, LEVEL, SMALLEST = 0.8, 0.05, 1e-9
 ASKED = {name: (RIGHT, name) for name in GRADES if name not in (RIGHT, MINOR, CONSTANT)}
 ASKED["0.3 over 3"] = ("noise 0.3", "noise 3")
 """Name of a comparison -> the truer map and the other."""
+SIGNS = {"prefers": "", "blind": "?", "misled": "!", "": ""}
+WAYS = {"higher": "↑", "lower": "↓", "neither": "–"}
+MARK = "<!-- holdfast validate -->\n"
+"""What comes before it in a page is kept when the table under it is written anew."""
+MADE = "`holdfast validate{} --markdown docs/validation.md`, {} samples of each model: {}."
 
 
 def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = None) -> pd.DataFrame:
@@ -90,3 +96,39 @@ def needed(share: float, most: int = 1000) -> int:
     n = np.arange(1, most + 1)
     enough = n[stats.binom.sf(stats.binom.isf(LEVEL, n, 0.5), n, share) >= POWER]
     return int(enough[0]) if share > 0.5 and len(enough) else 0
+
+
+def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """(axis.measure, what it can be trusted for) of every measure, from its rows of `validate`."""
+    for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
+        first, names = records(rows)[0], {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS}
+        most, minor = rows.loc[rows["verdict"] == "prefers", "needed"].max(), first.resilience
+        ways = ("prefers the right map to", "is blind to", "is misled by")
+        if first.better == "neither":
+            ways = ("scores the right map higher than", "does not tell it from", "scores it lower than")
+        said = [f"{way} {names[v]}" for way, v in zip(ways, SIGNS, strict=False) if names[v]]
+        text = f"{'No direction is better; it' if first.better == 'neither' else 'It'} {', '.join(said)}."
+        text += f" {most} samples show each preference four times out of five." if names["prefers"] else ""
+        ends = with_interval(minor, first.resilience_low, first.resilience_high)
+        text += f" Resilience is {ends}." if minor >= 0 else ""
+        yield f"{axis}.{measure}", text + (" It scores constant maps, which say nothing." if first.constant else "")
+
+
+def markdown(table: pd.DataFrame, samples: int, how: str = "") -> str:
+    """A table with a row for each measure, a sentence for each, and what was not tried."""
+    shown = [*dict.fromkeys(table["corruption"])]
+    models = "; ".join(f"*{truth.name}*: {truth.text}" for truth in truths())
+    columns = ["axis", "measure", "", *shown, "resilient", "reactive"]
+    lines = [MADE.format(how, samples, models), "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
+        cells = {r.corruption: r for r in records(rows)}
+        shares = [f"{number(cells[c].share)}{SIGNS[cells[c].verdict]}" for c in shown]
+        ends = [number(cells[RANDOM].resilience), number(cells[RANDOM].share)]
+        lines.append(f"| {axis} | `{measure}` | {WAYS[cells[RANDOM].better]} | {' | '.join([*shares, *ends])} |")
+    lines += ["", "## Measure by measure", "", *(f"- `{name}`: {text}" for name, text in sentences(table))]
+    tried = set(zip(table["axis"], table["measure"], strict=True))
+    every = [(axis.name, m.name) for axis in AXES for m in axis.measures if m.role in ("headline", "component")]
+    left = listing(f"`{axis}.{name}`" for axis, name in every if (axis, name) not in tried)
+    return "\n".join(
+        [*lines, "", f"Not tried, for want of another mode, retraining or kind of explanation: {left}.", ""]
+    )

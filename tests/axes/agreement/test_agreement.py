@@ -13,7 +13,7 @@ from scipy import stats
 import holdfast
 from holdfast import UserError
 from holdfast.axes import judge
-from holdfast.axes.agreement.results import matrix
+from holdfast.axes.agreement.page import matrix
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]

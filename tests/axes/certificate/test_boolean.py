@@ -19,7 +19,6 @@ from torch import Tensor
 from holdfast import boolean
 from holdfast.axes.certificate.boolean import bounds as boolean_bounds
 from holdfast.errors import UserError
-from support.pages import curve
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
 
@@ -65,14 +64,15 @@ def masked(h: Tensor, keep: float) -> Tensor:
     return out
 
 
-def flipped(h: Tensor, rho: float) -> Tensor:
-    """T_ρh by summing over every pattern of flips."""
-    out = torch.zeros_like(h)
-    n, q = h.shape[-1].bit_length() - 1, (1 - rho) / 2
-    for a in range(2**n):
-        for z in range(2**n):
-            out[..., a] += q ** z.bit_count() * (1 - q) ** (n - z.bit_count()) * h[..., a ^ z]
-    return out
+def variance(h: Tensor, p: float) -> Tensor:
+    """Σ_{S≠∅} ĥ(S)², the variance of h where features are present with probability p."""
+    return boolean.fourier(h, p)[..., 1:].square().sum(-1)
+
+
+def tails(coefficients: Tensor) -> Tensor:
+    """Σ_{|S|≥k} |ĥ(S)| for k = 0 … n."""
+    sizes = boolean.degrees(coefficients.shape[-1].bit_length() - 1)
+    return torch.stack([coefficients[..., sizes >= k].abs().sum(-1) for k in range(int(sizes.max()) + 1)], -1)
 
 
 def printed_weight(h: Tensor, alpha: int, r: int) -> Tensor:
@@ -99,7 +99,7 @@ def test_fourier_coefficients_are_expectations_and_expand_the_function(n, p):
     assert torch.allclose(coefficients @ basis.T, h, rtol=0, atol=1e-10)
     assert torch.allclose(boolean.from_fourier(coefficients, p), h, rtol=0, atol=1e-10)
     mean, square = (h * chance).sum(-1), (h**2 * chance).sum(-1)
-    assert torch.allclose(boolean.variance(h, p), square - mean**2, rtol=0, atol=1e-12)
+    assert torch.allclose(variance(h, p), square - mean**2, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", range(7))
@@ -120,22 +120,20 @@ def test_sixteen_features_come_back_exactly_from_every_basis():
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 6])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.75, 1.0])
-def test_operators_agree_with_the_expectation_in_every_basis(n, share):
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.75, 1.0])
+def test_masking_agrees_with_the_expectation_in_every_basis(n, keep):
     h = functions(n, 2, 2)
-    for operator, brute in ((boolean.masking, masked), (boolean.flipping, flipped)):
-        expected = brute(h, share)
-        assert close(operator(h, share), expected)
-        assert close(boolean.from_monotone(operator(boolean.monotone(h), share, "monotone")), expected)
-        for p in (0.5, 0.15, 0.8):
-            smoothed = operator(boolean.fourier(h, p), share, "fourier", p=p)
-            assert torch.allclose(boolean.from_fourier(smoothed, p), expected, rtol=0, atol=1e-9)
+    expected = masked(h, keep)
+    assert close(boolean.masking(h, keep), expected)
+    assert close(boolean.from_monotone(boolean.masking(boolean.monotone(h), keep, "monotone")), expected)
+    for p in (0.5, 0.15, 0.8):
+        smoothed = boolean.masking(boolean.fourier(h, p), keep, "fourier", p=p)
+        assert torch.allclose(boolean.from_fourier(smoothed, p), expected, rtol=0, atol=1e-9)
 
 
-def test_operators_scale_the_coefficients_of_their_own_basis():
+def test_masking_scales_monotone_coefficients_and_moves_fourier_mass_down():
     h, size = functions(5), boolean.degrees(5).double()
     assert close(boolean.monotone(masked(h, 0.3)), 0.3**size * boolean.monotone(h))
-    assert close(boolean.fourier(flipped(h, 0.3)), 0.3**size * boolean.fourier(h))
     down = boolean.fourier(masked(h, 0.3))
     terms = boolean.fourier(h)
     for t in range(32):
@@ -146,42 +144,18 @@ def test_operators_scale_the_coefficients_of_their_own_basis():
 
 @pytest.mark.parametrize(("p", "keep"), [(0.2, 0.21), (0.2, 0.7), (0.6, 1.0), (0.5, 0.9)])
 def test_masking_changes_the_bias_and_shrinks_the_variance(p, keep):
-    h = functions(5, 50) + 3
-    rebiased = boolean.masking_with_rebias(boolean.fourier(h, p), keep, p)
+    h, size = functions(5, 50) + 3, boolean.degrees(5).double()
+    rebiased = boolean.fourier(h, p) * ((keep - p) / (1 - p)) ** (size / 2)  # Lemma A.6
     assert torch.allclose(boolean.from_fourier(rebiased, p / keep), masked(h, keep), rtol=0, atol=1e-9)
-    shrunk = boolean.variance(masked(h, keep), p / keep)
-    assert bool((shrunk <= (keep - p) / (1 - p) * boolean.variance(h, p) + 1e-9).all())
-
-
-def test_masking_to_a_bias_of_one_is_refused():
-    for keep in (0.3, 0.2, 0.0):
-        with pytest.raises(UserError, match=re.escape(f"larger than p = 0.3, got {keep:g}")):
-            boolean.masking_with_rebias(boolean.fourier(AND, 0.3), keep, 0.3)
-
-
-def test_mass_by_degree_sums_absolute_values_or_squares():
-    c = functions(4, 3)
-    for power in (1, 2):
-        expected = torch.stack(
-            [sum(c[:, s].abs() ** power for s in range(16) if s.bit_count() == k) for k in range(5)], -1
-        )
-        assert close(boolean.mass_by_degree(c, power), expected)
-    energy = boolean.mass_by_degree(boolean.fourier(c), 2).sum(-1)
-    assert close(energy, c.square().mean(-1))
+    shrunk = variance(boolean.masking(h, keep), p / keep)
+    assert bool((shrunk <= (keep - p) / (1 - p) * variance(h, p) + 1e-9).all())
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.2, 0.5, 0.9, 1.0])
-def test_high_degree_mass_after_masking_stays_under_its_bound(keep):
+def test_high_degree_mass_after_masking_stays_under_theorem_a4(keep):
     h = functions(6, 40) * (functions(6, 40, seed=1) > 0)
-    before, after = boolean.fourier(h), boolean.fourier(masked(h, keep))
-
-    def tails(c: Tensor) -> Tensor:
-        return boolean.mass_by_degree(c).flip(-1).cumsum(-1).flip(-1)
-
-    bound = boolean.masked_tail_bound(before, keep)
-    theorem = torch.from_numpy(stats.binom.sf(np.arange(7) - 1, 6, keep)) * tails(before)
-    assert bool((tails(after) <= bound + 1e-9).all())
-    assert bool((bound <= theorem + 1e-9).all())
+    theorem = torch.from_numpy(stats.binom.sf(np.arange(7) - 1, 6, keep)) * tails(boolean.fourier(h))
+    assert bool((tails(boolean.fourier(boolean.masking(h, keep))) <= theorem + 1e-9).all())
 
 
 def test_equation_28_has_the_wrong_signs_for_and():
@@ -356,32 +330,6 @@ def test_from_function_asks_every_mask_once_in_chunks_and_keeps_the_classes():
     assert torch.equal(values, boolean.from_function(model, 3))
 
 
-def test_masking_lifts_low_degrees_where_flipping_lowers_all():
-    values = boolean.random_functions(10, draws=20, seed=3)
-    spectrum = boolean.fourier(values)
-    assert abs(float(spectrum.mean())) < 0.03 and float(spectrum.std()) == pytest.approx(1, abs=0.03)
-    shift = boolean.masking_against_flipping(values, lambdas=[1.0, 0.75, 0.5])
-    assert close(shift.masked[0], shift.before) and close(shift.flipped[0], shift.before)
-    for i, value in enumerate(shift.lambdas):
-        mass = torch.stack([boolean.fourier(boolean.masking(h, value)).abs() for h in values]).mean(0)
-        by_degree = torch.stack([mass[boolean.degrees(10) == k].sum() for k in range(11)])
-        assert torch.allclose(shift.masked[i], by_degree, atol=1e-9)
-        assert torch.allclose(shift.flipped[i], value ** torch.arange(11).double() * shift.before, atol=1e-9)
-    assert bool((shift.masked[1:, :2] > shift.before[:2]).all())
-    assert bool((shift.masked[1:, -3:] < shift.before[-3:]).all())
-    assert bool((shift.flipped[2, 1:] < shift.flipped[1, 1:]).all())
-
-
-def test_figure_shows_both_panels_with_the_computed_mass():
-    shift = boolean.masking_against_flipping(boolean.random_functions(5, draws=4), lambdas=[1.0, 0.25])
-    plots = boolean.plot_shift(shift)
-    assert [plot.title for plot in plots] == ["Random masking", "Random flipping"]
-    for plot, mass in zip(plots, (shift.masked, shift.flipped), strict=True):
-        for name, values in zip(("λ = 1", "λ = 0.25"), mass.tolist(), strict=True):
-            found = curve([plot], name)
-            assert found["x"].tolist() == list(range(6)) and found["value"].tolist() == pytest.approx(values, rel=1e-5)
-
-
 def test_every_public_name_is_there():
     assert all(getattr(boolean, name) is not None for name in boolean.__all__)
     assert boolean.stability_rate is boolean_bounds.stability_rate
@@ -406,11 +354,8 @@ def test_every_public_name_is_there():
         (lambda: boolean.fourier(AND, p=0), "p must lie strictly between 0 and 1, got 0"),
         (lambda: boolean.from_fourier(AND, p=1), "p must lie strictly between 0 and 1, got 1"),
         (lambda: boolean.masking(AND, 1.5), "keep must lie in [0, 1], got 1.5; the nearest is 1"),
-        (lambda: boolean.flipping(AND, -0.1), "rho must lie in [0, 1], got -0.1; the nearest is 0"),
         (lambda: boolean.masking(AND, 0.5, "furier"), "did you mean 'fourier'?"),
         (lambda: boolean.masking(AND, 0.5, "monotone", p=0.3), "p = 0.3 is the bias of the Fourier basis"),
-        (lambda: boolean.mass_by_degree(AND, 3), "power must be 1 or 2, got 3"),
-        (lambda: boolean.masked_tail_bound(AND, 2), "keep must lie in [0, 1], got 2"),
         (lambda: boolean.stability_rate(AND, 4, 1, 0.5), "alpha must lie in [0, 3] for 2 features, got 4"),
         (lambda: boolean.hard_radius(AND, -1, 0.5), "alpha must lie in [0, 3] for 2 features, got -1"),
         (lambda: boolean.restrict(AND, torch.ones(3) > 0), "boolean mask of shape (2,), got torch.bool of shape (3,)"),
@@ -424,10 +369,6 @@ def test_every_public_name_is_there():
         (lambda: boolean.containment(2, 3, 1), "k must lie in [0, m] with m = 2, got 3"),
         (lambda: boolean.prediction_rate(AND, 0, 1), "two classes or more, got shape (4,)"),
         (lambda: boolean.prediction_bound(AND[None], 0, 1), "two classes or more, got shape (1, 4)"),
-        (lambda: boolean.masking_against_flipping(AND, []), "lambdas must hold at least one number"),
-        (lambda: boolean.masking_against_flipping(AND, [2.0]), "keep must lie in [0, 1], got 2"),
-        (lambda: boolean.random_functions(3, draws=0), "draws must be at least 1, got 0"),
-        (lambda: boolean.random_functions(20), "got n = 20; use 16"),
     ],
 )
 def test_bad_input_is_one_clear_error(call, message):

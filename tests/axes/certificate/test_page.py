@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -145,14 +146,19 @@ def pictured(sample: str, explainer: str, added: int) -> list[Shown]:
 def test_the_example_shows_the_sample_with_most_flips_first():
     shown = pictured("s0", "grad_cam", 0) + pictured("s0", "random", 3)
     shown += pictured("s1", "grad_cam", 2) + pictured("s1", "random", 1)
-    panel = certified.example(shown)
+    entries = [(e, "rate", "radius", 3.0, [0.5] * 2) for e in ("grad_cam", "random")]
+
+    def example(exhibits: list[Shown]) -> Panel | None:
+        return certified.example(replace(judged(rows_of(entries, "certificate")), exhibits=exhibits))
+
+    panel = example(shown)
     head, folded = panel.html.split("<details>")
     assert "s1" in head and "s0" not in head and "2 more examples" in folded and NO_FLIP in folded
     assert head.count("<img") == 8 and folded.count("<img") == 2 + 4
     assert "2 features added" in head and "1 feature added" in head and "teapot (41 %)" in head
-    assert "cat &lt;b&gt;" in head and "<b>" not in head.replace("<figcaption><b>", "")
+    assert "cat &lt;b&gt;" in head and "<b>" not in head.replace("<figcaption><b>", "") and "Grad-CAM" in head
     assert all(src.startswith("data:image/jpeg;base64,") for src in re.findall(r'src="([^"]+)"', panel.html))
-    assert certified.example([]) is None and certified.example(shown[:2]) is None
+    assert example([]) is None and example(shown[:2]) is None
 
 
 def test_the_added_features_stand_out():

@@ -12,7 +12,7 @@ from torch import nn
 import holdfast
 from holdfast import Batch, Model, UserError
 from holdfast.axes import arrange
-from holdfast.axes.dependence.results import lead, overview
+from holdfast.axes.dependence.page import lead, overview
 from holdfast.axes.dependence.verdicts import marks
 from holdfast.maps.complexity import entropy, gini
 from holdfast.models.randomised import layers_in_order, random_weights, with_weights

@@ -150,7 +150,7 @@ def test_a_sweep_does_not_depend_on_how_many_images_exist_at_a_time(monkeypatch)
         return part.x.flatten(1).cumsum(1)
 
     whole = sweep(predict, batch, ranks, sizes, noisy, 0, predict(batch))
-    monkeypatch.setattr("holdfast.axes.faithfulness.sweeps.VALUES", 1)
+    monkeypatch.setattr("holdfast.axes.faithfulness.sweeps.VALUES", {"cpu": 1})
     largest = []
 
     def counted(part):

@@ -218,3 +218,26 @@ def test_columns_of_a_table_have_regions_too():
     table = holdfast.evaluate(net, data, "input_x_gradient", ["localisation"]).table()
     assert (table[table.measure == "relevance_rank"].value.dropna() == 1).all()
     assert not arrange(table)[0].values.get("energy", np.zeros(0)).size
+
+
+def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
+    methods = [{"integrated_gradients": {"steps": 5}}]
+    data = open_data(coloured(12), regions=torch.eye(8).expand(12, -1, -1))
+
+    def passes(*axes: object) -> int:
+        net = holdfast.Model(Brightest())
+        holdfast.evaluate(net, data, methods, list(axes))
+        return net.passes
+
+    stability = {"stability": {"perturbations": "jpeg", "k": 20}}
+    alone, regions = passes(stability), passes(stability, {"localisation": {"by": "regions"}})
+    assert regions == alone, "the maps are those of the other axis"
+    references = len(
+        holdfast.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"]["data"]["references"]
+    )
+    assert passes(stability, {"localisation": {"by": "mosaics"}}) == alone + 12 * (5 + 2) + references
+
+
+def test_the_section_says_what_its_headline_cannot_tell():
+    html = corner_run(["input_x_gradient", "random"]).report().read_text()
+    assert "On models whose right map is known, Relevance mass does not prefer it to these: sign turned" in html

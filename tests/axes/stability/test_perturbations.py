@@ -526,7 +526,7 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
         ({"rotation": {"degrees": math.nan}}, "rotation.degrees must be a finite number, got nan"),
         ({"rotation": {"degrees": True}}, "rotation.degrees must be a valid number, got True"),
         ({"rotation": {"degrees": "15"}}, "rotation.degrees must be a valid number, got '15'"),
-        ({"translation": {"axis": "up"}}, "translation.axis must be 'horizontal' or 'vertical', got 'up'"),
+        ({"translation": {"axis": "up"}}, "translation.axis must be 'horizontal', 'vertical' or 'depth', got 'up'"),
         ({"occluding_patch": {"fraction": 1}}, "occluding_patch.fraction must be less than 1, got 1"),
         ({"elastic": {"smoothness": 0}}, "elastic.smoothness must be greater than 0, got 0"),
         (

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement, Problem
 from holdfast.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
-from holdfast.axes.certificate.shuffled import add_strata, without_replacement, write
+from holdfast.axes.certificate.shuffled import without_replacement, write
 from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
 from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
 from holdfast.features.fill import Fill
-from holdfast.statistics.bounds import betting, check_share, hard_size, sample_size
+from holdfast.statistics.bounds import check_share, hard_size, sample_size
 from holdfast.types import Batch
 
 if TYPE_CHECKING:
@@ -42,11 +42,9 @@ class Certificates:
     are NaN for a sample of which the model gave scores that are not finite. `early` is the share that agreed of the
     first `early_draws`, whose number is fixed beforehand, 0 where `exact`: means over samples are certified by them.
     `decision` is 1 (shown), 0 (refuted) or −1 (open; always for mode "estimate"). `samples` are the draws a
-    certificate rests on. `passes` are the model passes that it cost:
-    radii share their draws, and a pass is charged to the smallest radius that needed it. The one pass of x ⊙ α itself
-    is not counted. `stratum_rate`, `stratum_low`, `stratum_high` and `stratum_samples`, (B, K + 1), are about τ_{=k},
-    exactly k more features, k = 0 … K; `least` and `least_low` about the smallest τ_{=k} with 1 ≤ k ≤ r. `target` (B,)
-    is the class predicted on x ⊙ α, `left_out` (B,) the number m of features that can be added.
+    certificate rests on. `passes` are the model passes that it cost: radii share their draws, and a pass is charged to
+    the smallest radius that needed it. The one pass of x ⊙ α itself is not counted. `target` (B,) is the class
+    predicted on x ⊙ α, `left_out` (B,) the number m of features that can be added.
     """
 
     radii: Tensor
@@ -59,12 +57,6 @@ class Certificates:
     decision: Tensor
     early: Tensor
     early_draws: Tensor
-    stratum_rate: Tensor
-    stratum_low: Tensor
-    stratum_high: Tensor
-    stratum_samples: Tensor
-    least: Tensor
-    least_low: Tensor
     target: Tensor
     left_out: Tensor
 
@@ -100,7 +92,7 @@ def certify(
     Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried; up to
     ten times as many are drawn without replacement where a rate is estimated by "clopper-pearson". With
     radii="all" there is one column for each r = 1, 2, …; radii beyond m repeat the last. The statements hold for each
-    radius, or, if `simultaneous`, for all radii of a sample at once. The strata are bounded at all times at once.
+    radius, or, if `simultaneous`, for all radii of a sample at once.
 
     agreement "argmax": the same class is predicted on x ⊙ β as on x ⊙ α, or as `target` (B,) says. "margin": no class
     probability differs by more than `margin`, by default half the gap between the two largest on x ⊙ α, which
@@ -152,16 +144,12 @@ def certify(
         for start in range(0, len(rows), size):
             some = torch.tensor(rows[start : start + size])
             small = (epsilon, level) if mode == "estimate" and method == "clopper-pearson" else None
-            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, level, mode, threshold, small))
+            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, mode, threshold, small))
             done += some.tolist()
     back = torch.tensor(done).argsort()
     columns = order.argsort()
     joined = {f.name: torch.cat([getattr(part, f.name) for part in parts])[back] for f in fields(Certificates)}
-    return Certificates(**{n: v[:, columns] if n in _PER_RADIUS else v for n, v in joined.items()})
-
-
-_PER_RADIUS = {"radii", "rate", "low", "high", "exact", "passes", "samples", "decision", "early", "early_draws"}
-_PER_RADIUS |= {"least", "least_low"}
+    return Certificates(**{name: v[:, columns] if v.ndim == 2 else v for name, v in joined.items()})
 
 
 def _certify(
@@ -171,7 +159,6 @@ def _certify(
     capped: Tensor,
     rule: Rule,
     most: int,
-    level: float,
     mode: Mode,
     threshold: float,
     small: tuple[float, float] | None,
@@ -189,7 +176,7 @@ def _certify(
     rate, low, high, early = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(4))
     passes, samples, early_draws = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(3))
     decision = torch.full(radii.shape, OPEN)
-    counts, hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
+    hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
     for i, j in known.nonzero().tolist():
         samples[i, j] = size = supersets(int(m[i]), int(radii[i, j]))
         rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : int(radii[i, j]) + 1].sum())) / size
@@ -199,12 +186,12 @@ def _certify(
         good = rate >= threshold if mode == "decide" else rate == 1
         decision[known] = torch.where(good, YES, NO)[known]
 
-    draws, outcomes = torch.zeros(len(rows), strata + 1, dtype=torch.int64), None
     finite = ~known & _are_few(radii, m, rule.looks[-1]) & (small is not None)
     drawn = without_replacement(problem, here, radii, finite, *(small or (0.0, 0.0)))
     write(drawn, rate, low, high, samples, passes, early, early_draws)
     active = ~known & ~finite
     if bool(active.any()):
+        draws = torch.zeros(len(rows), strata + 1, dtype=torch.int64)
         planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
         outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
         outcomes[:, 0] = trivial[:, None]
@@ -228,21 +215,12 @@ def _certify(
             active &= ~stop
             if not bool(active.any()):
                 break
-    stratum = _strata(draws, outcomes, counts, hits, m, trivial, level)
-    add_strata(drawn, *stratum)
-    _forget(problem.lost[here].cpu(), decision, rate, low, high, early, *stratum[:3])
-    least, least_low = (_running_min(values, radii) for values in stratum[:2])
-    return Certificates(
-        asked[rows], rate, low, high, known, passes, samples, decision, early, early_draws, *stratum, least, least_low,
-        problem.predicted[here].cpu(), m,
-    )  # fmt: skip
-
-
-def _forget(lost: Tensor, decision: Tensor, *others: Tensor) -> None:
-    """Say nothing of the samples `lost` (B,)."""
+    lost = problem.lost[here].cpu()
     decision[lost] = OPEN
-    for values in others:
+    for values in (rate, low, high, early):
         values[lost] = torch.nan
+    found = (rate, low, high, known, passes, samples, decision, early, early_draws)
+    return Certificates(asked[rows], *found, problem.predicted[here].cpu(), m)
 
 
 def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
@@ -251,9 +229,9 @@ def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
     return (radii > below[:, None]) & (radii <= within[:, None])
 
 
-def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> tuple[Tensor, Tensor]:
-    """How many supersets of each stratum were tried and agreed, (B, strata + 1) each, up to the radius (B,)."""
-    tried, hits = (torch.zeros(len(here), strata + 1, dtype=torch.int64) for _ in range(2))
+def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> Tensor:
+    """How many of all supersets of each stratum agreed, (B, strata + 1), up to the radius (B,)."""
+    hits = torch.zeros(len(here), strata + 1, dtype=torch.int64)
     rows, owner, stratum = [], [], []
     for i, r in enumerate(radius.tolist()):
         if r:
@@ -265,9 +243,8 @@ def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> t
         every, sample, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
         agreed = problem.judge_sets(here[sample.to(here.device)], every)
         cell = sample * (strata + 1) + size
-        tried.view(-1).scatter_add_(0, cell, torch.ones_like(cell))
         hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
-    return tried, hits
+    return hits
 
 
 def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: Tensor) -> None:
@@ -286,35 +263,6 @@ def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: 
         return random_supersets(problem.key[rows], size[some], number[some], problem.mask[rows], problem.free[rows])
 
     outcomes[owner, k, index] = problem.judge(row, build).cpu()
-
-
-def _strata(
-    draws: Tensor, outcomes: Tensor | None, tried: Tensor, hits: Tensor, m: Tensor, trivial: Tensor, delta: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rate, low, high and draws of every stratum, (B, K + 1); rate NaN where nothing was drawn or k > m."""
-    agreed = torch.zeros_like(draws)
-    if outcomes is not None:
-        drawn = torch.arange(outcomes.shape[2]) < draws[..., None]
-        agreed = (outcomes & drawn).sum(2)
-    low, high = betting(agreed, draws, delta)
-    rate = torch.where(draws > 0, agreed / draws.clamp(min=1).double(), torch.nan)
-    known = tried > 0
-    known[:, 0] = True
-    tried, hits = tried.clone(), hits.clone()
-    tried[:, 0], hits[:, 0] = 1, trivial.to(torch.int64)
-    exact = hits / tried.clamp(min=1).double()
-    missing = torch.arange(draws.shape[1]) > m[:, None]
-    found = (torch.where(known, exact, value).masked_fill(missing, torch.nan) for value in (rate, low, high))
-    rate, low, high = found
-    return rate, low, high, torch.where(known, tried, draws)
-
-
-def _running_min(values: Tensor, radii: Tensor) -> Tensor:
-    """The smallest value over strata 1 … r, NaN left out; 1 for r = 0."""
-    filled_in = torch.where(values.isnan(), torch.inf, values)
-    filled_in[:, 0] = torch.inf
-    least = filled_in.cummin(1).values.gather(1, radii)
-    return torch.where(radii == 0, 1.0, torch.where(least.isinf(), torch.nan, least))
 
 
 def _rule(

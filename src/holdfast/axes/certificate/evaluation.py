@@ -161,8 +161,8 @@ class Certificate:
         largest = max(self.fractions.values())
         if n is not None and self._selected(n, largest) >= n:
             raise UserError(f"fraction {largest} selects all {n} features of a sample, so none can be added; lower it")
-        if self.fill == "blur" and len(shape) not in (2, 3):
-            raise UserError(f"fill 'blur' is for images and series; this data has samples of shape {tuple(shape)}")
+        if self.fill == "blur" and len(shape) not in (2, 3, 4):
+            raise UserError(f"fill 'blur' is for images, volumes and series, got samples of shape {tuple(shape)}")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer."""

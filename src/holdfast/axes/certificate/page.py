@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from holdfast import statistics
@@ -20,7 +20,7 @@ from holdfast.axes.certificate.words import ANCHORED, certificate_lead
 from holdfast.axes.contract import Judged, Page
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import Look
-from holdfast.drawing.pictures import photo
+from holdfast.drawing.pictures import photo, strip_row
 from holdfast.drawing.plots import DASHES, Curve, Mark, by_method
 from holdfast.drawing.prose import records
 from holdfast.drawing.sheet import Plot
@@ -28,7 +28,6 @@ from holdfast.types import Shown
 
 MOST_EXAMPLES = 24
 HIGHLIGHT = (240, 200, 40)  # the paper's yellow
-FOUR_ACROSS = "grid-template-columns:repeat(auto-fit,minmax(110px,170px))"
 ADDED_AT_MOST = "features added at most"
 NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothing of another."
 
@@ -36,7 +35,7 @@ NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothin
 def parts(judged: Judged) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
     drawn: list[Chart | Panel | None] = [rate_chart(judged), answer_chart(one_fraction(judged))]
-    drawn.append(example(judged.exhibits, str(judged.settings.get("anchor", "explanation"))))
+    drawn.append(example(judged))
     return [part for part in drawn if part is not None]
 
 
@@ -119,11 +118,11 @@ def answer_chart(judged: Judged) -> Chart | None:
     return Chart("answers", title, caption, alt, plots)
 
 
-def example(exhibits: Sequence[Shown], anchor: str = "explanation") -> Panel | None:
+def example(judged: Judged) -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}
-        for key, items in groupby(sorted(exhibits, key=_row_of), key=_row_of)
+        for key, items in groupby(sorted(judged.exhibits, key=_row_of), key=_row_of)
     }
     rows = {key: row for key, row in groups.items() if {INPUT, EXPLANATION, FLIP} <= row.keys()}
     if not rows:
@@ -132,17 +131,19 @@ def example(exhibits: Sequence[Shown], anchor: str = "explanation") -> Panel | N
     flips = {s: [row[FLIP].level for (of, _), row in rows.items() if of == s and row[FLIP].level] for s in samples}
     samples.sort(key=lambda s: (-len(flips[s]), sum(flips[s])))  # most flips first, then fewest added features
     first, *others = samples
-    body = Markup("").join(_row(*key, row) for key, row in rows.items() if key[0] == first)
+    names = {e: look.name for e, look in judged.looks.items()}
+    body = Markup("").join(_row(s, names[e], row) for (s, e), row in rows.items() if s == first)
     more = [key for sample in others for key in rows if key[0] == sample][:MOST_EXAMPLES]
     if more:
-        folded = Markup("").join(_row(*key, rows[key]) for key in more)
+        folded = Markup("").join(_row(key[0], names[key[1]], rows[key]) for key in more)
         body += Markup("<details><summary>{} more examples</summary>{}</details>").format(len(more), folded)
     caption = "From left to right: the input; only what the method calls important; a few features more, in yellow; "
     caption += "and what the model then predicts. The added features were searched for, the most harmful first, so "
     caption += "this is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
     caption += "left-out features is what the model is given in their place. "
+    anchor = str(judged.settings.get("anchor", "explanation"))
     caption += f"{ANCHORED[anchor]}; the words under the first two pictures are the two predictions."
-    return Panel("example", "A few features more", caption, body)
+    return Panel("example", "A few features more", caption, body, strip=True)
 
 
 def _row_of(item: Shown) -> tuple[str, str]:
@@ -161,17 +162,9 @@ def _row(sample: str, explainer: str, row: Mapping[str, Shown]) -> Markup:
         words = ""
     else:
         words = flip.note
-    figures = Markup("").join(_tile(f"{tile[1]} of {sample}", *tile) for tile in tiles)
-    heading = Markup("<h4>{} <span>{}</span></h4>").format(explainer, sample)
-    said = Markup('<p class="small">{}</p>').format(words) if words else Markup("")
-    return Markup('<article class="card">{}<div class="strip" style="{}">{}</div>{}</article>').format(
-        heading, FOUR_ACROSS, figures, said
-    )
-
-
-def _tile(alt: str, image: NDArray[np.uint8], title: str, note: str) -> Markup:
-    return Markup('<figure><img src="{}" alt="{}" loading="lazy"><figcaption><b>{}</b>{}</figcaption></figure>').format(
-        photo(image), alt, title, Markup("<span>{}</span>").format(note) if note else escape("")
+    heading = Markup("{} <span>{}</span>").format(explainer, ", ".join(filter(None, (sample, words))))
+    return strip_row(
+        heading, [([photo(image)], f"{title} of {sample}", title, note) for image, title, note in tiles], 140
     )
 
 

@@ -82,20 +82,3 @@ def _shuffled(problem: Problem, here: Tensor, sample: int, column: int, r: int, 
     every, strata = torch.cat([mask[None], sets])[order], torch.cat([torch.zeros_like(sizes[:1]), sizes])[order]
     rule = estimate_rule(epsilon, delta, population=len(every))
     return Drawn(sample, column, every, strata, rule, torch.zeros(len(every), dtype=torch.bool))
-
-
-def add_strata(items: list[Drawn], rate: Tensor, low: Tensor, high: Tensor, tried: Tensor) -> None:
-    """Fill in the strata (B, K + 1) that were only drawn without replacement.
-
-    All |Δ_r|·(1 − low) sets that may disagree could be of one stratum; what was drawn of it is known.
-    """
-    for item in items:
-        least, most = item.bounds
-        for k in range(1, int(item.sizes.max()) + 1):
-            if not int(tried[item.sample, k]):
-                at, own = (item.sample, k), item.sizes == k
-                size, all_, drawn = int(own.sum()), len(own), own[: item.draws]
-                seen, hits = int(drawn.sum()), int(item.agreed[: item.draws][drawn].sum())
-                rate[at], tried[at] = hits / seen if seen else torch.nan, seen
-                low[at] = max(hits / size, 1 - all_ * (1 - least) / size)
-                high[at] = min(1 - (seen - hits) / size, all_ * most / size)

@@ -56,7 +56,8 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     every = frames.imputers(cube)
     title = "Removal curves" if len(every) == 1 else f"Removal curves: {imputer}"
     (_, plots), *others = drawn.items()
-    return Chart(f"curves-{every.index(imputer)}", title, caption, alt, plots, dict(others))
+    key = f"curves-{number}" if (number := every.index(imputer)) else "curves"  # the first has the plain anchor
+    return Chart(key, title, caption, alt, plots, dict(others))
 
 
 def _realism(judged: Judged, imputer: str) -> str:

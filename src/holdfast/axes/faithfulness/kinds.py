@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UserError
-from holdfast.features import Pixels, Superpixels, Tokens, Windows
+from holdfast.features import Patches, Pixels, Superpixels, Tokens, Windows
 from holdfast.removal.contextual import Hidden, OwnBaseline, ReferenceMean
 from holdfast.removal.imputers import NoisyLinear
 from holdfast.types import KIND_BY_DIMENSIONS
@@ -35,6 +35,7 @@ class Kind:
 _TEXT = Kind("text", "tokens", "tokens", Hidden.name, "leave imputers and baseline out")
 KINDS: dict[str, Kind] = {
     "image": Kind("image", "pixels", "superpixels", NoisyLinear.name, "use noisy_linear, blur or zero"),
+    "volume": Kind("volume", "voxels", "patches", NoisyLinear.name, "use noisy_linear, blur or zero"),
     "series": Kind("series", "time steps", "windows", NoisyLinear.name, "use noisy_linear, blur or zero"),
     "table": Kind("row", "columns", "columns", ReferenceMean.name, "use reference_mean, dataset_mean or zero"),
     "text": _TEXT,
@@ -58,7 +59,7 @@ NO_TOKENS += (
 
 
 def kind_of(shape: Sequence[int], features: Any) -> str:
-    """The kind of data that samples of this shape and their features make: image, series, table or text.
+    """The kind of data that samples of this shape and their features make: image, volume, series, table or text.
 
     >>> kind_of((3, 8, 8), Pixels()), kind_of((1, 100), Pixels()), kind_of((12,), Pixels())
     ('image', 'series', 'table')
@@ -68,8 +69,8 @@ def kind_of(shape: Sequence[int], features: Any) -> str:
     kind = KIND_BY_DIMENSIONS.get(len(shape))
     if kind is None:
         raise UserError(
-            "faithfulness removes pixels of images (C, H, W), time steps of series (C, T), columns of tables (F,) or "
-            f"tokens of texts; this data has samples of {tuple(shape)}"
+            "faithfulness removes pixels of images (C, H, W), voxels of volumes (C, D, H, W), time steps of series "
+            f"(C, T), columns of tables (F,) or tokens of texts; this data has samples of {tuple(shape)}"
         )
     return kind
 
@@ -102,8 +103,9 @@ def usual_windows(steps: int) -> Windows:
 def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     """imputers, segments and baseline of an axis that does not name them, for samples of this shape.
 
-    Images and series are filled in by `noisy_linear`, tables by the mean of the reference rows, and tokens are hidden.
-    Segments are superpixels, about 20 windows, columns and tokens. The baseline is what each explainer measures
+    Images, volumes and series are filled in by `noisy_linear`, tables by the mean of the reference rows, and tokens are
+    hidden. Segments are superpixels, of volumes cubes of a quarter of the shortest side, about 20 windows, columns and
+    tokens. The baseline is what each explainer measures
     contributions against.
 
     >>> usual("series", (1, 100), Pixels())["segments"]
@@ -115,5 +117,8 @@ def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
         return {"imputers": (ReferenceMean(),), "segments": Pixels(), "baseline": OwnBaseline()}
     if kind == "series":
         return {"imputers": (NoisyLinear(),), "segments": usual_windows(shape[-1]), "baseline": OwnBaseline()}
+    if kind == "volume":
+        cubes = Patches(size=max(1, min(shape[1:]) // 4))
+        return {"imputers": (NoisyLinear(),), "segments": cubes, "baseline": OwnBaseline()}
     superpixels = Superpixels(kernel_size=1.0, max_dist=10.0)
     return {"imputers": (NoisyLinear(),), "segments": superpixels, "baseline": OwnBaseline()}

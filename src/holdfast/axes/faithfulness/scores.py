@@ -330,7 +330,7 @@ def strip(
     `ranks` (R, H, W), the `clean` probability (R,) and its `curve` (R, fractions) belong to the rows with a map; at
     most `shown` of the fractions are pictured, beside the untouched image.
     """
-    if subject.batch.x.ndim != 4:
+    if subject.batch.x.ndim not in (4, 5):
         return
     ready = sweeps.bound(imputer, subject.references.x, None)
     last = len(fractions) - 1
@@ -346,5 +346,6 @@ def strip(
             if fraction == 0 or not math.isfinite(p):
                 continue
             size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
-            picture = ready(x, (ranks[at] >= size)[None], (sample,), subject.seed)[0]
-            yield Exhibit(explained.explainer, condition, fraction, sample, picture, None, f"{name} {p:.2f}")
+            kept = (ranks[at] >= size)[None]
+            picture = ready(x, kept, (sample,), subject.seed)[0]
+            yield Exhibit(explained.explainer, condition, fraction, sample, picture, kept.float(), f"{name} {p:.2f}")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 Sign = Literal["positive", "absolute", "negative"]
-VECTORS = {"image": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
+VECTORS = {"image": 1, "volume": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
 """Over which dimension the values of a place are summed: its channels, or the vector of an element or token."""
-BOXED = ("image", "series")
+BOXED = ("image", "volume", "series")
 
 
 def relevance(maps: Tensor, kind: str, sign: Sign = "positive") -> Tensor:

@@ -34,9 +34,8 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
     whole, tile = without.clone(), torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
     whole[rows, place], tile[rows, place] = batch.x, 1.0
     made = replace(batch, x=composed(whole), aux={**batch.aux, REGION: composed(tile)[:, 0] > 0.5})
-    before, after = (
-        subject.predict(each)[rows, subject.target.cpu()] for each in (batch.with_x(composed(without)), made)
-    )
+    pair, target = (batch.with_x(composed(without)), made), subject.target.cpu()
+    before, after = (subject.predict(each)[rows, target] for each in pair)
     seen = zip(count[:, 0].tolist(), (after > before).tolist(), strict=True)
     return made, [ALONE if not some else "" if raised else UNSEEN for some, raised in seen]
 

@@ -16,6 +16,7 @@ AXIS = Axis(
     findings="holdfast.axes.stability.findings",
     figures="holdfast.axes.stability.figures",
     condition=title,
+    best="’s maps hold best",
     trial={
         "image": {"perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"], "k": 0.1},
         "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.pairs import Candidate, Pairs, extreme_exhibits, pair_scores
+from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
+from holdfast.axes.stability.perturbations.contract import in_unit_range
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
@@ -25,7 +26,7 @@ from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.models.batches import beside
 from holdfast.models.modality import modality
-from holdfast.models.tasks import at, has_probability
+from holdfast.models.tasks import at, has_probability, with_region
 from holdfast.types import (
     FLIPPED,
     IDENTITY,
@@ -65,10 +66,10 @@ class Stability:
     on the places that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
     compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
 
-    For images (C, H, W), series (C, T) and tables (F,). SSIM has windows along time for series; a table has none, and
-    FASS is then the weighted mean of the other two. `suited` chooses "usual" `perturbations` and `k` for the kind of
-    data: the presets fass-paper, series-mild or table-mild, and 100 values or a tenth of them; "mild" is fass-mild on
-    images.
+    For images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,). SSIM has cubes for windows on volumes
+    and windows along time for series; a table has none, and FASS is then the weighted mean of the other two. `suited`
+    chooses "usual" `perturbations` and `k` for the kind of data: the presets fass-paper, volume-mild, series-mild or
+    table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
 
     >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
     [('rotation', 5.0), ('rotation', 10.0)]
@@ -102,6 +103,8 @@ class Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         named = not isinstance(self.perturbations, str)
         checked_kind(modality(model, batch), named and all(p.kind is None for p in self.perturbations))
+        if batch.x.ndim == 5:
+            in_unit_range(batch.x)
         if self.max_drop is not None and not has_probability(model.task):
             raise UserError(f"max_drop is of a probability, and {model.task.name} has none; leave it out")
         return self._for(kind_of_samples(batch.x.shape[1:]))
@@ -155,6 +158,9 @@ class Stability:
                 f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
             )
         batch = subject.batch.with_x(changed)
+        if perturbing.is_geometric(perturbation):
+            move, known = perturbation.move, (batch.ids, subject.seed)
+            batch = with_region(batch, changed, lambda region: move(region[:, None], *known)[0][:, 0])
         task, before, after = subject.model.task, subject.predict(subject.batch), subject.predict(batch)
         finite = (torch.isfinite(after).all(1) & torch.isfinite(subject.readout)).tolist()
         same, chance = task.same(before, after, subject.target).tolist(), task.probability(after)
@@ -175,8 +181,8 @@ class Stability:
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
-        pictured = subject.batch.x.ndim == 4  # the gallery is one of images
-        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase and pictured]
+        pictured = subject.batch.x.ndim in (4, 5)  # worst pairs are shown of these alone
+        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
         for i in shown:
             yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
         originals = self._profile(clean)
@@ -206,7 +212,7 @@ class Stability:
                 flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
                 scores = pair_scores(columns).tolist()
                 candidates += [Candidate(*c, number) for c in zip(scores, rows.tolist(), flat, strict=True)]
-        yield from extreme_exhibits(subject, explainer, pairs, clean, candidates)
+        yield from worst_exhibit(subject, explainer, pairs, clean, candidates)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0

@@ -42,6 +42,7 @@ AT_CHANCE = Text(
 )
 MILDER = {
     "image": "perturbations: fass-mild",
+    "volume": "gaussian_noise: {sigma: [0.005, 0.01, 0.03]} in perturbations",
     "series": "jitter: {sigma: [0.01, 0.03, 0.1]} in perturbations",
     "table": "column_noise: {sigma: [0.01, 0.03, 0.1]} in perturbations",
 }

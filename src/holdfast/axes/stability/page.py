@@ -6,12 +6,12 @@ from typing import Any
 
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.stability.frames import Frames, frames
-from holdfast.axes.stability.gallery import gallery_panel
 from holdfast.axes.stability.perturbations import title
-from holdfast.axes.stability.tables import disagreement, floor_panel, ranking_table, tests_panel, unchanged
+from holdfast.axes.stability.tables import disagreement, floor_panel, tests_panel, unchanged
+from holdfast.axes.stability.tiles import tiles, worst_pairs
 from holdfast.axes.stability.words import verdict
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.plots import Curve, Mark, by_method, cells, curves, dots, mark, of_marks
+from holdfast.drawing.plots import WIDE, Curve, Mark, by_method, cells, curves, dots, mark, of_marks
 from holdfast.drawing.prose import listing, number, records
 from holdfast.drawing.sheet import Plot
 from holdfast.models.modality import words_of
@@ -35,11 +35,11 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     if made is None:
         return []
     drawn: list[Chart | Panel | None] = [score_chart(made), components_chart(made), retention_chart(made)]
-    drawn += [*severity_charts(made), tests_panel(made), floor_panel(made), gallery_panel(judged)]
+    drawn += [worst_pairs(judged), *severity_charts(made), tests_panel(made), floor_panel(made)]
     return [part for part in drawn if part is not None]
 
 
-PAGE = Page(lead, parts)
+PAGE = Page(lead, parts, tiles=tiles)
 
 
 def score_chart(frames: Frames) -> Chart | None:
@@ -53,10 +53,11 @@ def score_chart(frames: Frames) -> Chart | None:
     table = condition_cells(frames)
     each = [[row.get(c, Mark(name, float("nan"))) for name, row in table.items()] for c in frames.cube.conditions]
     ends = of_marks([*overall, *(m for column in each for m in column if small)], 0.0, 1.0)
-    plots = [dots("All perturbations", overall, ends)]
+    width = 202.0 if len(frames.cube.conditions) == 5 else WIDE  # the usual five stand beside the overall scores
+    plots = [dots("All perturbations", overall, ends, width=width)]
     held = {(r.condition, r.level): f"{r.held} of {r.attempted} kept" for r in records(unchanged(frames.cells()))}
     for condition, column in zip(frames.cube.conditions, each, strict=True) if small else ():
-        plots.append(dots(title(*condition), column, ends, note=held[condition]))
+        plots.append(dots(title(*condition), column, ends, note=held[condition], width=width))
     first = frames.ranking.iloc[0]
     kind = "Calibrated scores, aligned where maps can be moved: 0" if frames.calibrated else "Raw scores: 0"
     caption = f"{kind} is chance, 1 is a map that does not change. " if frames.calibrated else f"{kind} to 1. "
@@ -67,7 +68,7 @@ def score_chart(frames: Frames) -> Chart | None:
         caption += f"Aligned scores move the clean map along with the {words_of(frames.judged.task).sample} first."
     alt = f"Scores of {len(rows)} explainers, first {looks[first['explainer']].name} with {number(first['score'])}."
     folded = {} if small else {"Every method under every perturbation": [cell_plot(frames)]}
-    return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded, ranking_table(frames))
+    return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded)
 
 
 def _rank(row: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pairs of an input and its perturbed twin: which were retained, their scores, and the worst, median and best."""
+"""Pairs of an input and its perturbed twin: which were retained, their scores, and the worst."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.statistics.bootstrap import calibrate
 from holdfast.statistics.forms import forms_of
 from holdfast.types import Batch, Condition, Exhibit, Subject
 
-ROLES = ("worst", "median", "best")
+WORST = "worst"
 
 
 @dataclass(frozen=True)
@@ -58,33 +58,16 @@ def pair_scores(columns: Mapping[str, Any]) -> NDArray[np.float64]:
     return scores
 
 
-def extremes(scores: Sequence[float], keys: Sequence[tuple[Any, ...]]) -> dict[str, int]:
-    """role -> position of the worst, the median and the best score; ties go by key, so that order does not matter.
-
-    Of an even number the lower median is taken. Without scores there are no roles. Scores that differ by rounding
-    only are ties.
-
-    >>> extremes([0.2, 0.9, 0.5, 0.4], [("a",), ("b",), ("c",), ("d",)])
-    {'worst': 0, 'median': 3, 'best': 1}
-    """
-    finite = [i for i, score in enumerate(scores) if np.isfinite(score)]
-    order = sorted(finite, key=lambda i: (round(scores[i], 6), keys[i]))
-    return dict(zip(ROLES, (order[0], order[(len(order) - 1) // 2], order[-1]), strict=True)) if order else {}
-
-
-def extreme_exhibits(
+def worst_exhibit(
     subject: Subject, explainer: str, pairs: Sequence[Pairs], clean: Tensor, candidates: Sequence[Candidate]
 ) -> Iterator[Exhibit]:
-    """The worst, the median and the best retained pair of the shard, each with its clean half."""
+    """The retained pair of the shard that holds least, with its clean half; ties go by id, so order does not matter."""
     ids = subject.batch.ids
     candidates = [c for c in candidates if np.isfinite(c.score)]
-    chosen = extremes([c.score for c in candidates], [(ids[c.row], c.number) for c in candidates])
-    shown = {row for row, sample in enumerate(ids) if sample in subject.showcase}
-    for role, position in chosen.items():
-        c = candidates[position]
-        if c.row not in shown:
-            shown.add(c.row)
-            yield Exhibit(explainer, "clean", 0.0, ids[c.row], subject.batch.x[c.row], clean[c.row])
-        pair = pairs[c.number]
-        image = pair.batch.x[c.row]
-        yield Exhibit(explainer, *pair.where, ids[c.row], image, c.map, role=role, pairs=len(candidates))
+    if not candidates:
+        return
+    c = min(candidates, key=lambda c: (round(c.score, 6), ids[c.row], c.number))
+    if ids[c.row] not in subject.showcase:
+        yield Exhibit(explainer, "clean", 0.0, ids[c.row], subject.batch.x[c.row], clean[c.row])
+    pair = pairs[c.number]
+    yield Exhibit(explainer, *pair.where, ids[c.row], pair.batch.x[c.row], c.map, role=WORST, pairs=len(candidates))

@@ -11,34 +11,14 @@ from holdfast import statistics
 from holdfast.axes.stability.frames import Frames
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.prose import listing, number, p_value, records, with_interval
-from holdfast.drawing.tables import Row, folded, grid
+from holdfast.drawing.tables import Row, grid
 from holdfast.maps.similarity import COMPONENTS
 
-MOST_TESTS, OPEN_TESTS = 150, 12
+MOST_TESTS = 150
 TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, a test "
 TESTED += "of means with Holm’s correction."
 FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
 FLOOR += "raw score under perturbation, where both maps share their draws."
-
-
-def ranking_table(frames: Frames) -> Markup:
-    """Explainer, rank with those that the tests leave open, score, raw score, samples."""
-    columns = ["Explainer", "Rank", "Rank, 95 %", "Score", "Raw", "Samples"]
-    return folded("Ranks with their uncertainty", grid(columns, ranking_rows(frames), "Ranking"))
-
-
-def ranking_rows(frames: Frames) -> list[Row]:
-    """The rows of `ranking_table`."""
-    rows = []
-    for r in records(frames.ranking):
-        rank = number(r.rank, 0)
-        spread = f"{number(r.rank_low, 0)} to {number(r.rank_high, 0)}"
-        score = with_interval(r.score, r.low, r.high)
-        raw = with_interval(r.raw, r.raw_low, r.raw_high)
-        notes = filter(None, ("control" if r.control else "", frames.judged.marks.get(r.explainer, "")))
-        name = str(r.explainer) + (f" ({told})" if (told := ", ".join(notes)) else "")
-        rows.append(Row([name, rank, spread, score, raw, str(r.samples)], bool(r.control)))
-    return rows
 
 
 def tests_panel(frames: Frames) -> Panel | None:
@@ -50,8 +30,7 @@ def tests_panel(frames: Frames) -> Panel | None:
     if len(rows) > MOST_TESTS:
         more = "{} more pairs, further down the ranking, are in <code>holdfast.statistics.paired_tests</code>."
         table += Markup(f'<p class="small">{more}</p>').format(len(rows) - MOST_TESTS)
-    shown = min(len(rows), MOST_TESTS)
-    return Panel("tests", "Paired tests", TESTED, folded(f"{shown} comparisons", table, shown <= OPEN_TESTS))
+    return Panel("tests", "Paired tests", TESTED, table)
 
 
 def pair_rows(frames: Frames) -> list[Row]:

@@ -16,7 +16,7 @@ from holdfast.axes.contract import Measure
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.groups.contract import check_inputs, probe
-from holdfast.axes.symmetry.model import ModelInvariance, model_scores
+from holdfast.axes.symmetry.model import ModelInvariance, classless, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Orbit,
@@ -40,7 +40,7 @@ MEASURES = (
     Measure("invariance", "invariance", "how little examples or concepts change", "higher", "headline", *_CHANCE),
     Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
     Measure("model_invariance", "model invariance", "cosine of moved probabilities", "neither", "model", *_CHANCE),
-    Measure("model_agreement", "model agreement", "share in one class", "neither", "model", (0.0, 1.0), "column"),
+    Measure("model_agreement", "model agreement", "share unchanged", "neither", "model", (0.0, 1.0), "column"),
     Measure("model_change", "model change", _CHANGE, "lower", "model"),
     Measure("layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"),
     Measure("layer_equivariance_error", "layer equivariance error", "the same from equivariant", "lower", "model"),
@@ -72,11 +72,11 @@ class Symmetry:
     """Move the input by elements g of a group; compare e(g·x) with g·e(x), or with e(x) for examples and concepts.
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
-    `model_invariance`, `model_agreement` and `model_change` of the model itself, with bounds of the Monte-Carlo error
-    and the chance level. All elements are tried where the group has at most `elements`, else that many are drawn.
-    `similarity="auto"` is the agreement for explainers of categories and the cosine for others. `sensitivity` is the
-    radius of a ball for max-sensitivity, `repair` holds numbers of elements to symmetrise over, `layers` names layers
-    to test, and `convergence` numbers of elements n at which the score of the first n is kept.
+    `model_invariance` (of classes only), `model_agreement` and `model_change` of the model itself, with bounds of the
+    Monte-Carlo error and the chance level. All elements are tried where the group has at most `elements`, else that
+    many are drawn. `similarity="auto"` is the agreement for explainers of categories and the cosine for others.
+    `sensitivity` is the radius of a ball for max-sensitivity, `repair` holds numbers of elements to symmetrise over,
+    `layers` names layers to test, and `convergence` numbers of elements n at which the score of the first n is kept.
 
     >>> Symmetry(group="cyclic", repair=(1, 4)).conditions()
     [('cyclic', 8.0), ('symmetrised', 1.0), ('symmetrised', 4.0)]
@@ -113,9 +113,7 @@ class Symmetry:
         return named + [(layer, float(self.elements)) for layer in self.layers]
 
     def suited(self, model: Model, batch: Batch) -> Symmetry:
-        """Itself, after the group's action was tried on a few samples; a model without classes is refused."""
-        if not model.task.exclusive:
-            raise UserError(f"symmetry compares class probabilities on moved inputs, and {model.task.name} has none")
+        """Itself, after the group's action was tried on a few samples."""
         check_inputs(self.group, batch)
         return self
 
@@ -132,7 +130,8 @@ class Symmetry:
         around = orbit(self.group, subject.batch, self.elements, subject.seed)
         # The order of a group of permutations depends on the padding: what a condition is called must not.
         most = float(min(self.elements, self.group.order(probe(subject.batch.x.shape[1:]))))
-        model = model_scores(around, subject.predict, self.delta, subject.target, subject.references)
+        asked = subject.target, subject.references, classless(subject.model)
+        model = model_scores(around, subject.predict, self.delta, *asked)
         layers = {layer: layer_errors(around, _activate(subject, layer)) for layer in self.layers}
         for explainer in subject.explainers:
             yield from self._judge(subject, explainer, around, (str(self.group.name), most), model)
@@ -145,13 +144,13 @@ class Symmetry:
         item = subject.explainers[explainer]
         criterion = self._criterion(item)
         for measure, found in (("model_agreement", model.agreement), ("model_invariance", model.cosine)):
-            yield from _estimated(explainer, measure, where, found)
+            yield from _estimated(explainer, measure, where, found) if found is not None else ()
         yield from _estimated(explainer, "model_change", where, model.change, NO_OTHER)
         clean = subject.clean(explainer)
         theirs = subject.reference(explainer)
         others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
         explain = partial(subject.explain, explainer)
-        pictures = criterion.moves and clean.ndim == 4 and clean.shape[1] in (1, 3)
+        pictures = criterion.moves and clean.ndim in (4, 5) and clean.shape[1] in (1, 3)
         shown = [i for i, sample in enumerate(subject.batch.ids) if pictures and sample in subject.showcase]
         score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
         yield from _estimated(explainer, criterion.measure, where, score)

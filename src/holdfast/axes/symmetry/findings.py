@@ -90,7 +90,7 @@ LOOSE_MODEL = Finding(
     "mend the model first: train on moved inputs, or use an architecture that is invariant by design. Compare methods "
     "on this model only, and do not carry their order to another.",
 )
-KEPT = "; its top class stays for {share} % of the moved inputs"
+KEPT = "; its prediction stays for {share} % of the moved inputs"
 LOWEST = " The lowest score of an explanation is {score}, of {method}."
 AT_CHANCE = Finding(
     axis=Symmetry.name,

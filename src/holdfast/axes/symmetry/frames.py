@@ -119,6 +119,8 @@ def symmetries(judged: Judged) -> Symmetries | None:
     model, agreement, change = (
         _mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one
     )
+    if one[names[0]].isna().all():
+        model = agreement  # of tasks without classes, which have no probabilities
     title, interpolates = group_words(judged.settings)
     elements, title = int(here["level"].max()), title or condition
     means = _means(judged, scores)

@@ -12,19 +12,28 @@ from torch.nn.functional import normalize
 
 from holdfast.axes.symmetry.orbit import Estimate, Orbit, Piece, estimated
 from holdfast.maps.similarity import cosine
+from holdfast.models import Model
+from holdfast.models.tasks import Task
 from holdfast.types import Batch
 
 
 class ModelInvariance(NamedTuple):
     """How alike a model's outputs are on moved inputs: cosine of the probabilities, agreement of the top class, change.
 
+    Of tasks without classes there is no cosine, and inputs agree whose prediction counts as unchanged.
+
     `change` is that of the explained output, |f_c(g·x) − f_c(x)|, in units of what it differs by between unrelated
     samples: 0 is invariant, 1 as different as another sample. NaN where there are no other samples.
     """
 
-    cosine: Estimate
+    cosine: Estimate | None
     agreement: Estimate
     change: Estimate
+
+
+def classless(model: Model) -> Task | None:
+    """The task of a model without classes; None of one that has them."""
+    return None if model.task.exclusive else model.task
 
 
 def model_scores(
@@ -33,16 +42,19 @@ def model_scores(
     delta: float,
     target: Tensor | None = None,
     others: Batch | None = None,
+    task: Task | None = None,
 ) -> ModelInvariance:
     """The scores of a model whose logits `predict` gives; see `model_invariance`.
 
     `target` (B,) are the classes that are explained, by default the predicted ones. `others` are unrelated samples, by
-    default those of the batch: they give the unit of the change, and the chance level of the rest.
+    default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is one
+    without classes.
     """
     clean = predict(around.batch)
     there = around.batch if others is None else others
     theirs = clean if others is None else predict(others)
-    chosen = (clean.argmax(1) if target is None else target.to(clean.device))[:, None]
+    usual = clean.argmax(1) if task is None else task.target(clean)
+    chosen = (usual if target is None else target.to(clean.device))[:, None]
     unrelated = torch.tensor([[a != b for b in there.ids] for a in around.batch.ids])
     apart = (theirs.T[chosen[:, 0]] - clean.gather(1, chosen)).double().abs().masked_fill(~unrelated, torch.nan)
     unit = apart.nanmean(1)
@@ -51,6 +63,12 @@ def model_scores(
 
     def compared(piece: Piece, moved: Tensor) -> None:
         rows, before, strange = (piece.sample, piece.element), clean[piece.sample], ~unrelated[piece.sample]
+        gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
+        tables["change"][rows] = gap / unit[piece.sample]
+        if task is not None:
+            same = task.same(before, moved, chosen[piece.sample, 0]).double()
+            tables["agreement"][rows] = torch.where(gap.isfinite(), same, torch.nan)
+            return
         shares, top = moved.double().softmax(1), moved.argmax(1)
         likeness = normalize(shares) @ normalize(theirs.double().softmax(1)).T
         same = (top[:, None] == theirs.argmax(1)).double()
@@ -59,21 +77,22 @@ def model_scores(
         alike = cosine(shares, before.double().softmax(1))
         tables["cosine"][rows] = alike
         tables["agreement"][rows] = torch.where(alike.isfinite(), (top == before.argmax(1)).double(), torch.nan)
-        gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
-        tables["change"][rows] = gap / unit[piece.sample]
 
     compared(around.start(), clean[around.whole])
     tables["chance"][around.whole, 0] = tables["luck"][around.whole, 0] = 1.0  # as for explanations
     for piece in around.pieces():
         compared(piece, predict(piece.batch))
-    lost = (tables["cosine"].isnan() & around.used).any(1).tolist()
+    lost = (tables["agreement"].isnan() & around.used).any(1).tolist()
     reason = around.reasons(["the prediction is not finite" if one else "" for one in lost])
     alike, agreement, change = (
         estimated(around, tables[name], reason, 0.0, delta) for name in ("cosine", "agreement", "change")
     )
     bare = change.value if around.exact else torch.full_like(change.value, torch.nan)  # it has no upper end to bound
+    change = replace(change, low=bare, high=bare)
+    if task is not None:
+        return ModelInvariance(None, agreement, change)
     return ModelInvariance(
         replace(alike, chance=around.mean(tables["chance"])),
         replace(agreement, chance=around.mean(tables["luck"])),
-        replace(change, low=bare, high=bare),
+        change,
     )

@@ -12,7 +12,7 @@ from holdfast.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from holdfast.axes.symmetry.scores import TOLERANCE
 from holdfast.drawing.charts import Panel
-from holdfast.drawing.pictures import draw_map, is_signed, photo, prediction
+from holdfast.drawing.pictures import pair_card, prediction
 from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.types import Shown
 
@@ -24,7 +24,6 @@ RELAXED = "they need not; expect no linear relation between the two (guideline 5
 SYMMETRISE = "average over more and more elements until the score is reached (guideline 4)"
 LEAVE = "the model breaks the symmetry: averaging would hide that. Make the model invariant, or read the scores beside "
 LEAVE += "its own"
-SIDE = 112
 MOST_FAILURES = 24
 CLEAN = "clean"
 LAYERS = (
@@ -35,9 +34,8 @@ LAYERS = (
 )
 FAILURES = (
     "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, and the "
-    "element that is worst for it: a bad case, not a typical one. If the method respects the group, the last map is "
-    "the second, moved as the input was. Signed maps run blue – white – red about zero, others white to violet; each "
-    "map has its own scale."
+    "element that is worst for it: a bad case, not a typical one. If the method respects the group, the second map is "
+    "the first, moved as the input was; the score is its mean over the group."
 )
 
 
@@ -158,12 +156,16 @@ def failures(judged: Judged, measured: Symmetries | None) -> Panel | None:
             # A sample without a score says less than one with a bad score.
             worst[explainer] = min(samples, key=lambda s: (math.isnan(v := scores.get((explainer, s), math.nan)), v, s))
     chosen = list(worst.items())[:MOST_FAILURES]
-    cards = Markup("").join(_card(e, s, *pairs[e, s], prediction(known, s), scores.get((e, s))) for e, s in chosen)
+    cards = []
+    for e, s in chosen:
+        words = ", ".join(filter(None, (s, prediction(known, s), pairs[e, s][1].note.replace(" -", " −"))))
+        cards.append(pair_card(judged.looks[e], *pairs[e, s], number(scores.get((e, s), math.nan)), words))
     caption = FAILURES
     left = len(worst) - len(chosen)
     if left:
         caption += f" {left} better methods were left out to keep this file small."
-    return Panel("failures", "Worst cases", caption, Markup('<div class="moved">{}</div>').format(cards))
+    inside = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
+    return Panel("failures", "Worst cases", caption, inside, strip=True)
 
 
 def shown_pairs(exhibits: Sequence[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
@@ -173,28 +175,3 @@ def shown_pairs(exhibits: Sequence[Shown]) -> dict[tuple[str, str], tuple[Shown,
         if item.map is not None and item.explainer:
             pairs.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
     return {key: (pair[True], pair[False]) for key, pair in pairs.items() if len(pair) == 2}
-
-
-def _card(explainer: str, sample: str, clean: Shown, moved: Shown, predicted: str, mean: float | None) -> Markup:
-    assert clean.map is not None and moved.map is not None
-    signed = is_signed(clean.map) or is_signed(moved.map)
-    tiles = [
-        (photo(clean.image, SIDE), "input", f"{sample}, the input", clean.image.shape),
-        (draw_map(clean.map, signed, SIDE), "its map", f"{explainer} map of {sample}", clean.map.shape),
-        (photo(moved.image, SIDE), "moved", f"{sample}, moved by the group", moved.image.shape),
-        (draw_map(moved.map, signed, SIDE), "map of moved", f"{explainer} map of {sample}, moved", moved.map.shape),
-    ]
-    figures = Markup("").join(
-        Markup('<figure><img{} src="{}" alt="{}" loading="lazy"><figcaption>{}</figcaption></figure>').format(
-            Markup(' class="coarse"') if max(size[:2]) < SIDE else "", uri, alt, name
-        )
-        for uri, name, alt, size in tiles
-    )
-    heading = Markup("<h4>{} <span>{}{}</span></h4>").format(explainer, sample, f", {predicted}" if predicted else "")
-    said = f"; mean over the group {number(mean)}" if mean is not None and math.isfinite(mean) else ""
-    note = (
-        Markup('<p class="small">{}{}</p>').format(moved.note.replace(" -", " −"), said)
-        if moved.note or said
-        else Markup("")
-    )
-    return Markup("<article>{}<div>{}</div>{}</article>").format(heading, figures, note)

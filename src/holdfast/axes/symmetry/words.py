@@ -74,17 +74,17 @@ def _model(measured: Symmetries) -> str:
     if measured.invariant is None:
         return "Whether the model itself is invariant is not known, so a low score may be the model’s doing."
     m, a, c = measured.model, measured.agreement, measured.change
-    values = f"model invariance {with_interval(m.value, m.low, m.high)}"
+    values = f"model {'agreement' if m is a else 'invariance'} {with_interval(m.value, m.low, m.high)}"
     if math.isfinite(c.value):
         values += f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
     if math.isfinite(a.value):
-        values += f", top class unchanged for {100 * a.value:.3g} % of moved inputs"
+        values += f", {'prediction' if m is a else 'top class'} unchanged for {100 * a.value:.3g} % of moved inputs"
     if measured.invariant:
         return f"The model is invariant to the group, {measured.title} ({values}): a score below 1 is not its doing."
     return (
         f"The model itself is not invariant to the group, {measured.title} ({values}; invariant means at least "
-        f"{INVARIANT:g}, the same class as often, and {100 * CHANGE:g} % at most). Its explanations need not keep the "
-        "symmetry, and a low score may be the model’s doing."
+        f"{INVARIANT:g}, the same prediction as often, and {100 * CHANGE:g} % at most). Its explanations need not keep "
+        "the symmetry, and a low score may be the model’s doing."
     )
 
 

@@ -2,7 +2,7 @@
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const save = (name, text) => {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  link.href = URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type: "text/csv;charset=utf-8" }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
@@ -40,9 +40,9 @@ const csvOf = (chart) => { // what the marks of a chart carry, one row each; tex
   };
   const light = (method) => {
     document.body.classList.toggle("lighting", Boolean(method));
-    for (const mark of all(".mark.lit")) mark.classList.remove("lit");
+    for (const mark of all(".lit[data-method]")) mark.classList.remove("lit");
     if (!method) return;
-    for (const mark of all(".mark[data-method]")) if (mark.dataset.method === method) mark.classList.add("lit");
+    for (const mark of all("[data-method]")) if (mark.dataset.method === method) mark.classList.add("lit");
   };
   const show = (mark) => {
     tip.hidden = !mark;
@@ -58,36 +58,42 @@ const csvOf = (chart) => { // what the marks of a chart carry, one row each; tex
   addEventListener("pointerover", (event) => {
     const mark = event.target.closest ? event.target.closest(".mark") : null;
     if (mark || !document.querySelector(".mark.at")) show(mark);
+    const row = !mark && event.target.closest ? event.target.closest("[data-method]") : null;
+    if (row) light(row.dataset.method);
   });
-  for (const walk of all(".walk")) {
-    const leave = () => all(".mark.at", walk).forEach((mark) => mark.classList.remove("at"));
-    walk.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (event.key === "Escape") { leave(); show(null); }
-      if (!step || event.target !== walk) return;
-      event.preventDefault();
-      const marks = all(".mark", walk);
-      const next = marks[Math.min(Math.max(marks.findIndex((mark) => mark.classList.contains("at")) + step, 0), marks.length - 1)];
-      leave();
-      if (!next) return;
-      next.classList.add("at");
-      next.scrollIntoView({ block: "nearest", inline: "nearest" });
-      show(next);
-    });
-    walk.addEventListener("blur", () => { leave(); show(null); });
-  }
-  for (const button of all("[data-sort]")) {
-    button.addEventListener("click", () => { // the rows of all plots beside it move along, so that they stay comparable
-      const rows = (plot) => all(".mark[data-y]", plot);
-      const pressed = button.getAttribute("aria-pressed") === "true";
-      const plots = button.closest(".plots");
-      for (const other of all("[data-sort]", plots)) other.setAttribute("aria-pressed", String(other === button && !pressed));
-      const value = new Map(rows(button.closest(".plot")).map((row) => [row.dataset.name, Number(row.dataset.value ?? -Infinity)]));
-      for (const plot of all(".plot", plots)) {
-        const places = rows(plot).map((row) => Number(row.dataset.y)).sort((a, b) => a - b);
-        const sorted = pressed ? rows(plot) : rows(plot).sort((a, b) => (value.get(b.dataset.name) ?? -1e9) - (value.get(a.dataset.name) ?? -1e9));
-        sorted.forEach((row, i) => row.setAttribute("transform", `translate(0 ${places[i] - Number(row.dataset.y)})`));
-      }
-    });
-  }
+  const leave = () => all(".mark.at").forEach((mark) => mark.classList.remove("at"));
+  addEventListener("keydown", (event) => {
+    const walk = event.target;
+    if (!walk.matches || !walk.matches(".walk")) return;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") { leave(); show(null); }
+    if (!step) return;
+    event.preventDefault();
+    const marks = all(".mark", walk);
+    const next = marks[Math.min(Math.max(marks.findIndex((mark) => mark.classList.contains("at")) + step, 0), marks.length - 1)];
+    leave();
+    if (!next) return;
+    next.classList.add("at");
+    next.scrollIntoView({ block: "nearest", inline: "nearest" });
+    show(next);
+  });
+  addEventListener("focusout", (event) => { if (event.target.matches && event.target.matches(".walk")) { leave(); show(null); } });
+  addEventListener("click", (event) => {
+    const button = event.target.closest("[data-sort], [data-csv]");
+    if (!button) return;
+    const chart = button.dataset.csv && document.getElementById(button.dataset.csv);
+    if (chart) save(`${button.dataset.csv}.csv`, csvOf(chart));
+    if (!("sort" in button.dataset)) return;
+    // the rows of all plots beside it move along, so that they stay comparable
+    const rows = (plot) => all(".mark[data-y]", plot);
+    const pressed = button.getAttribute("aria-pressed") === "true";
+    const plots = button.closest(".plots");
+    for (const other of all("[data-sort]", plots)) other.setAttribute("aria-pressed", String(other === button && !pressed));
+    const value = new Map(rows(button.closest(".plot")).map((row) => [row.dataset.name, Number(row.dataset.value ?? -Infinity)]));
+    for (const plot of all(".plot", plots)) {
+      const places = rows(plot).map((row) => Number(row.dataset.y)).sort((a, b) => a - b);
+      const sorted = pressed ? rows(plot) : rows(plot).sort((a, b) => (value.get(b.dataset.name) ?? -1e9) - (value.get(a.dataset.name) ?? -1e9));
+      sorted.forEach((row, i) => row.setAttribute("transform", `translate(0 ${places[i] - Number(row.dataset.y)})`));
+    }
+  });
 })();

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +120,11 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
 
 def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
     """`owner/name`, `owner/name@revision`, or a folder with a copy: a decoder, which may choose among `options`."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM as Kind
 
     name, revision = name_and_revision(rest)
-    read = partial(AutoModelForCausalLM.from_pretrained, name, revision=revision, trust_remote_code=False)
-    network = fetched(name, "config.json and model.safetensors", read)
+    files, where = "config.json and model.safetensors", {"revision": revision, "trust_remote_code": False}
+    network = fetched(name, files, lambda: Kind.from_pretrained(name, **where))
     return decoder(network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name)
 
 

@@ -15,11 +15,11 @@ import torch  # noqa: F401 (of the example above)
 
 from holdfast.errors import resolve
 from holdfast.models.tasks.classes import Binary, Classification, MultiLabel, Options
-from holdfast.models.tasks.contract import ANSWER, FIXED, REGION, Task, at, has_probability
+from holdfast.models.tasks.contract import ANSWER, FIXED, REGION, Task, at, has_probability, with_region
 from holdfast.models.tasks.values import Answer, Readout, Regression, Segmentation
 
 __all__ = ["ANSWER", "FIXED", "REGION", "TASKS", "Answer", "Binary", "Classification", "MultiLabel", "Options", "Task"]
-__all__ += ["Readout", "Regression", "Segmentation", "as_task", "at", "has_probability"]
+__all__ += ["Readout", "Regression", "Segmentation", "as_task", "at", "has_probability", "with_region"]
 
 TASKS: dict[str, Any] = {kind.name: kind for kind in (Classification, Binary, MultiLabel, Regression, Segmentation)}
 """Every task by its name in a study."""

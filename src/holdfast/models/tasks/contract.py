@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError, unknown
 from holdfast.models.network import scores_in
+from holdfast.types import Batch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -130,6 +132,22 @@ def at(table: Tensor, column: Tensor) -> Tensor:
     [7.0]
     """
     return table.gather(-1, column.to(table.device).expand(table.shape[:-1])[..., None])[..., 0]
+
+
+def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Batch:
+    """The samples moved to `x`, and with them the region (B, …) that they have, by a `move` of maps (B, …).
+
+    >>> batch = Batch(("a",), torch.zeros(1, 2), {REGION: torch.tensor([[True, False]])})
+    >>> with_region(batch, batch.x.flip(1), lambda maps: maps.flip(1)).aux[REGION].tolist()
+    [[False, True]]
+    """
+    region = batch.aux.get(REGION)
+    if region is None:
+        return batch.with_x(x)
+    places = x.shape[min(x.ndim - 1, 2) :]
+    if region.shape[1:] != places:
+        raise UserError(f"regions move with samples of their own size, {tuple(places)}, got {tuple(region.shape[1:])}")
+    return replace(batch, x=x, aux={**batch.aux, REGION: move(region.to(x.device).float()) > 0.5})
 
 
 def everywhere(task: str, column: Any, table: Tensor) -> Tensor:

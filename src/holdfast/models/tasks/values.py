@@ -91,9 +91,8 @@ class Regression(Usual):
 class Answer(Usual):
     """The log-probability Σ_t log p(a_t | prompt, a_<t) of an answer to a prompt; see `holdfast.decoder`.
 
-    The answer comes with the data, or is the greedy one for the sample as it is. The second column of the table is its
-    lead, the least difference between the logit of a_t and that of any other token: greedy decoding gives the answer
-    where it is at least 0. The prediction is unchanged while it does, or while it does not.
+    It comes with the data, or is the greedy one for the sample as it is. The table's second column is its lead, the
+    least difference between the logit of a_t and that of any other token: at least 0 where it is the greedy answer.
 
     >>> Answer().same(torch.tensor([-0.1, 2.0]), torch.tensor([-0.9, -1.0]), torch.tensor(0)).item()
     False

@@ -56,13 +56,9 @@ class Comparison:
 
     @cached_property
     def _marks(self) -> dict[str, dict[str, str]]:
-        """Run -> explainer -> the word with which all its data and models mark it, such as *blind*."""
-        found = {}
-        for side in self.runs:
-            words = list(marked(arrange(side.table, side.manifest), side.manifest).values())
-            common = set.intersection(*map(set, words)) if words else set()
-            found[side.label] = {name: words[0][name] for name in common}
-        return found
+        """Run -> explainer -> the word with which all its models mark it, such as *blind*."""
+        every = {s.label: [*marked(arrange(s.table, s.manifest), s.manifest).values()] for s in self.runs}
+        return {run: {e: w for e, w in found[0].items() if all(e in f for f in found)} for run, found in every.items()}
 
     def named(self, row: Any) -> str:
         """The explainer of a row of `differences`, with what either run marks it with."""

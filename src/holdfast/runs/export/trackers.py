@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from holdfast.errors import UserError, unknown
 from holdfast.runs.differences import parameters_of
 from holdfast.runs.export.tables import fingerprint, write_study, write_tables
 from holdfast.runs.merge import missing
-from holdfast.runs.storage import Place
+from holdfast.runs.storage import Place, tried
 from holdfast.runs.table import read_scores
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, fil
         for tags in _chunks([entities.RunTag(k, v) for k, v in content.tags.items()], 90):
             client.log_batch(identifier, tags=tags)
         for path in files:
-            client.log_artifact(identifier, str(path))
+            tried(path, partial(client.log_artifact, identifier, str(path)))
         if content.missing:
             client.update_run(identifier, status="RUNNING")
         else:

@@ -18,7 +18,7 @@ from holdfast.data import open_data
 from holdfast.data.code import load_object
 from holdfast.data.hub import hub_name
 from holdfast.data.sources import check_data_name
-from holdfast.errors import BadParameter, UserError, make, nearest, only_known, unknown
+from holdfast.errors import BadParameter, UserError, inside, make, nearest, only_known, unknown
 from holdfast.explainers.baselines import REFERENCES
 from holdfast.explainers.concepts.concepts import concepts
 from holdfast.explainers.examples.training_set import examples
@@ -144,19 +144,13 @@ def parse(
     models = _sources(content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder))
     data = _sources(content["data"], "data", DATA_KEYS, lambda source: check_data_name(source, folder))
 
-    def explainers() -> dict[str, Any]:
+    parts = {"models": _checked_models(models, which, folder), "data": _with_vocabularies(data, folder)}
+    with inside("explainers"):
         specs = _with_code(content["explainers"], folder, allow_code)
-        return registry.explainers(_with_files(specs, folder, allow_code))
-
-    def evaluations() -> dict[str, Any]:
-        return registry.evaluations(_with_code(content.get("evaluations", USUAL), folder, allow_code))
-
-    parts = {
-        "models": _checked_models(models, which, folder),
-        "data": _with_vocabularies(data, folder),
-        "explainers": _inside("explainers", explainers),
-        "evaluations": _inside("evaluations", evaluations),
-    }
+        parts["explainers"] = registry.explainers(_with_files(specs, folder, allow_code))
+    with inside("evaluations"):
+        specs = _with_code(content.get("evaluations", USUAL), folder, allow_code)
+        parts["evaluations"] = registry.evaluations(specs)
     study: Study = make(Study, "", {**parts, **settings})
     return study
 
@@ -171,13 +165,10 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
         if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
             raise BadParameter(f"{section} needs a name or a mapping with the key source, got {entry!r}", place)
         source = options["source"]
-        try:
+        with inside(*place):
             only_known(options, keys, f"an entry of {section}")
+        with inside(*place, *(() if isinstance(entry, str) else ("source",))):
             checked = {**options, "source": check(source)}
-        except BadParameter as error:
-            raise error.inside(*place) from error
-        except UserError as error:
-            raise BadParameter(str(error), place if isinstance(entry, str) else (*place, "source")) from error
         name = str(checked.pop("name", None) or _short_name(source))
         if name in found:
             raise BadParameter(f"{section} has two entries named {name!r}; give one of them another name", place)
@@ -191,15 +182,11 @@ def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Pat
     """The models with tasks made and architectures checked; a Python file is relative to the study file."""
     for options in models.values():
         if options.get("task") is not None:
-            try:
+            with inside(section, "task"):
                 options["task"] = as_task(options["task"])
-            except BadParameter as error:
-                raise error.inside(section, "task") from error
         if "architecture" in options:
-            try:
+            with inside(section, "architecture"):
                 options["architecture"] = check_model_name(str(options["architecture"]), folder)
-            except UserError as error:
-                raise BadParameter(str(error), (section, "architecture")) from error
     return models
 
 
@@ -232,47 +219,31 @@ def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
     entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
     found = {}
     for place, item in entries:
-        try:
+        with inside(place):
             found[place] = _with_code(item, folder, allow_code)
-        except BadParameter as error:
-            raise error.inside(place) from error
-        except UserError as error:
-            raise BadParameter(str(error), (place,)) from error
     return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec
 
 
-def _with_files(spec: Any, folder: Path, allow_code: bool, place: tuple[str | int, ...] = ()) -> Any:
+def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
     """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
-    if isinstance(spec, list):
-        return [_with_files(item, folder, allow_code, (*place, i)) for i, item in enumerate(spec)]
-    if not isinstance(spec, Mapping):
-        return spec
-    found: dict[str, Any] = {}
-    for key, value in spec.items():
-        here = (*place, key)
-        try:
-            samples = (isinstance(value, str) and value not in ("random", REFERENCES)) or (
-                isinstance(value, Mapping) and "source" in value
-            )
-            if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
-                found[key] = examples(value, folder=folder, allow_code=allow_code)
-            elif key == "path" and isinstance(value, str):
-                found[key] = str(folder / value)
-            elif key == "concepts":
-                found[key] = concepts(value, folder=folder, allow_code=allow_code)
-            elif key == "checkpoints" and isinstance(value, list):
-                found[key] = [str(folder / path) if isinstance(path, str) else path for path in value]
-            else:
-                found[key] = _with_files(value, folder, allow_code, here)
-        except BadParameter:
-            raise
-        except (UserError, TypeError) as error:
-            raise BadParameter(str(error), here) from error
-    return found
-
-
-def _inside(section: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return work()
-    except BadParameter as error:
-        raise error.inside(section) from error
+    entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
+    found: dict[Any, Any] = {}
+    for key, value in entries:
+        samples = (isinstance(value, str) and value not in ("random", REFERENCES)) or (
+            isinstance(value, Mapping) and "source" in value
+        )
+        with inside(key):
+            try:
+                if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
+                    found[key] = examples(value, folder=folder, allow_code=allow_code)
+                elif key == "path" and isinstance(value, str):
+                    found[key] = str(folder / value)
+                elif key == "concepts":
+                    found[key] = concepts(value, folder=folder, allow_code=allow_code)
+                elif key == "checkpoints" and isinstance(value, list):
+                    found[key] = [str(folder / path) if isinstance(path, str) else path for path in value]
+                else:
+                    found[key] = _with_files(value, folder, allow_code)
+            except TypeError as error:  # an option that such samples do not have
+                raise UserError(str(error)) from error
+    return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec

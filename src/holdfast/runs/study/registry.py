@@ -14,7 +14,7 @@ from holdfast.axes.contract import adopted
 from holdfast.axes.stability import perturbations
 from holdfast.axes.symmetry.groups import GROUPS
 from holdfast.data import Data, open_data
-from holdfast.errors import BadParameter, UserError, resolve
+from holdfast.errors import BadParameter, UserError, inside, resolve
 from holdfast.explainers import EXPLAINERS as METHODS
 from holdfast.explainers.adapters.named import LIBRARIES, by_library
 from holdfast.features import GROUPINGS
@@ -105,10 +105,8 @@ def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
     InputXGradient()
     """
     if isinstance(spec, Mapping) and len(spec) == 1 and (of := next(iter(spec))) in LIBRARIES and what == "explainer":
-        try:
+        with inside(of):
             return by_library(of, spec[of])
-        except BadParameter as error:
-            raise error.inside(of) from error
     if isinstance(spec, Mapping):
         spec = {name: _with_inner_explainer(name, values) for name, values in spec.items()}
     return resolve(what, known, spec)
@@ -118,10 +116,8 @@ def _with_inner_explainer(name: str, values: Any) -> Any:
     """Parameters with the explainer that they name `of` made."""
     if not isinstance(values, Mapping) or "of" not in values:
         return values
-    try:
+    with inside(name, "of"):
         return {**values, "of": build("explainer", EXPLAINERS, values["of"])}
-    except BadParameter as error:
-        raise error.inside(name, "of") from error
 
 
 def explainers(specs: Any) -> dict[str, Any]:
@@ -190,15 +186,13 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
     items: dict[str, Any] = {}
     for key, spec in specs.items() if by_label else enumerate(specs):
         renamed = isinstance(spec, Mapping) and "as" in spec
-        try:
+        with inside(key):
             item = build(what, known, {k: v for k, v in spec.items() if k != "as"} if renamed else spec)
             _check_role(what, known, item)
             usual = key if by_label else name_of(item) if what == "evaluation" else label_of(item)
             label = str(spec["as"] if renamed else usual)
             if label in items:
                 raise BadParameter(f"{what} {label!r} is given twice; give one of them another label with `as`")
-        except BadParameter as error:
-            raise error.inside(key) from error
         items[label] = item
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(known))}")

@@ -1,4 +1,4 @@
-"""Exact rates, proven bounds and a figure: what added features and smoothing do to a function on {0, 1}^n.
+"""Exact rates and proven bounds: what added features and smoothing do to a function on {0, 1}^n.
 
 n features, an explanation α, m = n − |α| features outside it; Δ_r holds the sets β ⊇ α with at most r more features,
 and β is drawn uniformly from it. The bounds are the corrected forms of the paper's Lemma B.3 and Theorems B.4 and B.5
@@ -8,32 +8,20 @@ and β is drawn uniformly from it. The bounds are the corrected forms of the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from holdfast import rand
 from holdfast.axes.certificate.boolean.expansions import (
     as_values,
-    check_features,
     check_share,
     degrees,
     features_of,
-    flipping,
-    fourier,
-    from_fourier,
     masking,
     masks,
-    mass_by_degree,
     monotone,
 )
 from holdfast.errors import UserError
-
-if TYPE_CHECKING:
-    from holdfast.drawing.sheet import Plot
 
 Subset = int | Tensor
 """A set of features: an integer whose bit i stands for feature i, or a boolean mask (n,)."""
@@ -178,95 +166,6 @@ def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
     failed = (moved - moved[..., :1]).abs() > gamma
     size = degrees(m).to(moved.device)
     return torch.where(failed, size - 1, m).amin(-1)
-
-
-def masked_tail_bound(coefficients: Tensor, keep: float) -> Tensor:
-    """Upper bound on Σ_{|T|≥k} |M_λh^(T)| for k = 0 … n from the standard Fourier coefficients of h, (..., n + 1).
-
-    It is Σ_{|S|≥k} |ĥ(S)| · Pr[Bin(|S|, λ) ≥ k], at most the paper's Theorem A.4, which has n in place of |S|.
-
-    >>> masked_tail_bound(torch.tensor([0.0, 1.0, 1.0, 1.0]), keep=0.5).tolist()
-    [3.0, 1.75, 0.25]
-    """
-    check_share("keep", keep)
-    mass = mass_by_degree(coefficients)
-    sizes = range(mass.shape[-1])
-    tails = [
-        [math.fsum(math.comb(s, j) * keep**j * (1 - keep) ** (s - j) for j in range(k, s + 1)) for s in sizes]
-        for k in sizes
-    ]
-    return mass @ mass.new_tensor(tails).T
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Mean Fourier mass Σ_{|S|=k} |ĥ(S)| at degree k = 0 … n: before, (n + 1,), and smoothed, (L, n + 1) each."""
-
-    lambdas: tuple[float, ...]
-    before: Tensor
-    masked: Tensor
-    flipped: Tensor
-
-
-def random_functions(n: int, draws: int = 100, seed: int = 0) -> Tensor:
-    """Functions whose standard Fourier coefficients are independent N(0, 1) draws, as values (draws, 2^n).
-
-    >>> random_functions(3, draws=2).shape
-    torch.Size([2, 8])
-    """
-    check_features(n)
-    if draws < 1:
-        raise UserError(f"draws must be at least 1, got {draws}")
-    key = rand.keys(seed, [str(i) for i in range(draws)], "boolean spectrum")
-    return from_fourier(rand.normal(key, (2**n,)))
-
-
-def masking_against_flipping(values: Tensor, lambdas: Sequence[float] = (1.0, 0.75, 0.5, 0.25)) -> Shift:
-    """Fourier mass by degree after M_λ and after T_λ, averaged over the functions in `values` (..., 2^n).
-
-    Masking moves mass to lower degrees, where it can rise; flipping lowers it at every degree above 0. The paper's
-    Figure 13 is `plot_shift(masking_against_flipping(random_functions(n)))`.
-
-    >>> shift = masking_against_flipping(torch.tensor([1.0, -1.0]), lambdas=[0.25])
-    >>> shift.before.tolist(), shift.masked.tolist(), shift.flipped.tolist()
-    ([0.0, 1.0], [[0.75, 0.25]], [[0.0, 0.25]])
-    """
-    if not lambdas:
-        raise UserError("lambdas must hold at least one number from 0 to 1")
-    spectrum = fourier(values)
-
-    def mean_mass(coefficients: Tensor) -> Tensor:
-        mass = mass_by_degree(coefficients)
-        return mass.reshape(-1, mass.shape[-1]).mean(0)
-
-    return Shift(
-        lambdas=tuple(float(value) for value in lambdas),
-        before=mean_mass(spectrum),
-        masked=torch.stack([mean_mass(masking(spectrum, value, "fourier")) for value in lambdas]),
-        flipped=torch.stack([mean_mass(flipping(spectrum, value, "fourier")) for value in lambdas]),
-    )
-
-
-def plot_shift(shift: Shift) -> list[Plot]:
-    """Masking and flipping: Fourier mass by degree, one curve for each λ.
-
-    >>> plots = plot_shift(masking_against_flipping(random_functions(4, draws=3), lambdas=[1.0, 0.5]))
-    >>> [(plot.title, len(plot.sheet.marks)) for plot in plots]
-    [('Random masking', 10), ('Random flipping', 10)]
-    """
-    from holdfast.drawing.plots import DASHES, Curve, Mark, curves, span
-
-    both = {"Random masking": shift.masked.tolist(), "Random flipping": shift.flipped.tolist()}
-    ends = span([v for mass in both.values() for curve in mass for v in curve], 0.0)
-    plots = []
-    for title, mass in both.items():
-        lines = []
-        for i, (value, curve) in enumerate(zip(shift.lambdas, mass, strict=True)):
-            name, colour = f"λ = {value:g}", f"m{i % 9}"
-            marks = [Mark(name, v, colour=colour, x=float(degree)) for degree, v in enumerate(curve)]
-            lines.append(Curve(name, marks, colour, DASHES[i // 9 % len(DASHES)]))
-        plots.append(curves(title, lines, ends, "degree", "mean Fourier mass", width=340))
-    return plots
 
 
 def _within(moved: Tensor, r: int) -> Tensor:

@@ -1,17 +1,17 @@
-"""Functions on {0, 1}^n, exactly: their expansions, and what random masking and random flipping do to them.
+"""Functions on {0, 1}^n, exactly: their expansions, and what random masking does to them.
 
 A function h is a float64 tensor of its 2^n values, (..., 2^n), with n ≤ 16. Place a holds h(a), and bit i of a says
 whether feature i is present; sets of features are written as such integers throughout. The coefficients of an
 expansion lie in the same order: place S belongs to the set S.
 
-Both expansions and both operators are the n-fold Kronecker power of a 2×2 matrix, so one butterfly of n·2^n steps
-serves them all, forwards and backwards. With s = √(p − p²) and q = (1 − ρ)/2:
+Both expansions and masking are the n-fold Kronecker power of a 2×2 matrix, so one butterfly of n·2^n steps serves them
+all, forwards and backwards. With s = √(p − p²):
 
-| basis | h(a) = | masking M_λ | flipping T_ρ |
-|---|---|---|---|
-| values | | [[1, 0], [1−λ, λ]] | [[1−q, q], [q, 1−q]] |
-| fourier | Σ_S ĥ(S) ∏_{i∈S} (p − a_i)/s | [[1, (1−λ)p/s], [0, λ]] | [[1, (1−ρ)(p−½)/s], [0, ρ]] |
-| monotone | Σ_{T⊆a} h̃(T) | [[1, 0], [0, λ]] | [[1, q], [0, ρ]] |
+| basis | h(a) = | masking M_λ |
+|---|---|---|
+| values | | [[1, 0], [1−λ, λ]] |
+| fourier | Σ_S ĥ(S) ∏_{i∈S} (p − a_i)/s | [[1, (1−λ)p/s], [0, λ]] |
+| monotone | Σ_{T⊆a} h̃(T) | [[1, 0], [0, λ]] |
 
 The Fourier basis is the p-biased one, orthonormal when features are present with probability p; p = ½ is the standard
 basis.
@@ -127,73 +127,17 @@ def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> 
     [0.0, 0.0, 0.0, 0.25]
     """
     check_share("keep", keep)
-    s = _basis_deviation(basis, p)
+    if basis not in ("values", "fourier", "monotone"):
+        raise unknown("basis", basis, ("values", "fourier", "monotone"))
+    if basis != "fourier" and p != 0.5:
+        raise UserError(f"p = {p:g} is the bias of the Fourier basis; the basis asked for is {basis!r}")
+    s = _deviation(p)
     matrices: dict[Basis, Matrix] = {
         "values": ((1.0, 0.0), (1 - keep, keep)),
         "fourier": ((1.0, (1 - keep) * (p / s)), (0.0, keep)),
         "monotone": ((1.0, 0.0), (0.0, keep)),
     }
     return _each_bit(h, matrices[basis])
-
-
-def flipping(h: Tensor, rho: float, basis: Basis = "values", p: float = 0.5) -> Tensor:
-    """Random flipping, T_ρ h(a) = E h(a ⊕ z), where each bit is flipped with probability (1 − ρ)/2.
-
-    `h` (..., 2^n) holds values or the coefficients of `basis`, and so does the result. In the standard Fourier basis
-    T_ρh^(S) = ρ^|S| ĥ(S): every coefficient shrinks where it is.
-
-    >>> flipping(torch.tensor([0, 0, 0, 1]), 0.5).tolist()
-    [0.0625, 0.1875, 0.1875, 0.5625]
-    """
-    check_share("rho", rho)
-    s = _basis_deviation(basis, p)
-    q = (1 - rho) / 2
-    matrices: dict[Basis, Matrix] = {
-        "values": ((1 - q, q), (q, 1 - q)),
-        "fourier": ((1.0, (1 - rho) * (p - 0.5) / s), (0.0, rho)),
-        "monotone": ((1.0, q), (0.0, rho)),
-    }
-    return _each_bit(h, matrices[basis])
-
-
-def masking_with_rebias(coefficients: Tensor, keep: float, p: float) -> Tensor:
-    """M_λh in the (p/λ)-biased Fourier basis from h in the p-biased one: ĥ(S) · ((λ − p)/(1 − p))^(|S|/2).
-
-    Masking only scales the coefficients when the bias may change (Lemma A.6 of the paper). Needs p < λ ≤ 1: at λ = p
-    the new bias is 1, for which there is no basis.
-
-    >>> masking_with_rebias(torch.tensor([0.0, 1.0]), keep=0.625, p=0.5).tolist()
-    [0.0, 0.5]
-    """
-    check_share("keep", keep)
-    _deviation(p)
-    if not keep > p:
-        raise UserError(f"keep must be larger than p = {p:g}, got {keep:g}: the new bias p / keep must be below 1")
-    return _each_bit(coefficients, ((1.0, 0.0), (0.0, math.sqrt((keep - p) / (1 - p)))))
-
-
-def variance(values: Tensor, p: float = 0.5) -> Tensor:
-    """Var h(a) = Σ_{S≠∅} ĥ(S)² when each feature is present with probability p, (...).
-
-    Masking cannot raise it: Var_{p/λ}[M_λh] ≤ (λ − p)/(1 − p) · Var_p[h] for p < λ ≤ 1.
-
-    >>> variance(torch.tensor([0, 0, 0, 1])).item()
-    0.1875
-    """
-    return fourier(values, p)[..., 1:].square().sum(-1)
-
-
-def mass_by_degree(coefficients: Tensor, power: Literal[1, 2] = 1) -> Tensor:
-    """Σ_{|S|=k} |c(S)|^power for k = 0 … n, (..., n + 1): absolute mass, or energy with power 2.
-
-    >>> mass_by_degree(fourier(torch.tensor([0, 0, 0, 1])), power=2).tolist()
-    [0.0625, 0.125, 0.0625]
-    """
-    if power not in (1, 2):
-        raise UserError(f"power must be 1 or 2, got {power}")
-    coefficients, n = as_values(coefficients), features_of(coefficients)
-    sums = coefficients.new_zeros(*coefficients.shape[:-1], n + 1)
-    return sums.index_add_(-1, degrees(n).to(coefficients.device), coefficients.abs() ** power)
 
 
 def as_values(values: Tensor) -> Tensor:
@@ -261,11 +205,3 @@ def _deviation(p: float) -> float:
     if not 0 < p < 1:
         raise UserError(f"p must lie strictly between 0 and 1, got {p:g}")
     return math.sqrt(p * (1 - p))
-
-
-def _basis_deviation(basis: Basis, p: float) -> float:
-    if basis not in ("values", "fourier", "monotone"):
-        raise unknown("basis", basis, ("values", "fourier", "monotone"))
-    if basis != "fourier" and p != 0.5:
-        raise UserError(f"p = {p:g} is the bias of the Fourier basis; the basis asked for is {basis!r}")
-    return _deviation(p)

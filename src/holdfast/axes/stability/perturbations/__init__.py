@@ -1,8 +1,8 @@
 """Perturbations: each has a family, a magnitude with a unit and, when geometric, a `move`.
 
 A perturbation maps `batch.x` to another tensor of that shape: images (B, C, H, W) in [0, 1] and not yet normalised,
-series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a function of (seed, sample id)
-alone; the magnitude scales the draw, so a sweep shares its draws.
+volumes (B, C, D, H, W) alike, series (B, C, T) or rows of a table (B, F) in their own units. Random ones draw as a
+function of (seed, sample id) alone; the magnitude scales the draw, so a sweep shares its draws.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.axes.stability.perturbations.photometric import (
 )
 from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
-from holdfast.errors import BadParameter, make, unknown
+from holdfast.errors import BadParameter, inside, make, unknown
 from holdfast.types import Kind
 
 __all__ = ["FOR_SERIES", "FOR_TABLES", "INSTEAD", "KNOWN", "KNOWN_PRESETS", "OPEN", "PERTURBATIONS", "PRESETS"]
@@ -76,11 +76,13 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
     **PRESETS,
     "series-mild": (Jitter(sigma=0.1), Scaling(factor=1.1), TimeShift(steps=2)),
     "table-mild": (ColumnNoise(sigma=0.05), ColumnNoise(sigma=0.1)),
+    "volume-mild": (Rotation(5.0), Translation(1), Brightness(1.1), GaussianNoise(0.05), GaussianBlur(0.5)),
 }
 """The presets of any data."""
+_MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
 OPEN: dict[str, dict[Kind, str]] = {
-    "usual": {"image": "fass-paper", "series": "series-mild", "table": "table-mild"},
-    "mild": {"image": "fass-mild", "series": "series-mild", "table": "table-mild"},
+    "usual": {"image": "fass-paper", **_MILD},
+    "mild": {"image": "fass-mild", **_MILD},
 }
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
@@ -170,18 +172,14 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
         )
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
-            try:
+            with inside(name):
                 yield from _named(name) if values is None or values == {} else _sweep(name, values)
-            except BadParameter as error:
-                raise error.inside(name) from error
     elif callable(spec):
         yield adopted(spec)
     elif isinstance(spec, Iterable):
         for number, item in enumerate(spec):
-            try:
+            with inside(number):
                 yield from _flatten(item)
-            except BadParameter as error:
-                raise error.inside(number) from error
     else:
         raise BadParameter(
             f"a perturbation must be a name, an object, a mapping {{name: {{parameter: value}}}} or a list of these, "

@@ -17,9 +17,14 @@ Family = Literal[
     "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "other", "control"
 ]
 _SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
+_SHAPES["volume"] = "volumes (B, C, D, H, W)"
+OF_VOLUMES = frozenset({"rotation", "translation", "elastic", "brightness", "contrast", "gaussian_noise"})
+OF_VOLUMES |= {"gaussian_blur", "occluding_patch"}
+"""Perturbations of images that volumes (B, C, D, H, W) take too: rotation and elastic move each plane (H, W) alike."""
 INSTEAD: dict[Kind, str] = {
     "image": "for images there are rotation, brightness, jpeg and others (preset fass-paper)",
     "series": "for series there are jitter, scaling and time_shift (preset series-mild)",
+    "volume": "for volumes there are rotation, translation, brightness, gaussian_noise and others (preset volume-mild)",
     "table": "for tables there are column_noise and column_swap (preset table-mild)",
 }
 """What to use where a perturbation has no meaning."""
@@ -175,7 +180,8 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     """
     kind = perturbation.kind
     data = KIND_BY_DIMENSIONS.get(len(shape))
-    if kind is not None and (data != kind or min(shape) < 1):
+    voxels = data == "volume" and name_of(perturbation) in OF_VOLUMES
+    if kind is not None and not ((data == kind or voxels) and min(shape) > 0):
         text = ", ".join(str(n) for n in ("B", *shape))
         hint = "" if data in (None, kind) else f"; {INSTEAD[data]}"
         raise UserError(f"{name_of(perturbation)} needs {_SHAPES[kind]}, got shape ({text}){hint}")
@@ -191,7 +197,24 @@ def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
     if not batch.x.is_floating_point():
         what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
         raise UserError(f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}")
+    if batch.x.ndim == 5:
+        in_unit_range(batch.x)
     return batch.x.float() if images else batch.x
+
+
+def in_unit_range(x: Tensor) -> None:
+    """Refuse volumes whose values do not lie in [0, 1], where brightness, noise and what is cut off are defined.
+
+    >>> import torch
+    >>> in_unit_range(torch.tensor([-1000.0, 400.0]))
+    Traceback (most recent call last):
+    holdfast.errors.UserError: volumes are perturbed in [0, 1], and these have values from -1000 to 400; scale them ...
+    """
+    if x.numel() and not (x.min() >= 0 and x.max() <= 1):
+        raise UserError(
+            f"volumes are perturbed in [0, 1], and these have values from {float(x.min()):g} to {float(x.max()):g}; "
+            "scale them first, and give Model(…, mean=, std=) what takes them back"
+        )
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:

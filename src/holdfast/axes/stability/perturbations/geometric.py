@@ -14,6 +14,8 @@ from holdfast.maps.warping import elastic_offsets, resample, rotation_offsets, s
 from holdfast.rand import keys
 from holdfast.types import STRICT, Batch, Kind
 
+_ALONG = {"horizontal": (-1, "width"), "vertical": (-2, "height"), "depth": (-3, "depth")}
+
 
 @dataclass(frozen=True, config=STRICT)
 class Rotation:
@@ -38,7 +40,7 @@ class Rotation:
         return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, H, W) rotated alike, and the mask (B, 1, H, W) of pixels whose source lies inside."""
+        """Maps (B, C, …, H, W) rotated alike, and the mask (B, 1, …, H, W) of pixels whose source lies inside."""
         check_maps(self, maps, ids)
         return resample(maps, rotation_offsets(self.degrees, *maps.shape[-2:]))
 
@@ -59,11 +61,14 @@ class Translation:
     magnitude_field: ClassVar[str] = "pixels"
     stochastic: ClassVar[bool] = False
     pixels: int = 20
-    axis: Literal["horizontal", "vertical"] = "horizontal"
+    axis: Literal["horizontal", "vertical", "depth"] = "horizontal"
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse a sample shape (C, H, W) of which nothing would remain."""
-        side, what = (shape[-1], "width") if self.axis == "horizontal" else (shape[-2], "height")
+        """Refuse a sample shape (C, H, W) or (C, D, H, W) of which nothing would remain."""
+        dim, what = _ALONG[self.axis]
+        if len(shape) <= -dim:
+            raise UserError(f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}")
+        side = shape[dim]
         if abs(self.pixels) >= side:
             raise UserError(
                 f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {what} {side}; "
@@ -74,10 +79,9 @@ class Translation:
         return self.move(values_of(self, batch), batch.ids, seed)[0]
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, H, W) shifted alike, and the mask (B, 1, H, W) of pixels that are not fill."""
+        """Maps (B, C, …, H, W) shifted alike, and the mask (B, 1, …, H, W) of pixels that are not fill."""
         check_maps(self, maps, ids)
-        down, right = (0, self.pixels) if self.axis == "horizontal" else (self.pixels, 0)
-        return shift(maps, down, right)
+        return shift(maps, self.pixels, _ALONG[self.axis][0])
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -38,15 +38,15 @@ def checked_kind(kind: str, own: bool = False) -> None:
 
 
 def kind_of_samples(shape: Sequence[int]) -> Kind:
-    """Images, series or tables, by the shape of a sample.
+    """Images, volumes, series or tables, by the shape of a sample.
 
     >>> kind_of_samples((3, 8, 8)), kind_of_samples((1, 100)), kind_of_samples((12,))
     ('image', 'series', 'table')
     """
     if len(shape) not in KIND_BY_DIMENSIONS:
         raise UserError(
-            "stability perturbs images (C, H, W), series (C, T) and tables (F,); this data has samples of shape "
-            f"{tuple(shape)}"
+            "stability perturbs images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,); this data has "
+            f"samples of shape {tuple(shape)}"
         )
     return KIND_BY_DIMENSIONS[len(shape)]
 

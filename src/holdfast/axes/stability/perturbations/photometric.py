@@ -87,9 +87,9 @@ class Contrast:
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)
-        means = x.mean((2, 3))
+        means = x.mean(tuple(range(2, x.ndim)))
         grey = (means * means.new_tensor(_LUMA)).sum(1) if x.shape[1] == 3 else means.mean(1)
-        grey = grey.reshape(-1, 1, 1, 1)
+        grey = grey.reshape(-1, *[1] * (x.ndim - 1))
         return (grey + self.factor * (x - grey)).clamp(0, 1)
 
 
@@ -135,7 +135,9 @@ class GaussianBlur:
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)
-        return _smooth(_smooth(x, self.sigma, 2), self.sigma, 3).clamp(0, 1)
+        for dim in range(2, x.ndim):
+            x = _smooth(x, self.sigma, dim)
+        return x.clamp(0, 1)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -183,7 +185,7 @@ class Jpeg:
 class OccludingPatch:
     """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
 
-    Its side is round(√(fraction · H · W)).
+    Its side is round(√(fraction · H · W)); in volumes it is a cube, of side round(∛(fraction · D · H · W)).
 
     >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 10, 10))
     >>> int((OccludingPatch(fraction=0.09)(batch, seed=0) == 0.5).sum())
@@ -199,27 +201,31 @@ class OccludingPatch:
     fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)] = 0.1
     value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5
 
-    def side(self, height: int, width: int) -> int:
-        """The side of the square in pixels."""
-        return max(1, round(math.sqrt(self.fraction * height * width)))
+    def side(self, *sizes: int) -> int:
+        """The side of the square or cube in pixels."""
+        content = self.fraction * math.prod(sizes)
+        return max(1, round(math.sqrt(content) if len(sizes) == 2 else content ** (1 / len(sizes))))
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse a sample shape (C, H, W) that the square does not fit into."""
-        side = self.side(shape[-2], shape[-1])
-        if side > min(shape[-2:]):
+        """Refuse a sample shape (C, H, W) or (C, D, H, W) that the square or cube does not fit into."""
+        sizes = shape[1:]
+        side, least = self.side(*sizes), min(sizes)
+        if side > least:
             raise UserError(
                 f"a square patch of fraction {self.fraction:g} has side {side} and does not fit into images of "
-                f"{shape[-2]} × {shape[-1]}; use a fraction of at most {min(shape[-2:]) / max(shape[-2:]):.3g}"
+                f"{' × '.join(map(str, sizes))}; use a fraction of at most {least ** len(sizes) / math.prod(sizes):.3g}"
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)
-        height, width = x.shape[-2:]
-        side = self.side(height, width)
-        draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (2,))
-        rows = torch.arange(height, device=x.device) - _start(draw[:, :1], height - side)
-        columns = torch.arange(width, device=x.device) - _start(draw[:, 1:], width - side)
-        inside = ((rows >= 0) & (rows < side))[:, None, :, None] & ((columns >= 0) & (columns < side))[:, None, None]
+        sizes = x.shape[2:]
+        side = self.side(*sizes)
+        draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (len(sizes),))
+        inside = torch.ones_like(x[:, :1], dtype=torch.bool)
+        for axis, size in enumerate(sizes):
+            place = torch.arange(size, device=x.device) - _start(draw[:, axis, None], size - side)
+            shape = [size if at == axis else 1 for at in range(len(sizes))]
+            inside &= ((place >= 0) & (place < side)).reshape(-1, 1, *shape)
         return torch.where(inside, self.value, x)
 
 
@@ -229,7 +235,8 @@ def _smooth(x: Tensor, sigma: float, dim: int) -> Tensor:
     if radius == 0:
         return x
     taps = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / sigma) ** 2)
-    padded = functional.pad(x, (0, 0, radius, radius) if dim == 2 else (radius, radius, 0, 0), mode="replicate")
+    ends = [radius if at == dim else 0 for at in range(x.ndim - 1, 1, -1) for _ in range(2)]
+    padded = functional.pad(x, ends, mode="replicate")
     out = torch.zeros_like(x)
     for index, weight in enumerate((taps / taps.sum()).tolist()):
         out += weight * padded.narrow(dim, index, x.shape[dim])

@@ -96,5 +96,5 @@ class TimeShift:
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
         """Maps (B, C, T) shifted alike with zero fill, and the mask (B, 1, T) of steps that are not fill."""
         check_maps(self, maps, ids)
-        moved, valid = shift(maps[:, :, None], 0, self.steps)
+        moved, valid = shift(maps[:, :, None], self.steps, -1)
         return moved[:, :, 0], valid[:, :, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,6 +17,7 @@ from holdfast import rand
 from holdfast.axes.symmetry.groups.contract import Additive, aligned, draw_keys, listed, shape_text
 from holdfast.errors import UserError
 from holdfast.maps.warping import resample
+from holdfast.models.tasks import with_region
 from holdfast.types import STRICT, Batch
 
 
@@ -53,9 +55,9 @@ class _Planar(_Sampled, Additive):
         return torch.zeros((), dtype=torch.float64, device=batch.x.device)
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The images moved; auxiliary tensors stay as they are."""
+        """The images moved; regions move along, other auxiliary tensors stay."""
         self.check(batch.x.shape[1:])
-        return batch.with_x(self.move(g, batch.x))
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, C, H, W) or (B, H, W) moved alike, 0 where nothing was."""

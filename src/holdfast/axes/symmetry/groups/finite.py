@@ -1,10 +1,12 @@
-"""Finite groups of places: circular shifts along one dimension or several, rotations and reflections of images."""
+"""Finite groups of places: circular shifts along one dimension or several, rotations and reflections."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
+from itertools import permutations, product
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -27,6 +29,7 @@ from holdfast.axes.symmetry.groups.contract import (
     take_along,
 )
 from holdfast.errors import UserError
+from holdfast.models.tasks import with_region
 from holdfast.types import STRICT, Batch
 
 
@@ -66,7 +69,8 @@ class Cyclic(Numbered, Additive):
         g = aligned(self.name, g, self.rank, len(batch), batch.x.device)
         dim = axis(self.name, self.dim, batch.x.shape)
         source = _source(g, batch.x.shape[dim])
-        return replace(batch, x=take(batch.x, dim, source), aux=take_along(self.name, batch.aux, self.along, source))
+        moved = with_region(batch, take(batch.x, dim, source), partial(self.move, g))
+        return replace(moved, aux=take_along(self.name, moved.aux, self.along, source))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, …) shifted alike."""
@@ -85,7 +89,7 @@ def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
 class Torus(Additive):
     """ℤ/n₁ℤ × … × ℤ/n_kℤ by circular shifts along k dimensions; an element is (g₁, …, g_k).
 
-    Auxiliary tensors stay as they are. Dimensions are counted as in `Cyclic`.
+    Regions move along. Dimensions are counted as in `Cyclic`.
 
     >>> batch = Batch(("a",), torch.tensor([[[[1, 2], [3, 4]]]]))
     >>> Torus().act(torch.tensor([1, 0]), batch).x.tolist()
@@ -128,7 +132,7 @@ class Torus(Additive):
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples shifted."""
-        return batch.with_x(self.move(g, batch.x))
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, …) shifted alike."""
@@ -158,6 +162,7 @@ def _source(g: Tensor, n: int) -> Tensor:
 class Dihedral(Numbered):
     """D_n, the 2n rotations by multiples of 360°/n and reflections of images, about their centre.
 
+    Of volumes (B, C, D, H, W) every plane (H, W) is moved alike; `Octahedral` also turns them about the other axes.
     Element k = r + n·s mirrors left and right if s = 1, then turns counter-clockwise by r·360°/n. D₁ is the reflection
     alone and D₂ both flips, for images of any proportions; D₄ is exact on square images. D₈ turns by 45° with bilinear
     interpolation and loses the corners: it is approximate (`exact` is False), no permutation of pixels, and going
@@ -188,9 +193,9 @@ class Dihedral(Numbered):
         return words[self.n]
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse samples that are not images (C, H, W), and turned ones that are not square."""
-        if len(shape) != 3:
-            raise UserError(f"dihedral({self.n}) needs images (B, C, H, W), got shape {shape_text(shape)}")
+        """Refuse samples that are no images or volumes, and turned ones that are not square."""
+        if len(shape) != 3 and not (len(shape) == 4 and self.exact):
+            raise UserError(f"dihedral({self.n}) needs images (B, C, H, W) or volumes, got shape {shape_text(shape)}")
         self._check_square(shape[-2], shape[-1])
 
     def order(self, batch: Batch) -> int:
@@ -208,13 +213,13 @@ class Dihedral(Numbered):
         return torch.where(g < self.n, -g % self.n, g)
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The images turned and mirrored; auxiliary tensors stay as they are."""
+        """The images turned and mirrored; regions move along, other auxiliary tensors stay."""
         self.check(batch.x.shape[1:])
-        return batch.with_x(self.move(g, batch.x))
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, C, H, W) or (B, H, W) turned and mirrored alike."""
-        if maps.ndim not in (3, 4):
+        """Maps (B, C, H, W) or (B, H, W), or those of volumes, turned and mirrored alike."""
+        if maps.ndim not in (3, 4, 5):
             raise UserError(f"dihedral({self.n}) moves maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}")
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
         if bool(((g < 0) | (g >= 2 * self.n)).any()):
@@ -247,3 +252,79 @@ class Dihedral(Numbered):
                 f"dihedral({self.n}) turns images by {360 // self.n}° and needs square ones, got {height}×{width}; "
                 "dihedral(2) has the reflections alone"
             )
+
+
+_MOVES = [(order, flips) for order in permutations((-3, -2, -1)) for flips in product((False, True), repeat=3)]
+"""Element k of the octahedral group: the order that it puts the axes in, and which of them it then mirrors."""
+
+
+def _sources(sides: tuple[int, ...], n: int) -> Tensor:
+    """Where every place of a volume comes from under the first n elements, (n, D·H·W)."""
+    places = torch.arange(math.prod(sides)).reshape(sides)
+    moved = [places.permute(order).flip([i for i in range(3) if flips[i]]).flatten() for order, flips in _MOVES[:n]]
+    return torch.stack(moved)
+
+
+@cache
+def _products() -> Tensor:
+    """The number of gh, (48, 48), by what elements do to the corners of a cube."""
+    corners = _sources((2, 2, 2), len(_MOVES))
+    both = corners[:, corners].transpose(0, 1)  # [g, h]: the corner that h moves to where g looks
+    return (both[:, :, None] == corners).all(-1).int().argmax(-1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Octahedral(Numbered):
+    """The 48 quarter turns and reflections of cubic volumes (B, C, D, H, W); with `turns=False` the 8 reflections.
+
+    Element k = 8·p + s puts the axes into the p-th order and then mirrors those whose bit is set in s, the first axis
+    by the highest. The reflections, whose order of the axes stays, fit volumes of any proportions.
+
+    >>> batch = Batch(("a",), torch.arange(8).reshape(1, 1, 2, 2, 2))
+    >>> Octahedral().act(torch.tensor(1), batch).x.flatten().tolist()
+    [1, 0, 3, 2, 5, 4, 7, 6]
+    """
+
+    name: ClassVar[str] = "octahedral"
+    exact: ClassVar[bool] = True
+    turns: bool = True
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return "quarter turns and reflections of volumes" if self.turns else "reflections of volumes"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are no volumes (C, D, H, W), and turned ones that are no cubes."""
+        if len(shape) != 4:
+            raise UserError(f"octahedral needs volumes (B, C, D, H, W), got shape {shape_text(shape)}")
+        if self.turns and len(set(shape[1:])) > 1:
+            raise UserError(
+                f"octahedral turns volumes about every axis and needs cubes, got {'×'.join(map(str, shape[1:]))}; "
+                "octahedral: {turns: false} has the reflections alone, dihedral the turns of square planes"
+            )
+
+    def order(self, batch: Batch) -> int:
+        """48, or 8."""
+        return 48 if self.turns else 8
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """By a table of products."""
+        return _products().to(g.device)[g, h]
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """The element whose product with g moves nothing."""
+        return (_products() == 0).int().argmax(1).to(g.device)[g]
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The volumes turned and mirrored; regions move along, other auxiliary tensors stay."""
+        self.check(batch.x.shape[1:])
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored alike."""
+        self.check((1, *maps.shape[-3:]))
+        g = aligned(self.name, g, self.rank, len(maps), maps.device)
+        source = _sources(tuple(maps.shape[-3:]), self.order(Batch((), maps[:0]))).to(maps.device)[g]
+        flat = maps.reshape(len(maps), -1, source.shape[-1])
+        return flat.gather(2, source.reshape(-1, 1, source.shape[-1]).expand(flat.shape)).reshape(maps.shape)

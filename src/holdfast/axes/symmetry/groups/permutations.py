@@ -85,6 +85,11 @@ class _Orders:
     def _size(self, batch: Batch) -> int:
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples permuted, with the auxiliary tensors named in `along`."""
+        aux = take_along(self.name, batch.aux, self.along, g.to(batch.x.device))
+        return replace(batch, x=self.move(g, batch.x), aux=aux)
+
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, …) permuted alike."""
         g = aligned(self.name, g, 1, len(maps), maps.device)
@@ -132,8 +137,7 @@ class Permutation(_Orders):
             raise UserError(
                 "permutation moves the elements of a set but not the edges in aux['adjacency']; use node_permutation()"
             )
-        x = self.move(g, batch.x)
-        return replace(batch, x=x, aux=take_along(self.name, batch.aux, self.along, g.to(batch.x.device)))
+        return super().act(g, batch)
 
     def _free(self, batch: Batch) -> Tensor:
         free = super()._free(batch)
@@ -185,11 +189,6 @@ class PassagePermutation(_Orders):
         keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None])
         return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(n, *batch.x.shape)
 
-    def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The prompts with their passages in another order."""
-        aux = take_along(self.name, batch.aux, self.along, g.to(batch.x.device))
-        return replace(batch, x=self.move(g, batch.x), aux=aux)
-
     def _placed(self, numbers: Tensor, wanted: Tensor) -> Tensor:
         """Orders of tokens (N, L) in which the passages, numbered from 1 in (N, L), stand as `wanted` (N, m) rises."""
         begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
@@ -234,9 +233,8 @@ class NodePermutation(_Orders):
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The graphs with their nodes renamed."""
         self.check(batch.x.shape[1:])
-        x = self.move(g, batch.x)
-        source = g.to(batch.x.device)
-        aux = take_along(self.name, batch.aux, self.along, source)
+        moved, source = super().act(g, batch), g.to(batch.x.device)
+        aux = dict(moved.aux)
         for key in self.edges:
             n, shape = source.shape[-1], aux[key].shape if key in aux else ()
             if len(shape) < 3 or not shape[1] == shape[2] == n:
@@ -244,4 +242,4 @@ class NodePermutation(_Orders):
                 raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}")
             order = source.to(aux[key].device)
             aux[key] = take(take(aux[key], 1, order), 2, order)
-        return replace(batch, x=x, aux=aux)
+        return replace(moved, aux=aux)

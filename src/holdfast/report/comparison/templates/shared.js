@@ -2,7 +2,7 @@ for (const button of all("[data-csv]")) {
   button.addEventListener("click", () => {
     const key = button.dataset.csv;
     const whole = JSON.parse(document.getElementById("payload")?.textContent || "{}");
-    save(`${key}.csv`, key in whole ? whole[key] : csvOf(document.getElementById(key)));
+    if (key in whole) save(`${key}.csv`, whole[key]); // those of charts are saved by their own script
   });
 }
 const filter = document.getElementById("filter");
