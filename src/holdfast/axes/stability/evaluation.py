@@ -101,7 +101,8 @@ class Stability:
 
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
-        checked_kind(modality(model, batch))
+        named = not isinstance(self.perturbations, str)
+        checked_kind(modality(model, batch), named and all(p.kind is None for p in self.perturbations))
         if batch.x.ndim == 5:
             in_unit_range(batch.x)
         if self.max_drop is not None and not has_probability(model.task):
