@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError, resolve
-from holdfast.features.segments import spatial
+from holdfast.features.segments import COLUMNS, spatial
 from holdfast.features.superpixels import missing_skimage, quickshift, slic
 from holdfast.features.tokens import Tokens
 from holdfast.types import STRICT, Batch
@@ -26,7 +26,7 @@ from holdfast.types import STRICT, Batch
 
 @dataclass(frozen=True, config=STRICT)
 class Pixels:
-    """Every position is a feature of its own: a pixel, a time step or a column.
+    """Every position is a feature of its own: a pixel, a time step or a column; columns of one category go together.
 
     >>> Pixels().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 2))).tolist()
     [[[0, 1], [2, 3]]]
@@ -45,6 +45,8 @@ class Pixels:
     def segments(self, batch: Batch) -> Tensor:
         """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
         size = spatial(batch.x.shape)
+        if COLUMNS in batch.aux and batch.x.ndim == 2:
+            return batch.aux[COLUMNS].to(batch.x.device)
         labels = torch.arange(math.prod(size), device=batch.x.device).reshape(size)
         return labels.expand(len(batch), *size)
 
