@@ -116,7 +116,7 @@ def test_several_inputs_go_by_name():
     runs = [holdfast.evaluate(net, data, ["input_x_gradient"], road, references=3).table()
             for data in (by_name, Batch(by_name.ids, x, {"weight": weight}, torch.tensor([0, 1] * 3)))]  # fmt: skip
     pd.testing.assert_frame_equal(*(run.drop(columns="dataset") for run in runs))
-    with pytest.raises(UserError, match=r"takes weight beside its first input.*\{'x': …, 'weight': …\}"):
+    with pytest.raises(UserError, match=r"takes weight beside its first input.*open_data\(\{'x': …, 'weight': …\}\)"):
         holdfast.evaluate(net, x, ["saliency"], road)
     with pytest.raises(UserError, match="6 samples but 5 of weight"):
         open_data({"x": x, "weight": weight[:5]})

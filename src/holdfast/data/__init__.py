@@ -106,8 +106,7 @@ def open_data(
         data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
-    named = {} if data.columns is None else {"columns": ", ".join(data.columns)}
-    data = replace(data, prepared={**prepared, **named})
+    data = replace(data, prepared=prepared | ({"columns": ", ".join(data.columns)} if data.columns else {}))
     return data if limit is None else data.limit(limit)
 
 

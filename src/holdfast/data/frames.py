@@ -49,8 +49,8 @@ def open_frame(frame: Any, choice: Choice) -> Data:
     labels, classes = (None, None) if label is None else _classes(frame[label])
     aux = {COLUMNS: torch.tensor(owner)} if len(parts) < len(titles) else {}
     ids = None if frame.index.dtype.kind == "i" else list(map(str, frame.index))
-    many = {"prepared": f"columns {titles}", "shape": (len(titles),), "ids": ids, "labels": labels}
-    data = open_items("table", items, lambda row: Sample(row[0], None, aux), class_names=classes, **many)
+    data = open_items("table", items, lambda row: Sample(row[0], None, aux), prepared=f"columns {titles}", ids=ids,
+                      shape=(len(titles),), labels=labels, class_names=classes)  # fmt: skip
     data = data if choice.groups is None else data.grouped(list(map(str, frame[choice.groups])))
     return replace(data, columns=tuple(titles))
 

@@ -53,9 +53,7 @@ class Pixels:
 
 @dataclass(frozen=True, config=STRICT)
 class Patches:
-    """Square patches of `size` pixels, row by row; the last ones are smaller where the size does not divide the image.
-
-    In volumes (B, C, D, H, W) they are cubes.
+    """Square patches of `size` pixels, in volumes cubes, row by row; the last are smaller where it does not divide.
 
     >>> Patches(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 3))).tolist()
     [[[0, 0, 1], [0, 0, 1]]]
@@ -138,9 +136,7 @@ class Superpixels:
 
 @dataclass(frozen=True, config=STRICT)
 class Slic:
-    """SLIC superpixels, in volumes supervoxels: about `n_segments` compact regions of similar colour.
-
-    Needs the extra `superpixels`.
+    """SLIC superpixels or supervoxels, about `n_segments` compact regions of similar colour; an extra, `superpixels`.
 
     >>> x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> Slic(n_segments=4).segments(Batch(ids=("a",), x=x)).shape

@@ -68,10 +68,7 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
 }
 """The presets of any data."""
 _MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
-OPEN: dict[str, dict[Kind, str]] = {
-    "usual": {"image": "fass-paper", **_MILD},
-    "mild": {"image": "fass-mild", **_MILD},
-}
+OPEN: dict[str, dict[Kind, str]] = {"usual": {"image": "fass-paper", **_MILD}, "mild": {"image": "fass-mild", **_MILD}}
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
 """The levels at which perturbations change next to nothing; 0 for the others."""
