@@ -16,7 +16,6 @@ from torch import Tensor
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
-from holdfast.axes.stability.perturbations.contract import in_unit_range
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
