@@ -16,6 +16,7 @@ import holdfast
 from holdfast import Batch, Model, Saliency, Stability, UserError
 from holdfast.data import Data, open_data
 from holdfast.data.dataset import Sample
+from holdfast.models.randomised import with_weights
 from holdfast.runs import engine, storage
 from holdfast.runs.plan import make_plan
 from holdfast.runs.run import execute
@@ -199,6 +200,9 @@ class OnGpu(Model):
 
     device = torch.device("cuda")
 
+    def inputs(self, batch: Batch) -> Tensor:
+        return batch.x
+
 
 def test_passes_on_a_gpu_have_one_of_a_few_sizes_and_filling_up_changes_nothing():
     wrapped, x = OnGpu(Small(64), rows=64), pictures(64)[0]
@@ -223,3 +227,20 @@ def test_a_layer_that_is_hooked_meets_the_samples_alone():
 def test_the_usual_size_depends_on_the_data_and_the_kind_of_device_alone():
     assert [engine.usual_rows(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)] == [1024, 256, 49, 8]
     assert engine.usual_rows(10**9) == 8
+
+
+class Here(Batch):
+    """Stays where it is."""
+
+    def to(self, device: object) -> Batch:
+        return self
+
+
+def test_batch_norms_are_refitted_on_the_samples_alone():
+    def refitted(kind: type[Model]) -> Tensor:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 30 * 30, 2))
+        twin = with_weights(kind(net, rows=64), {}, Here(tuple("abcde"), pictures(5)[0]))
+        return twin.module[1].running_mean
+
+    torch.testing.assert_close(refitted(OnGpu), refitted(Model))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23
 _MANY = 1024  # features from which on each further rung costs seconds
+_PLENTY = 6  # pairs for each feature from which on a penalty was found to do harm (benchmarks/bench_accuracy.py)
 _RIDGES = (1e-8, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
 
@@ -167,9 +168,9 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
 
     Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set, the others pairs of complements,
     of which the half difference is fitted: the rest of a pair says nothing of φ. λ, which draws the values to their
-    mean φ̄, is the rung of `_RIDGES` with the least cross-validation error RSS / (pairs − degrees of freedom)²; where
-    every coalition is there it is next to nothing. Twice as many coalitions as features could be fitted exactly, and
-    the values would be hardly more than noise.
+    mean φ̄, is the rung of `_RIDGES` with the least cross-validation error RSS / (pairs − degrees of freedom)²; with six
+    pairs for each feature, or every coalition, it is next to nothing. Twice as many coalitions as features could be
+    fitted exactly, and the values would be hardly more than noise.
 
     >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 2)
     >>> values = shapley_regression(kept, torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), weight, torch.tensor([2]))
@@ -190,7 +191,7 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
     outside = scale * (exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists))
     pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
-    every = 2 * pairs >= torch.exp2(counts.double()) - 2
+    enough = (pairs >= _PLENTY * counts) | (2 * pairs >= torch.exp2(counts.double()) - 2)
     best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
     for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
         factor = torch.linalg.cholesky(gram + outside + ridge * scale * torch.eye(len(exists[0])).to(gram))
@@ -198,7 +199,7 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
         freedom = (gram * torch.cholesky_inverse(factor)).sum((1, 2))
         left = (total - (2 * right - gram @ found).mul(found).sum((1, 2))).clamp(min=0)
         error = torch.where(pairs - freedom > 0.5, left / (pairs - freedom).square(), torch.inf)
-        error = torch.where(every, float(ridge != _RIDGES[0]), error)
+        error = torch.where(enough, float(ridge != _RIDGES[0]), error)
         values = torch.where((error < best)[:, None], found[..., 0], values)
         best = torch.minimum(best, error)
     return exists * (equal_share + values)

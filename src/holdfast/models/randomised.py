@@ -78,7 +78,8 @@ def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | 
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
-    usual = {norm: norm.momentum for norm in norms}
+    usual, rows = {norm: norm.momentum for norm in norms}, model.rows
+    model.rows = 0  # so that no pass is filled up: the copies would count
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):
             setattr(norm, name, torch.zeros_like(buffer))  # its own: the old one is the original's too
@@ -87,6 +88,7 @@ def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
     with torch.no_grad():
         batch = batch.to(model.device)
         model.logits(model.inputs(batch), batch.aux)
+    model.rows = rows
     for norm, momentum in usual.items():
         norm.momentum = momentum
         norm.eval()
