@@ -265,7 +265,7 @@ def test_what_cannot_work_is_refused_before_any_pass():
     with pytest.raises(UserError, match="selects all 4 features"):
         holdfast.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9))
     flat = Certificate(features=Pixels(), fill="blur")
-    with pytest.raises(UserError, match="images and series"):
+    with pytest.raises(UserError, match="volumes and series"):
         holdfast.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)
     assert subject.passes == 0
     for options, message in (

@@ -55,7 +55,6 @@ class Evaluated:
 class Common:
     """What can be compared of the runs `labels`, the subject of it, what is left out, and what forbids it."""
 
-    labels: list[str] = field(default_factory=list)
     datasets: list[Names] = field(default_factory=list)
     models: list[Names] = field(default_factory=list)
     explainers: list[Names] = field(default_factory=list)
@@ -64,6 +63,7 @@ class Common:
     subject: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     forbidden: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
 
     def evaluation(self, name: str) -> Evaluated:
         """The evaluation that goes by a name in the differences."""
@@ -81,10 +81,10 @@ def common(
     With `only_shared` a data set, explainer, evaluation or condition that differs is left out instead; with
     `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
-    matched = Common(labels := [side.label for side in sides])
+    matched = Common(labels=[side.label for side in sides])
     studies = [side.manifest["study"] for side in sides]
-    apart = disagreements("seed", [study.get("seed") for study in studies], labels)
-    apart += disagreements("references", [references_of(study) for study in studies], labels)
+    apart = disagreements("seed", [study.get("seed") for study in studies], matched.labels)
+    apart += disagreements("references", [references_of(study) for study in studies], matched.labels)
     matched.same_seed = not apart
     if across_seeds:
         matched.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
