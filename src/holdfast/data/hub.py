@@ -93,8 +93,9 @@ def tokenizer_of(spec: str) -> Any:
     from transformers import AutoTokenizer
 
     where = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
-    files = "tokenizer.json and tokenizer_config.json"
-    return fetched(name, files, lambda: AutoTokenizer.from_pretrained(name, **where))
+    return fetched(
+        name, "tokenizer.json and tokenizer_config.json", lambda: AutoTokenizer.from_pretrained(name, **where)
+    )
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:
