@@ -395,7 +395,7 @@ def test_npz_with_arrays_that_do_not_fit(tmp_path: Path) -> None:
     for wrong, message in (
         ({"mask": np.ones((2, 3))}, r"mask has shape \(2, 3\); \(2, 4\) was expected"),
         ({"adjacency": np.ones((2, 4, 3))}, r"\(2, 4, 4\) was expected"),
-        ({"aux_depth": np.ones(3)}, "aux_depth holds 3 samples"),
+        ({"aux_depth": np.ones(3)}, "2 samples but 3 of depth"),
     ):
         np.savez(tmp_path / "w.npz", x=x, **wrong)
         with pytest.raises(UserError, match=message):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from holdfast.data import images, sources
-from holdfast.data.arrays import open_arrays, open_dataset
+from holdfast.data.arrays import as_tensor, open_arrays, open_dataset
 from holdfast.data.choices import NO_LABEL, Choice, only_choices, whole_labels
 from holdfast.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
-from holdfast.data.files import existing
+from holdfast.data.files import existing, open_pictures
+from holdfast.data.frames import is_frame, open_frame
 from holdfast.data.graphs import Graph, is_graph, open_graphs, open_pyg
 from holdfast.data.hub import PREFIX, check_hub_name, tokeniser
 from holdfast.data.images import Resize
@@ -85,7 +87,8 @@ def open_data(
     if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
         vocabulary = tokeniser(vocabulary, length)
     column = groups if isinstance(groups, str) else None
-    data = _padded(source, how, Texts(vocabulary, length), Choice(split, label, column))
+    choice = Choice(split, label, column)
+    data = open_frame(source, choice) if is_frame(source) else _padded(source, how, Texts(vocabulary, length), choice)
     if data is None:
         data = _dispatch(source, size, how)
     if label == NO_LABEL:
@@ -103,7 +106,7 @@ def open_data(
         data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
-    data = replace(data, prepared=prepared)
+    data = replace(data, prepared=prepared | ({"columns": ", ".join(data.columns)} if data.columns else {}))
     return data if limit is None else data.limit(limit)
 
 
@@ -122,7 +125,8 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
         not_pictures("texts", how)
         rows = [source[i] for i in range(len(source))]
         return open_texts(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length)
-    if values and all(isinstance(value, str) for value in values):
+    pictures = vocabulary is None and all(map(_is_picture, values))
+    if values and not pictures and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
             raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
@@ -153,6 +157,10 @@ def _with_labels(source: Any) -> tuple[list[Any], list[Any] | None]:
     return list(source), None
 
 
+def _is_picture(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and Path(value).suffix.lower() in images.suffixes()
+
+
 def _are_sets(values: Sequence[Any]) -> bool:
     numbers = all(isinstance(value, Tensor | np.ndarray) and value.ndim == 2 for value in values)
     return numbers and len({value.shape[1] for value in values}) == 1
@@ -179,14 +187,21 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
         return source
     if isinstance(source, Batch):
         return open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
-    if isinstance(source, Tensor | np.ndarray):
-        return open_arrays("data", source, how)
+    values, labels = _with_labels(source)
+    if values and all(map(_is_picture, values)):
+        paths = [existing(Path(value).expanduser()) for value in values]
+        names = [path.name if len({path.name for path in paths}) == len(paths) else str(path) for path in paths]
+        return open_pictures("pictures", paths, names, how, labels)
+    named = {"x": source} if isinstance(source, Tensor | np.ndarray) else source
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(s, Tensor | np.ndarray) for s in source):
-        return open_arrays("data", source[0], how, labels=source[1])
+        named = {"x": source[0], "y": source[1]}
+    if isinstance(named, Mapping) and isinstance(named.get("x"), Tensor | np.ndarray):
+        aux = {key: as_tensor(np.asarray(value)) for key, value in named.items() if key not in ("x", "y")}
+        return open_arrays("data", named["x"], how, labels=named.get("y"), aux=aux)
     if _by_position(source) and not isinstance(source, (Mapping, IterableDataset)):
         return open_dataset(source, how)
     raise UserError(
-        f"cannot read data from {type(source).__name__}; give a tensor, (x, y), a Batch, a path, a list of sets, "
-        "graphs or texts, or a Dataset with __getitem__ and __len__ (of a DataLoader, its .dataset; of a DatasetDict, "
-        "one of its splits)"
+        f"cannot read data from {type(source).__name__}; give a tensor, (x, y), {{'x': …}} with more inputs by name, a "
+        "Batch, a DataFrame, a path, a list of paths, sets, graphs or texts, or a Dataset with __getitem__ and __len__ "
+        "(of a DataLoader, its .dataset; of a DatasetDict, one of its splits)"
     )

@@ -38,8 +38,9 @@ def open_arrays(
         x = _token_ids(x, name, how)
     else:
         x = _prepared(x, f"{name!r}", how)
-    if ids is not None and len(ids) != len(x):
-        raise UserError(f"{name!r} has {len(x)} samples but {len(ids)} ids")
+    for what, held in {**(aux or {}), **({} if ids is None else {"ids": ids})}.items():
+        if len(held) != len(x):
+            raise UserError(f"{name!r} has {len(x)} samples but {len(held)} of {what}")
     x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
     return Data(
         name=name,
@@ -65,8 +66,6 @@ def aux_arrays(found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any
             raise UserError(f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}")
         aux[key] = as_tensor(found[key]).to(_AUX_TYPES[key])
     for key in (key for key in found if key.startswith("aux_")):
-        if len(found[key]) != len(x):
-            raise UserError(f"{what!r}: {key} holds {len(found[key])} samples, x {len(x)}")
         aux[key.removeprefix("aux_")] = as_tensor(found[key])
     return aux
 

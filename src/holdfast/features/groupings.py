@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError, resolve
-from holdfast.features.segments import spatial
+from holdfast.features.segments import COLUMNS, spatial
 from holdfast.features.superpixels import missing_skimage, quickshift, slic
 from holdfast.features.tokens import Passages, Tokens
 from holdfast.types import STRICT, Batch
@@ -26,7 +26,7 @@ from holdfast.types import STRICT, Batch
 
 @dataclass(frozen=True, config=STRICT)
 class Pixels:
-    """Every position is a feature of its own: a pixel, a time step or a column.
+    """Every position is a feature of its own: a pixel, a time step or a column; columns of one category go together.
 
     >>> Pixels().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 2))).tolist()
     [[[0, 1], [2, 3]]]
@@ -45,15 +45,15 @@ class Pixels:
     def segments(self, batch: Batch) -> Tensor:
         """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
         size = spatial(batch.x.shape)
+        if COLUMNS in batch.aux and batch.x.ndim == 2:
+            return batch.aux[COLUMNS].to(batch.x.device)
         labels = torch.arange(math.prod(size), device=batch.x.device).reshape(size)
         return labels.expand(len(batch), *size)
 
 
 @dataclass(frozen=True, config=STRICT)
 class Patches:
-    """Square patches of `size` pixels, row by row; the last ones are smaller where the size does not divide the image.
-
-    In volumes (B, C, D, H, W) they are cubes.
+    """Square patches of `size` pixels, in volumes cubes, row by row; the last are smaller where it does not divide.
 
     >>> Patches(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 3))).tolist()
     [[[0, 0, 1], [0, 0, 1]]]
@@ -136,9 +136,7 @@ class Superpixels:
 
 @dataclass(frozen=True, config=STRICT)
 class Slic:
-    """SLIC superpixels, in volumes supervoxels: about `n_segments` compact regions of similar colour.
-
-    Needs the extra `superpixels`.
+    """SLIC superpixels or supervoxels, about `n_segments` compact regions of similar colour; an extra, `superpixels`.
 
     >>> x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> Slic(n_segments=4).segments(Batch(ids=("a",), x=x)).shape

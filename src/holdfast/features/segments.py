@@ -9,6 +9,9 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 
+COLUMNS = "_columns"
+"""The auxiliary tensor (B, F) that says which columns of a table are one feature, as those of one category are."""
+
 
 def spatial(shape: Sequence[int]) -> tuple[int, ...]:
     """The positions of a sample: (H, W) of (B, C, H, W), likewise of volumes, (T,) of (B, C, T), (F,) of (B, F).

@@ -82,9 +82,11 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
     named = [p for p in taken if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
     lost = [p.name for p in named if p.default is Parameter.empty and p.name not in given]
     if lost and model.embedding is None:
+        dense = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
+        by_name = f"give open_data({{'x': …, '{lost[0]}': …}}), aux of a Batch, or aux_{lost[0]} in an .npz"
         raise UserError(
-            f"{model.name} takes {' and '.join(lost)} beside its first input, which the data do not bring; give it as "
-            f"aux of a Batch, as aux_{lost[0]} in an .npz, or wrap the network in one that takes x alone"
+            f"{model.name} takes {' and '.join(lost)} beside its first input, which the data do not bring; "
+            f"{dense if 'edge_index' in lost else by_name}, or wrap the network in one that takes x alone"
         )
     unknown = given - {p.name for p in named}
     if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in taken):

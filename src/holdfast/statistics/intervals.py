@@ -165,6 +165,7 @@ def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float)
     spread = np.where(mask, (whole - centre[:, None]) ** 2, 0.0).sum(1) / (mask.sum(1) * (mask.sum(1) + 1.0))
     goal, pace = special.ndtri(q), np.sqrt(spread)  # of a normal score, which is nearly straight
     middle = np.clip(centre + goal * pace, low + 1e-3 * (high - low), high - 1e-3 * (high - low))
+    before, was = middle, np.full(len(rows), np.nan)
     for _ in range(24):
         score = special.ndtri(np.clip(_below_zero(np.where(mask, whole - middle[:, None], 0.0)), 1e-18, 1 - 1e-16))
         low, high = np.where(score < goal, middle, low), np.where(score < goal, high, middle)
@@ -172,10 +173,13 @@ def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float)
         left = (np.abs(score - goal) >= 1e-5) & (high - low >= 1e-7 * (high - unseen[rows]))
         if not left.any():
             break
-        rows, low, high, whole, mask, pace, middle, score = (
+        with np.errstate(invalid="ignore", divide="ignore"):
+            secant = (middle - before) / (score - was)
+        pace = np.where(np.isfinite(secant) & (secant > 0), secant, pace)
+        rows, low, high, whole, mask, pace, before, was = (
             each[left] for each in (rows, low, high, whole, mask, pace, middle, score)
         )
-        step = middle + (goal - score) * pace
+        step = before + (goal - was) * pace
         middle = np.where((step > low) & (step < high), step, (low + high) / 2)
     return np.asarray(found)
 

@@ -65,6 +65,13 @@ def words(judged: Judged) -> Kind:
     return KINDS[judged.task.get("modality", "image")]
 
 
+def spoken(judged: Judged) -> str:
+    """The readout in words: of a task without probabilities what it reads, in its own units."""
+    own, classes = str(judged.task.get("readout", "")), ("classification", "binary", "multi_label")
+    named = judged.task.get("task", classes[0]) in classes
+    return readout(judged) if named else f"{own.removeprefix('the ')}, in its own units"
+
+
 def readout(judged: Judged) -> str:
     """The readout of the model that curves are summed up by."""
     return str(judged.settings.get("readout") or "probability")

@@ -40,13 +40,13 @@ PAGE = Page(lead, parts)
 
 def ranking_chart(judged: Judged) -> Chart | None:
     """Explainers by ROAD with intervals beside a random order; other readings of the same curves beside it."""
-    read = frames.readout(judged)
+    read = frames.spoken(judged)
     meanings = {
         "road": f"the mean over fractions of (LeRF − MoRF) / 2 of the {read}, higher is better",
         "deletion_auc": "the area under the MoRF curve of the probability, lower is better",
         "insertion_auc": "the area under the LeRF curve of the probability, higher is better",
         "aopc": f"the mean drop of the {read} along MoRF, higher is better",
-        "pixel_flipping": "the area under the MoRF curve of the logit, lower is better",
+        "pixel_flipping": f"the area under the MoRF curve of the {read if ', ' in read else 'logit'}, lower is better",
     }
     shown = _with_numbers(judged.cube, meanings)
     if not shown:

@@ -25,14 +25,15 @@ def lead(judged: Judged) -> list[str]:
     measure, line = best
     rows = frames.standings(judged.cube, measure, line)
     tests = frames.comparisons(judged.cube, measure, line)
-    said = _verdict(measure, line, rows, tests)
+    read = frames.spoken(judged)
+    said = _verdict(measure, line, rows, tests, f" (of the {read})" if ", in its own units" in read else "")
     said += _against_random(judged, measure, line) + _controls(judged, rows, tests) + _imputers(judged, measure, rows)
     return [*said, *leak(judged), *_undefined(judged, measure), *_few(judged), LIMIT]
 
 
-def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFrame, units: str) -> list[str]:
     methods = rows[~rows["control"]]
-    name = f"{frames.short(measure)} with {line.name}"
+    name = f"{frames.short(measure)} with {line.name}{units}"
     if methods.empty:
         return [f"Nothing can be concluded: only controls were scored ({listing(rows['explainer'])})."]
     text = {r.explainer: with_interval(r.mean, r.low, r.high) for r in records(methods)}

@@ -16,7 +16,6 @@ from torch import Tensor
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
 from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
-from holdfast.axes.stability.perturbations.contract import in_unit_range
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
@@ -103,8 +102,9 @@ class Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         named = not isinstance(self.perturbations, str)
         checked_kind(modality(model, batch), named and all(p.kind is None for p in self.perturbations))
-        if batch.x.ndim == 5:
-            in_unit_range(batch.x)
+        if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
+            found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
+            raise UserError(f"volumes are perturbed in [0, 1], and these have values {found}; scale them first")
         if self.max_drop is not None and not has_probability(model.task):
             raise UserError(f"max_drop is of a probability, and {model.task.name} has none; leave it out")
         return self._for(kind_of_samples(batch.x.shape[1:]))

@@ -16,7 +16,7 @@ from holdfast.axes.contract import Measure
 from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.groups.contract import check_inputs, probe
-from holdfast.axes.symmetry.model import ModelInvariance, classless, model_scores
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Orbit,
@@ -130,7 +130,7 @@ class Symmetry:
         around = orbit(self.group, subject.batch, self.elements, subject.seed)
         # The order of a group of permutations depends on the padding: what a condition is called must not.
         most = float(min(self.elements, self.group.order(probe(subject.batch.x.shape[1:]))))
-        asked = subject.target, subject.references, classless(subject.model)
+        asked = subject.target, subject.references, subject.model.task
         model = model_scores(around, subject.predict, self.delta, *asked)
         layers = {layer: layer_errors(around, _activate(subject, layer)) for layer in self.layers}
         for explainer in subject.explainers:

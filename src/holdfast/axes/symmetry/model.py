@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 
 from holdfast.axes.symmetry.orbit import Estimate, Orbit, Piece, estimated
 from holdfast.maps.similarity import cosine
-from holdfast.models import Model
 from holdfast.models.tasks import Task
 from holdfast.types import Batch
 
@@ -31,11 +30,6 @@ class ModelInvariance(NamedTuple):
     change: Estimate
 
 
-def classless(model: Model) -> Task | None:
-    """The task of a model without classes; None of one that has them."""
-    return None if model.task.exclusive else model.task
-
-
 def model_scores(
     around: Orbit,
     predict: Callable[[Batch], Tensor],
@@ -47,9 +41,10 @@ def model_scores(
     """The scores of a model whose logits `predict` gives; see `model_invariance`.
 
     `target` (B,) are the classes that are explained, by default the predicted ones. `others` are unrelated samples, by
-    default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is one
-    without classes.
+    default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
+    of the model.
     """
+    task = None if task is None or task.exclusive else task  # classes are compared by their probabilities
     clean = predict(around.batch)
     there = around.batch if others is None else others
     theirs = clean if others is None else predict(others)

@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.axes.symmetry.criterion import Criterion, compare
 from holdfast.axes.symmetry.groups import Group
 from holdfast.axes.symmetry.groups.contract import check_inputs
-from holdfast.axes.symmetry.model import ModelInvariance, classless, model_scores
+from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import (
     Estimate,
     Explain,
@@ -70,7 +70,7 @@ def model_invariance(
     """
     around = orbit(group, _ready(model, batch), n, seed)
     check_inputs(around.group, batch)
-    return model_scores(around, Workbench(model, model.rows).predict, delta, task=classless(model))
+    return model_scores(around, Workbench(model, model.rows).predict, delta, task=model.task)
 
 
 def equivariance(

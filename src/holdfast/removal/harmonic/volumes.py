@@ -19,26 +19,22 @@ def interpolated_volumes(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
     >>> interpolated_volumes(x, keep, 1e-9).round(decimals=5).flatten().tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
-    removed = (~keep)[:, None].double()
+    removed, dims = (~keep)[:, None].double(), (2, 3, 4)
     known = x.double() * (1 - removed)
-    u = known + removed * known.sum((2, 3, 4), keepdim=True) / (1 - removed).sum((2, 3, 4), keepdim=True)
+    u = known + removed * known.sum(dims, keepdim=True) / (1 - removed).sum(dims, keepdim=True)
     left = -removed * _differences(u)
-    direction, power = left.clone(), _squares(left)
+    direction, power = left.clone(), left.square().sum(dims, keepdim=True)
     goal = tolerance**2 * power
     for _ in range(_STEPS):
         open_ = power > goal
         if not bool(open_.any()):
             break
         image = removed * _differences(direction)
-        step = torch.where(open_, power / (direction * image).sum((2, 3, 4), keepdim=True), 0)
+        step = torch.where(open_, power / (direction * image).sum(dims, keepdim=True), 0)
         u, left = u + step * direction, left - step * image
-        before, power = power, _squares(left)
+        before, power = power, left.square().sum(dims, keepdim=True)
         direction = left + torch.where(open_, power / before, 0) * direction
     return torch.where(keep[:, None], x, u.to(x.dtype))
-
-
-def _squares(values: Tensor) -> Tensor:
-    return values.square().sum((2, 3, 4), keepdim=True)
 
 
 def _differences(u: Tensor) -> Tensor:

@@ -55,20 +55,8 @@ KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES}
 """Every perturbation of any data."""
 
 PRESETS: dict[str, tuple[Perturbation, ...]] = {
-    "fass-paper": (
-        Rotation(degrees=15.0),
-        Translation(pixels=20),
-        Brightness(factor=1.5),
-        GaussianNoise(sigma=0.15),
-        Jpeg(quality=40),
-    ),
-    "fass-mild": (
-        Rotation(degrees=5.0),
-        Translation(pixels=10),
-        Brightness(factor=1.1),
-        GaussianNoise(sigma=0.01),
-        Jpeg(quality=85),
-    ),
+    "fass-paper": (Rotation(15.0), Translation(20), Brightness(1.5), GaussianNoise(0.15), Jpeg(40)),
+    "fass-mild": (Rotation(5.0), Translation(10), Brightness(1.1), GaussianNoise(0.01), Jpeg(85)),
     "beyond-paper": (Contrast(), GaussianBlur(), OccludingPatch(), Elastic()),
 }
 """The magnitudes printed in the FASS paper, those its released code ran, and the perturbations the paper lacks."""
@@ -80,10 +68,7 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
 }
 """The presets of any data."""
 _MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
-OPEN: dict[str, dict[Kind, str]] = {
-    "usual": {"image": "fass-paper", **_MILD},
-    "mild": {"image": "fass-mild", **_MILD},
-}
+OPEN: dict[str, dict[Kind, str]] = {"usual": {"image": "fass-paper", **_MILD}, "mild": {"image": "fass-mild", **_MILD}}
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
 """The levels at which perturbations change next to nothing; 0 for the others."""

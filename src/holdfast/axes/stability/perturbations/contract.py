@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from inspect import unwrap
-from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import AfterValidator, Field
 from torch import Tensor
@@ -86,6 +86,16 @@ class Geometric(Perturbation, Protocol):
     """A perturbation that can move a map the way it moves the image."""
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]: ...
+
+
+class Usual:
+    """What most built-in perturbations are: photometric, of images, and not random."""
+
+    family: ClassVar[Family] = "photometric"
+    kind: ClassVar[Kind | None] = "image"
+    unit: ClassVar[str] = ""
+    magnitude_field: ClassVar[str] = ""
+    stochastic: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -197,24 +207,7 @@ def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
     if not batch.x.is_floating_point():
         what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
         raise UserError(f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}")
-    if batch.x.ndim == 5:
-        in_unit_range(batch.x)
     return batch.x.float() if images else batch.x
-
-
-def in_unit_range(x: Tensor) -> None:
-    """Refuse volumes whose values do not lie in [0, 1], where brightness, noise and what is cut off are defined.
-
-    >>> import torch
-    >>> in_unit_range(torch.tensor([-1000.0, 400.0]))
-    Traceback (most recent call last):
-    holdfast.errors.UserError: volumes are perturbed in [0, 1], and these have values from -1000 to 400; scale them ...
-    """
-    if x.numel() and not (x.min() >= 0 and x.max() <= 1):
-        raise UserError(
-            f"volumes are perturbed in [0, 1], and these have values from {float(x.min()):g} to {float(x.max()):g}; "
-            "scale them first, and give Model(…, mean=, std=) what takes them back"
-        )
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:

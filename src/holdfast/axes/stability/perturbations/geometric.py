@@ -8,17 +8,25 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations.contract import Family, Finite, NonNegative, Positive, check_maps, values_of
+from holdfast.axes.stability.perturbations.contract import (
+    Family,
+    Finite,
+    NonNegative,
+    Positive,
+    Usual,
+    check_maps,
+    values_of,
+)
 from holdfast.errors import UserError
 from holdfast.maps.warping import elastic_offsets, resample, rotation_offsets, shift
 from holdfast.rand import keys
-from holdfast.types import STRICT, Batch, Kind
+from holdfast.types import STRICT, Batch
 
 _ALONG = {"horizontal": (-1, "width"), "vertical": (-2, "height"), "depth": (-3, "depth")}
 
 
 @dataclass(frozen=True, config=STRICT)
-class Rotation:
+class Rotation(Usual):
     """Rotation about the centre by `degrees`, counter-clockwise when positive; bilinear, exposed regions zero.
 
     Works in pixel coordinates, so it is a true rotation on images of any proportions.
@@ -30,10 +38,8 @@ class Rotation:
 
     name: ClassVar[str] = "rotation"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "°"
     magnitude_field: ClassVar[str] = "degrees"
-    stochastic: ClassVar[bool] = False
     degrees: Finite = 15.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -46,7 +52,7 @@ class Rotation:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Translation:
+class Translation(Usual):
     """Shift by whole pixels, right or down when positive; exposed regions zero: out[i, j] = x[i, j − pixels].
 
     >>> x = torch.tensor([[[[0.1, 0.2, 0.3]]]])
@@ -56,10 +62,8 @@ class Translation:
 
     name: ClassVar[str] = "translation"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "pixels"
-    stochastic: ClassVar[bool] = False
     pixels: int = 20
     axis: Literal["horizontal", "vertical", "depth"] = "horizontal"
 
@@ -85,7 +89,7 @@ class Translation:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Elastic:
+class Elastic(Usual):
     """A smooth random displacement field; its longest vector is `amplitude` pixels, it varies over `smoothness` pixels.
 
     Bilinear, zero outside. The field depends on (seed, sample id); amplitudes of a sweep share it.
@@ -98,7 +102,6 @@ class Elastic:
 
     name: ClassVar[str] = "elastic"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "amplitude"
     stochastic: ClassVar[bool] = True

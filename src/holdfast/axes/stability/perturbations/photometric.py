@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, values_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, Usual, values_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, uniform
 from holdfast.types import STRICT, Batch, Kind
@@ -27,7 +27,7 @@ _TRUNCATE = 4.0
 
 
 @dataclass(frozen=True, config=STRICT)
-class Identity:
+class Identity(Usual):
     """The control: x itself, for data of any shape. Every stability measure must score it 1.
 
     >>> batch = Batch(ids=("a",), x=torch.rand(1, 3, 4, 4))
@@ -37,17 +37,14 @@ class Identity:
 
     name: ClassVar[str] = "identity"
     family: ClassVar[Family] = "control"
-    kind: ClassVar[None] = None
-    unit: ClassVar[str] = ""
-    magnitude_field: ClassVar[str] = ""
-    stochastic: ClassVar[bool] = False
+    kind: ClassVar[Kind | None] = None
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         return batch.x
 
 
 @dataclass(frozen=True, config=STRICT)
-class Brightness:
+class Brightness(Usual):
     """Every pixel times `factor`: min(1, factor · x).
 
     >>> Brightness(factor=1.5)(Batch(ids=("a",), x=torch.full((1, 1, 1, 1), 0.5)), seed=0).item()
@@ -55,11 +52,8 @@ class Brightness:
     """
 
     name: ClassVar[str] = "brightness"
-    family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -67,7 +61,7 @@ class Brightness:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Contrast:
+class Contrast(Usual):
     """Distance from the image's own mean grey level m times `factor`: clamp(m + factor · (x − m), 0, 1).
 
     The grey level is 0.299 R + 0.587 G + 0.114 B for three channels, else the mean of the channels.
@@ -78,11 +72,8 @@ class Contrast:
     """
 
     name: ClassVar[str] = "contrast"
-    family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    stochastic: ClassVar[bool] = False
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -94,7 +85,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, config=STRICT)
-class GaussianNoise:
+class GaussianNoise(Usual):
     """clamp(x + σ z, 0, 1) with z standard normal, a function of (seed, sample id) shared by all σ of a sweep.
 
     >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 8, 8), 0.5))
@@ -103,8 +94,6 @@ class GaussianNoise:
     """
 
     name: ClassVar[str] = "gaussian_noise"
-    family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     stochastic: ClassVar[bool] = True
@@ -117,7 +106,7 @@ class GaussianNoise:
 
 
 @dataclass(frozen=True, config=STRICT)
-class GaussianBlur:
+class GaussianBlur(Usual):
     """Convolution with a Gaussian of standard deviation `sigma` pixels, cut at 4σ, edge pixels repeated outwards.
 
     >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 3, 3), 0.5))
@@ -126,11 +115,8 @@ class GaussianBlur:
     """
 
     name: ClassVar[str] = "gaussian_blur"
-    family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "px"
     magnitude_field: ClassVar[str] = "sigma"
-    stochastic: ClassVar[bool] = False
     sigma: NonNegative = 2.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -141,7 +127,7 @@ class GaussianBlur:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Jpeg:
+class Jpeg(Usual):
     """A round trip through a real JPEG codec (Pillow's, 4:2:0) at `quality` 1 to 100; images of 1 or 3 channels.
 
     Pixels are rounded to 8 bits first. Qualities above 95 are allowed, but give much larger files and hardly a better
@@ -154,10 +140,8 @@ class Jpeg:
 
     name: ClassVar[str] = "jpeg"
     family: ClassVar[Family] = "compression"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "quality"
     magnitude_field: ClassVar[str] = "quality"
-    stochastic: ClassVar[bool] = False
     quality: Annotated[int, Field(ge=1, le=100)] = 40
 
     def check(self, shape: Sequence[int]) -> None:
@@ -182,7 +166,7 @@ class Jpeg:
 
 
 @dataclass(frozen=True, config=STRICT)
-class OccludingPatch:
+class OccludingPatch(Usual):
     """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
 
     Its side is round(√(fraction · H · W)); in volumes it is a cube, of side round(∛(fraction · D · H · W)).
@@ -194,7 +178,6 @@ class OccludingPatch:
 
     name: ClassVar[str] = "occluding_patch"
     family: ClassVar[Family] = "occlusion"
-    kind: ClassVar[Kind] = "image"
     unit: ClassVar[str] = "of the area"
     magnitude_field: ClassVar[str] = "fraction"
     stochastic: ClassVar[bool] = True

@@ -9,7 +9,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, check_maps, values_of
+from holdfast.axes.stability.perturbations.contract import Factor, Family, NonNegative, Usual, check_maps, values_of
 from holdfast.errors import UserError
 from holdfast.maps.warping import shift
 from holdfast.rand import keys, normal
@@ -17,7 +17,7 @@ from holdfast.types import STRICT, Batch, Kind
 
 
 @dataclass(frozen=True, config=STRICT)
-class Jitter:
+class Jitter(Usual):
     """x + σ s z with z standard normal and s the standard deviation over time of each channel of the sample itself.
 
     z is a function of (seed, sample id) shared by all σ of a sweep. A channel that does not vary stays as it is.
@@ -30,7 +30,7 @@ class Jitter:
 
     name: ClassVar[str] = "jitter"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind] = "series"
+    kind: ClassVar[Kind | None] = "series"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     stochastic: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class Jitter:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Scaling:
+class Scaling(Usual):
     """Distance from the mean m over time of each channel times `factor`: m + factor · (x − m).
 
     >>> Scaling(factor=2.0)(Batch(ids=("a",), x=torch.tensor([[[1.0, 3.0]]])), seed=0).tolist()
@@ -52,10 +52,9 @@ class Scaling:
 
     name: ClassVar[str] = "scaling"
     family: ClassVar[Family] = "scale"
-    kind: ClassVar[Kind] = "series"
+    kind: ClassVar[Kind | None] = "series"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
-    stochastic: ClassVar[bool] = False
     factor: Factor = 1.1
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
@@ -65,7 +64,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, config=STRICT)
-class TimeShift:
+class TimeShift(Usual):
     """Shift by whole steps, later when positive, the value at the edge repeated: out[t] = x[clamp(t − steps)].
 
     >>> TimeShift(steps=1)(Batch(ids=("a",), x=torch.tensor([[[1.0, 2.0, 3.0]]])), seed=0).tolist()
@@ -74,10 +73,9 @@ class TimeShift:
 
     name: ClassVar[str] = "time_shift"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind] = "series"
+    kind: ClassVar[Kind | None] = "series"
     unit: ClassVar[str] = "steps"
     magnitude_field: ClassVar[str] = "steps"
-    stochastic: ClassVar[bool] = False
     steps: int = 2
 
     def check(self, shape: Sequence[int]) -> None:

@@ -12,14 +12,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations.contract import Family, NonNegative, values_of
+from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
 from holdfast.errors import UserError
 from holdfast.rand import keys, normal, permutation, uniform
 from holdfast.types import STRICT, Batch, Kind
 
 
 @dataclass(frozen=True, config=STRICT)
-class ColumnNoise:
+class ColumnNoise(Usual):
     """x + σ s z with z standard normal and s the standard deviation of each column, `scale` or that of the references.
 
     z is a function of (seed, sample id) shared by all σ of a sweep. The references are a few rows of the data, the same
@@ -34,7 +34,7 @@ class ColumnNoise:
 
     name: ClassVar[str] = "column_noise"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind] = "table"
+    kind: ClassVar[Kind | None] = "table"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     stochastic: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class ColumnNoise:
 
 
 @dataclass(frozen=True, config=STRICT)
-class ColumnSwap:
+class ColumnSwap(Usual):
     """In a `fraction` of the columns, at least one, the value becomes that of another row, one of the references.
 
     Columns and row are drawn from (seed, sample id), so only values that occur are put in: for columns of categories,
@@ -90,7 +90,7 @@ class ColumnSwap:
 
     name: ClassVar[str] = "column_swap"
     family: ClassVar[Family] = "exchange"
-    kind: ClassVar[Kind] = "table"
+    kind: ClassVar[Kind | None] = "table"
     unit: ClassVar[str] = "of the columns"
     magnitude_field: ClassVar[str] = "fraction"
     stochastic: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class ColumnSwap:
 
 
 @plain_dataclass(frozen=True)
-class Swapping:
+class Swapping(Usual):
     """`ColumnSwap` with the rows it takes values from."""
 
     swap: ColumnSwap

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -14,10 +13,9 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from holdfast import rand
-from holdfast.axes.symmetry.groups.contract import Additive, aligned, draw_keys, listed, shape_text
+from holdfast.axes.symmetry.groups.contract import Additive, Moving, aligned, draw_keys, listed, shape_text
 from holdfast.errors import UserError
 from holdfast.maps.warping import resample
-from holdfast.models.tasks import with_region
 from holdfast.types import STRICT, Batch
 
 
@@ -35,7 +33,7 @@ class _Sampled:
         raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
 
 
-class _Planar(_Sampled, Additive):
+class _Planar(_Sampled, Moving, Additive):
     """A transformation of the plane about the centre of an image, one number an element; it interpolates.
 
     `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
@@ -53,11 +51,6 @@ class _Planar(_Sampled, Additive):
     def identity(self, batch: Batch) -> Tensor:
         """0, ()."""
         return torch.zeros((), dtype=torch.float64, device=batch.x.device)
-
-    def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The images moved; regions move along, other auxiliary tensors stay."""
-        self.check(batch.x.shape[1:])
-        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, C, H, W) or (B, H, W) moved alike, 0 where nothing was."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.models.tasks import with_region
 from holdfast.types import Batch
 
 ENUMERABLE = 1_000_000
@@ -100,6 +102,18 @@ class Numbered:
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform elements, (n, B)."""
         return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+
+
+class Moving:
+    """What groups share that move a sample as they move its map; regions move along, other auxiliary tensors stay."""
+
+    check: Callable[[Sequence[int]], None]
+    move: Callable[[Tensor, Tensor], Tensor]
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples moved."""
+        self.check(batch.x.shape[1:])
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
 
 class Additive:

@@ -19,6 +19,7 @@ from holdfast.axes.symmetry.groups.continuous import Rotations
 from holdfast.axes.symmetry.groups.contract import (
     ALONG,
     Additive,
+    Moving,
     Numbered,
     aligned,
     axis,
@@ -86,7 +87,7 @@ def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Torus(Additive):
+class Torus(Moving, Additive):
     """ℤ/n₁ℤ × … × ℤ/n_kℤ by circular shifts along k dimensions; an element is (g₁, …, g_k).
 
     Regions move along. Dimensions are counted as in `Cyclic`.
@@ -130,10 +131,6 @@ class Torus(Additive):
         shifts = [rand.integers(rand.fold(key, i), (n,), size).T for i, size in enumerate(self._sizes(batch))]
         return torch.stack(shifts, 2)
 
-    def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples shifted."""
-        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
-
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, …) shifted alike."""
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
@@ -159,7 +156,7 @@ def _source(g: Tensor, n: int) -> Tensor:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Dihedral(Numbered):
+class Dihedral(Moving, Numbered):
     """D_n, the 2n rotations by multiples of 360°/n and reflections of images, about their centre.
 
     Of volumes (B, C, D, H, W) every plane (H, W) is moved alike; `Octahedral` also turns them about the other axes.
@@ -211,11 +208,6 @@ class Dihedral(Numbered):
     def inverse(self, g: Tensor) -> Tensor:
         """A rotation turns back; a reflection is its own inverse."""
         return torch.where(g < self.n, -g % self.n, g)
-
-    def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The images turned and mirrored; regions move along, other auxiliary tensors stay."""
-        self.check(batch.x.shape[1:])
-        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, C, H, W) or (B, H, W), or those of volumes, turned and mirrored alike."""
@@ -274,11 +266,11 @@ def _products() -> Tensor:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Octahedral(Numbered):
+class Octahedral(Moving, Numbered):
     """The 48 quarter turns and reflections of cubic volumes (B, C, D, H, W); with `turns=False` the 8 reflections.
 
-    Element k = 8·p + s puts the axes into the p-th order and then mirrors those whose bit is set in s, the first axis
-    by the highest. The reflections, whose order of the axes stays, fit volumes of any proportions.
+    Element k = 8·p + s puts the axes into the p-th order and then mirrors those whose bit is set in s, the first by the
+    highest. Reflections fit volumes of any proportions.
 
     >>> batch = Batch(("a",), torch.arange(8).reshape(1, 1, 2, 2, 2))
     >>> Octahedral().act(torch.tensor(1), batch).x.flatten().tolist()
@@ -299,10 +291,8 @@ class Octahedral(Numbered):
         if len(shape) != 4:
             raise UserError(f"octahedral needs volumes (B, C, D, H, W), got shape {shape_text(shape)}")
         if self.turns and len(set(shape[1:])) > 1:
-            raise UserError(
-                f"octahedral turns volumes about every axis and needs cubes, got {'×'.join(map(str, shape[1:]))}; "
-                "octahedral: {turns: false} has the reflections alone, dihedral the turns of square planes"
-            )
+            instead = "octahedral: {turns: false} has the reflections alone, dihedral the turns of square planes"
+            raise UserError(f"octahedral needs cubes, got {'×'.join(map(str, shape[1:]))}; {instead}")
 
     def order(self, batch: Batch) -> int:
         """48, or 8."""
@@ -315,11 +305,6 @@ class Octahedral(Numbered):
     def inverse(self, g: Tensor) -> Tensor:
         """The element whose product with g moves nothing."""
         return (_products() == 0).int().argmax(1).to(g.device)[g]
-
-    def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The volumes turned and mirrored; regions move along, other auxiliary tensors stay."""
-        self.check(batch.x.shape[1:])
-        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored alike."""
