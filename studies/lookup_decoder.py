@@ -1,6 +1,6 @@
-"""A small GPT-2, made from its configuration and trained to look things up, on prompts whose right passage is known.
+"""A small Llama, made from its configuration and trained to look things up, on prompts whose right passage is known.
 
-Needs transformers. On one core it trains in one to two minutes, prints how often its greedy answer is right on prompts
+Needs transformers. On one core it trains in less than a minute, prints how often its greedy answer is right on prompts
 it has not seen, and asks faithfulness, localisation, certificate and symmetry about the passages: the map of the
 passage that holds the answer should be first, that of another passage last, and a constant one undefined.
 
@@ -13,12 +13,11 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import holdfast
 from holdfast.data import Vocabulary
@@ -71,21 +70,19 @@ def lessons(rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.cat([text, asked.flatten(1)], 1), torch.cat([torch.full_like(text, -100), unread.flatten(1)], 1)
 
 
-def trained(steps: int, rows: int = 64) -> GPT2LMHeadModel:
-    """The decoder, trained with Adam and a rate that falls along a half cosine."""
+def trained(steps: int, rows: int = 64) -> LlamaForCausalLM:
+    """The decoder, trained with Adam."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.0}
-    ends = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
-    net = GPT2LMHeadModel(GPT2Config(vocab_size=len(WORDS), **sizes, **ends))
-    optimiser = torch.optim.Adam(net.parameters(), lr=2e-3)
-    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=64, initializer_range=0.05, **sizes)
+    net = LlamaForCausalLM(config)
+    optimiser = torch.optim.Adam(net.parameters(), lr=3e-3, betas=(0.9, 0.99))
     for step, (ids, labels) in zip(range(steps), lessons(rows), strict=False):
         loss = F.cross_entropy(net(ids).logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        rate.step()
-        if step % 250 == 0:
+        if step % 50 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
     return net.eval()
 
@@ -109,7 +106,7 @@ def constant(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed:
 def main() -> None:
     """Train, test, and ask the bench."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2500, help="of training")
+    parser.add_argument("--steps", type=int, default=200, help="of training")
     parser.add_argument("--samples", type=int, default=100, help="that the bench is asked about")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -290,3 +290,13 @@ def test_decoders_of_transformers_are_read_as_they_read_themselves(tmp_path: Pat
     assert Tokens.of(tokenizer) == Tokens(special=tuple(tokenizer.all_special_ids))
     data = holdfast.open_data(["ann rome", "ben"], vocabulary=tokenizer)
     assert data.load([0, 1]).batch.x.tolist() == [tokenizer.encode("ann rome"), [*tokenizer.encode("ben"), 0]]
+
+
+def test_the_lead_of_an_answer_is_no_other_class() -> None:
+    batch, _ = questions(4)
+    found = {}
+    for kind, model in (("answer", induction(tokens=1)), ("options", induction(options=PLACES))):
+        axis = holdfast.Dependence(draws=0, k=3)
+        table = holdfast.evaluate(model, batch, {"gradient": holdfast.InputXGradient()}, [axis], references=2).table()
+        found[kind] = set(table.measure)
+    assert found["options"] - found["answer"] >= {"class_dependence"}

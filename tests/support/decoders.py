@@ -63,8 +63,9 @@ class Causal(nn.Module):
     def forward(self, inputs_embeds: Tensor, attention_mask: Tensor) -> Tensor:
         length = inputs_embeds.shape[1]
         x = inputs_embeds + self.place.weight[:length]
-        later = ~torch.ones(length, length, dtype=torch.bool).tril()
-        logits: Tensor = self.head(self.body(x, mask=later, src_key_padding_mask=attention_mask == 0))
+        every = torch.ones(length, length, dtype=torch.bool)
+        hidden = (attention_mask == 0)[:, None] & ~torch.eye(length, dtype=torch.bool)  # itself it always sees
+        logits: Tensor = self.head(self.body(x, mask=(~every.tril() | hidden).repeat_interleave(2, 0)))
         return logits
 
 

@@ -92,9 +92,8 @@ def tokenizer_of(spec: str) -> Any:
     name, revision = name_and_revision(hub_name(spec.removeprefix(PREFIX)))
     from transformers import AutoTokenizer
 
-    where = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
-    files = "tokenizer.json and tokenizer_config.json"
-    return fetched(name, files, lambda: AutoTokenizer.from_pretrained(name, **where))
+    at = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
+    return fetched(name, "tokenizer.json and tokenizer_config.json", lambda: AutoTokenizer.from_pretrained(name, **at))
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:

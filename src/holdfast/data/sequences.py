@@ -26,8 +26,7 @@ _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 _LABEL_FIRST = re.compile(r"(-?\d+)\s+(\S.*)")
 _STEMS = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", *PARQUET, *ARROW)
 PADDING, UNKNOWN = 0, 1
-IGNORED = -100
-"""Where no token of an answer stands, as in the labels of transformers."""
+IGNORED = -100  # where no token of an answer stands, as in the labels of transformers
 
 
 def words(text: str) -> list[str]:
@@ -122,18 +121,17 @@ def prompts(tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[st
     pieces = [[before, *map(encode, text)] for text in texts]
     ids = [[i for piece in text for i in piece] for text in pieces]
     said = [list(encode(answer)) for answer in answers]
-    if any(isinstance(text, str) for text in texts) or not all(ids) or not all(said) or len(said) not in (0, len(ids)):
+    if not ids or any(isinstance(t, str) for t in texts) or not all(ids + said) or len(said) not in (0, len(ids)):
         raise UserError("a prompt is a list such as [passage, passage, question], and has one answer if any are given")
     turns = [[k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces]
-    aux = {"attention_mask": _rows([[1] * len(row) for row in ids], 0), "_passages": _rows(turns, 0)}
+    width, lengths = max(map(len, ids)), torch.tensor(list(map(len, ids)))
+    x, numbers = (torch.tensor([row + [PADDING] * (width - len(row)) for row in part]) for part in (ids, turns))
+    aux = {"attention_mask": (torch.arange(width) < lengths[:, None]).long(), "_passages": numbers}
     if said:
-        rest = [IGNORED] * (max(map(len, ids)) + max(map(len, said)))  # room for the longest behind the longest
-        aux["answer"] = _rows([(rest[: len(row)] + a + rest)[: len(rest)] for row, a in zip(ids, said, strict=True)], 0)
-    return Batch(numbered(len(ids)), _rows(ids, PADDING), aux)
-
-
-def _rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
+        rest = [IGNORED] * (width + max(map(len, said)))  # room for the longest behind the longest
+        each = zip(ids, said, strict=True)
+        aux["answer"] = torch.tensor([(rest[: len(row)] + answer + rest)[: len(rest)] for row, answer in each])
+    return Batch(numbered(len(ids)), x, aux)
 
 
 def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:

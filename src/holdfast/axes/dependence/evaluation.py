@@ -24,6 +24,7 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
 from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
+from holdfast.models.tasks import Answer
 from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
 
 _UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
@@ -187,8 +188,8 @@ class Dependence:
         return made
 
     def _other_classes(self, subject: Subject, clean: Clean) -> Iterator[Scores]:
-        """Scores for other classes of each sample, in an order that is drawn by its id."""
-        outputs = subject.predict(subject.batch).shape[1]
+        """Scores for other classes of each sample, in an order drawn by its id; the lead of an answer is no class."""
+        outputs = 1 if isinstance(subject.model.task, Answer) else subject.predict(subject.batch).shape[1]
         order = rand.permutation(rand.keys(subject.seed, subject.batch.ids, "other class"), outputs - 1)
         others = order[:, : self.classes].unbind(1)
         for number, other in enumerate(others):

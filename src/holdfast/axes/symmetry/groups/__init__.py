@@ -19,8 +19,7 @@ from holdfast.axes.symmetry.groups.products import Product
 from holdfast.errors import BadParameter, make, resolve
 from holdfast.types import Batch
 
-_ORDERS: tuple[Any, ...] = (Permutation, PassagePermutation, NodePermutation)
-_FINITE: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Octahedral, *_ORDERS, Product, Own)
+_FINITE: Any = (Cyclic, Torus, Dihedral, Octahedral, Permutation, PassagePermutation, NodePermutation, Product, Own)
 _CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
