@@ -23,6 +23,7 @@ from holdfast.axes.symmetry.symmetrised import symmetrise as symmetrise
 from holdfast.axes.symmetry.symmetrised import symmetrise_curve as symmetrise_curve
 from holdfast.data import Data as Data
 from holdfast.data import open_data as open_data
+from holdfast.data.sequences import prompts as prompts
 from holdfast.errors import UserError as UserError
 from holdfast.explainers import AttentionRollout as AttentionRollout
 from holdfast.explainers import Car as Car
@@ -66,6 +67,7 @@ from holdfast.maps import similarity as similarity
 from holdfast.models import Model as Model
 from holdfast.models import nets as nets
 from holdfast.models import tasks as tasks
+from holdfast.models.decoders import decoder as decoder
 from holdfast.models.loaders import load_model as load_model
 from holdfast.models.loaders.sklearn import from_sklearn as from_sklearn
 from holdfast.models.smoothed import Smoothed as Smoothed

@@ -37,6 +37,9 @@ FORMULA = "=HYPERLINK(1)"
 QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
 TITLE = "holdfast report: mobilenet on photos"
 AXE = find_spec("axe_core_python")
+DRAWN = (
+    "document.querySelector('.hold .map') && [...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)"
+)
 
 
 NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
@@ -67,7 +70,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
 def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path, width: int, dark: bool) -> None:
     browser.open(report, width, dark=dark)
-    browser.wait("[...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)")
+    browser.wait(DRAWN)
     assert browser.run("[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg .mark circle'))")
     assert browser.run("document.querySelectorAll('.chart').length") == 4
     card, ink = (COLOURS[name][int(dark)] for name in ("card", "m0"))
@@ -109,7 +112,7 @@ def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
     first = "document.querySelector('.hold .map').getBoundingClientRect().bottom"
     for width, height, screens in ((1440, 900, 1), (1280, 720, 1), (390, 844, 2)):
         browser.open(usual, width, height)
-        browser.wait("[...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)")
+        browser.wait(DRAWN)
         assert browser.run(first) <= screens * height, "the first map is seen soon"
         assert browser.run("document.documentElement.scrollWidth") == width
         if width == 1440:
@@ -122,14 +125,14 @@ def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
 
 def test_paper_has_two_pages(browser: Chromium, usual: Path) -> None:
     browser.open(usual, 1440)
-    browser.wait("[...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)")
+    browser.wait(DRAWN)
     printed = browser.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]
     assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) == 2
 
 
 def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, report: Path, tmp_path: Path) -> None:
     browser.open(report)
-    browser.wait("[...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)")
+    browser.wait(DRAWN)
     said = "document.querySelector('[data-said]').textContent"
     first = browser.run(said)
     assert "the nearest to the median of the 2 with maps" in first and NASTY in first

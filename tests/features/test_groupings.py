@@ -38,6 +38,9 @@ def test_labels_run_from_zero_without_gaps_in_each_sample(name: str) -> None:
         batch, shape = random_batch(3, 5, 2), torch.Size((5, 2))
     elif name == "tokens":
         batch, shape = Batch(("a", "b"), torch.arange(10).reshape(2, 5)), torch.Size((5,))
+    elif name == "passages":
+        aux = {"_passages": torch.tensor([[1, 1, 2, 2, 0], [0, 1, 2, 3, 3]]), "attention_mask": torch.ones(2, 5)}
+        batch, shape = Batch(("a", "b"), torch.arange(10).reshape(2, 5), aux), torch.Size((5,))
     labels = GROUPINGS[name]().segments(batch)
     assert labels.dtype == torch.int64 and labels.shape == (len(batch), *shape)
     for sample in labels:

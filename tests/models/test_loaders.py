@@ -65,7 +65,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("spec", "message"),
     [
         ("torchvison:resnet50", "did you mean 'torchvision'"),
-        ("resnet50", "such as torchvision:resnet50; kinds: bundled, file, hf"),
+        ("resnet50", "such as torchvision:resnet50; kinds: bundled, decoder, file, hf"),
         ("torchvision:", "is not kind:name"),
         ("", "is not kind:name"),
         ("bundled:efficientnet-lite", "did you mean 'efficientnet-lite0'"),

@@ -113,7 +113,7 @@ def refusals(model: Model, x: Tensor, layer: str, samples: int) -> dict[str, str
 
 
 def test_every_kind_of_name_is_in_the_matrix() -> None:
-    assert {label.partition(":")[0] for label in CASES} == set(LOADERS)
+    assert {label.partition(":")[0] for label in CASES} == set(LOADERS) - {"decoder"}, "see test_decoders"
 
 
 @pytest.mark.parametrize("label", [pytest.param(x, marks=pytest.mark.slow if x in REAL else ()) for x in CASES])

@@ -7,7 +7,7 @@ An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -238,6 +238,11 @@ class Finding:
     items: tuple[str, ...] = ()
     dataset: str = ""
     model: str = ""
+
+    def filled(self, words: Mapping[str, Any], explainers: Iterable[str] = ()) -> Finding:
+        """The finding about some explainers, with the braces of its texts filled in."""
+        texts = {name: getattr(self, name).format(**words).strip() for name in ("title", "seen", "means", "do")}
+        return replace(self, **texts, explainers=tuple(explainers))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.read import check_file, paint, say, terminal_width
+from holdfast.cli.read import Directory, check_file, paint, say, terminal_width
 
 Runs = Annotated[
     list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
@@ -17,7 +17,7 @@ Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=s
 
 
 def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")],
+    directory: Directory,
     require: Annotated[
         list[str] | None, typer.Option(help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated.")
     ] = None,

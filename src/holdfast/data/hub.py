@@ -10,7 +10,7 @@ import importlib.util
 import pickle
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,23 +73,17 @@ def fetched(name: str, files: str, read: Callable[[], Found]) -> Found:
         ) from error
 
 
-@dataclass(frozen=True)
-class TextTokeniser:
-    """Token ids of a text with the special tokens of a model, cut so that the closing one stays."""
-
-    tokenizer: Any
-    longest: int | None
-
-    def __call__(self, text: str) -> list[int]:
-        """The ids of one text."""
-        ids: list[int] = self.tokenizer(text, truncation=self.longest is not None, max_length=self.longest)["input_ids"]
-        return ids
+def tokeniser(spec: str, length: int | None = None) -> Callable[[str], list[int]]:
+    """The tokeniser of a model, for `open_data(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens."""
+    found = tokenizer_of(spec)
+    longest = length or (found.model_max_length if found.model_max_length < LONGEST else None)
+    return partial(found.encode, truncation=longest is not None, max_length=longest)
 
 
-def tokeniser(spec: str, length: int | None = None) -> TextTokeniser:
-    """The tokeniser of a model, for `open_data(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens.
+def tokenizer_of(spec: str) -> Any:
+    """The tokenizer of the model `hf:owner/name`.
 
-    >>> tokeniser("hf:../no/such/folder")
+    >>> tokenizer_of("hf:../no/such/folder")
     Traceback (most recent call last):
     holdfast.errors.UserError: ...
     """
@@ -98,15 +92,9 @@ def tokeniser(spec: str, length: int | None = None) -> TextTokeniser:
     name, revision = name_and_revision(hub_name(spec.removeprefix(PREFIX)))
     from transformers import AutoTokenizer
 
-    found = fetched(
-        name,
-        "tokenizer.json and tokenizer_config.json",
-        lambda: AutoTokenizer.from_pretrained(
-            name, revision="main" if revision == "none" else revision, trust_remote_code=False
-        ),
-    )
-    longest = length or (found.model_max_length if found.model_max_length < LONGEST else None)
-    return TextTokeniser(found, longest)
+    where = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
+    files = "tokenizer.json and tokenizer_config.json"
+    return fetched(name, files, lambda: AutoTokenizer.from_pretrained(name, **where))
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:

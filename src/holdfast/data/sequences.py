@@ -17,14 +17,17 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL, Choice, only_choices, ranked
-from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, unpacked
+from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, numbered, unpacked
 from holdfast.data.tables import ARROW, PARQUET, TEXTS, Lines, read_table_texts
 from holdfast.errors import UserError, unknown
+from holdfast.types import Batch
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 _LABEL_FIRST = re.compile(r"(-?\d+)\s+(\S.*)")
 _STEMS = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", *PARQUET, *ARROW)
 PADDING, UNKNOWN = 0, 1
+IGNORED = -100
+"""Where no token of an answer stands, as in the labels of transformers."""
 
 
 def words(text: str) -> list[str]:
@@ -91,7 +94,46 @@ class Vocabulary:
 
 
 Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
-"""How text becomes token ids: a vocabulary, the path of one, or any function of a text such as `tokenizer.encode`."""
+"""How text becomes token ids: a vocabulary, the path of one, a tokenizer of transformers, or any function of a text."""
+
+
+def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]]:
+    """The function from a text to token ids, of a tokenizer of transformers without its special tokens if `bare`."""
+    if isinstance(vocabulary, str | Path):
+        vocabulary = Vocabulary.load(vocabulary)
+    encode = getattr(vocabulary, "encode", vocabulary)
+    return partial(encode, add_special_tokens=not bare) if hasattr(vocabulary, "all_special_ids") else encode
+
+
+def prompts(tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = ()) -> Batch:
+    """Prompts for a decoder: each is a list of passages that ends with the question; padded behind.
+
+    Pieces become token ids one by one, after what the tokenizer puts before any text. `aux` has the `attention_mask`,
+    `_passages` (N, L), from 1 for the first passage and 0 elsewhere, and where `answers` are given `answer` (N, L + T),
+    their ids right behind the prompt and −100 elsewhere.
+
+    >>> batch = prompts(Vocabulary(("a", "b", "who")), [["a a", "b", "who"], ["b", "who"]], ["b", "b"])
+    >>> batch.x.tolist(), batch.aux["_passages"].tolist()
+    ([[2, 2, 3, 4], [3, 4, 0, 0]], [[1, 1, 2, 0], [1, 0, 0, 0]])
+    >>> batch.aux["answer"].tolist()
+    [[-100, -100, -100, -100, 3], [-100, -100, 3, -100, -100]]
+    """
+    encode, before = encoder(tokenizer), list(encoder(tokenizer, bare=False)(""))
+    pieces = [[before, *map(encode, text)] for text in texts]
+    ids = [[i for piece in text for i in piece] for text in pieces]
+    said = [list(encode(answer)) for answer in answers]
+    if any(isinstance(text, str) for text in texts) or not all(ids) or not all(said) or len(said) not in (0, len(ids)):
+        raise UserError("a prompt is a list such as [passage, passage, question], and has one answer if any are given")
+    turns = [[k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces]
+    aux = {"attention_mask": _rows([[1] * len(row) for row in ids], 0), "_passages": _rows(turns, 0)}
+    if said:
+        rest = [IGNORED] * (max(map(len, ids)) + max(map(len, said)))  # room for the longest behind the longest
+        aux["answer"] = _rows([(rest[: len(row)] + a + rest)[: len(rest)] for row, a in zip(ids, said, strict=True)], 0)
+    return Batch(numbered(len(ids)), _rows(ids, PADDING), aux)
+
+
+def _rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
 
 
 def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
@@ -104,9 +146,7 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     >>> data.load([0, 1]).batch.x.tolist()
     [[2, 3, 0], [2, 1, 3]]
     """
-    if isinstance(vocabulary, str | Path):
-        vocabulary = Vocabulary.load(vocabulary)
-    encode = vocabulary.encode if isinstance(vocabulary, Vocabulary) else vocabulary
+    encode = encoder(vocabulary, bare=False)
     encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in found.texts]
     items = [(ids,) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
     longest = checked_length(length, max(map(len, encoded), default=1))

@@ -15,7 +15,8 @@ from holdfast.features.groupings import (
     grouping,
 )
 from holdfast.features.segments import count, keep, pool, segment_means, spatial, spread
-from holdfast.features.tokens import Tokens
+from holdfast.features.tokens import PASSAGES, Passages, Tokens
 
-__all__ = ["GROUPINGS", "Elements", "Grouping", "GroupingField", "Hiding", "Patches", "Pixels", "Slic", "Superpixels"]
-__all__ += ["Tokens", "Windows", "count", "fixed", "grouping", "keep", "pool", "segment_means", "spatial", "spread"]
+__all__ = ["GROUPINGS", "PASSAGES", "Elements", "Grouping", "GroupingField", "Hiding", "Passages", "Patches", "Pixels"]
+__all__ += ["Slic", "Superpixels", "Tokens", "Windows", "count", "fixed", "grouping", "keep", "pool"]
+__all__ += ["segment_means", "spatial", "spread"]

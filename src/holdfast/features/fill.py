@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.errors import UserError, unknown
-from holdfast.features import Grouping, Hiding, Pixels, fixed, segment_means, spatial
+from holdfast.features import PASSAGES, Grouping, Hiding, Pixels, fixed, segment_means, spatial
 from holdfast.types import Batch, name_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
     [[2, 0, 1]]
     """
     own = torch.arange(n, device=segments.device).expand(len(batch), n)
-    if batch.moved is None:
+    numbers = batch.aux.get(PASSAGES)  # these went along, so that a passage has its own number wherever it is
+    if batch.moved is None or (numbers is not None and torch.equal(numbers, segments)):
         return own
     x = batch.x
     segments = segments[..., 0] if segments.ndim > x.ndim else segments

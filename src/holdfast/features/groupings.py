@@ -20,7 +20,7 @@ from torch import Tensor
 from holdfast.errors import UserError, resolve
 from holdfast.features.segments import COLUMNS, spatial
 from holdfast.features.superpixels import missing_skimage, quickshift, slic
-from holdfast.features.tokens import Tokens
+from holdfast.features.tokens import Passages, Tokens
 from holdfast.types import STRICT, Batch
 
 
@@ -194,7 +194,7 @@ class Elements:
         return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
 
 
-_KINDS: tuple[Any, ...] = (Elements, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
+_KINDS: tuple[Any, ...] = (Elements, Passages, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
 GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 

@@ -1,9 +1,9 @@
-"""Tokens of a text as features: which of them may be hidden, and how."""
+"""Tokens and passages of a text as features: which of them may be hidden, and how."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.types import STRICT, Batch
+
+PASSAGES = "_passages"
+"""The auxiliary tensor (B, L) that numbers the passage of every token from 1, and is 0 at those of none."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -54,6 +57,11 @@ class Tokens:
             raise UserError(f"tokens need integer token ids, got {str(batch.x.dtype).removeprefix('torch.')}")
         return torch.arange(batch.x.shape[1], device=batch.x.device).expand(batch.x.shape)
 
+    @classmethod
+    def of(cls, tokenizer: Any) -> Any:
+        """Features with the special tokens and the mask token, if any, of a tokenizer of transformers."""
+        return cls(special=tuple(tokenizer.all_special_ids), mask_token=tokenizer.mask_token_id)
+
     def fixed(self, batch: Batch) -> Tensor:
         """Which positions are never hidden, (B, L) boolean: special tokens and padding."""
         special = torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device)
@@ -78,3 +86,50 @@ class Tokens:
                 "name its special tokens in Tokens(special=…), which are always kept, or give a mask_token"
             )
         return inputs, {**aux, self.attention: attended}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Passages(Tokens):
+    """Passages of a prompt (B, L) are the features, from 1 on; feature 0 is the rest, such as the question, and stays.
+
+    `aux["_passages"]` (B, L) numbers them, as `holdfast.prompts` does. Without it a passage ends with one of the token
+    ids `separators`, as a sentence with its full stop, and what follows the last one is the rest. Special tokens and
+    padding belong to the rest; passages are hidden as `Tokens` are.
+
+    >>> batch = Batch(("a",), torch.tensor([[5, 6, 2, 7, 2, 8]]))
+    >>> passages = Passages(separators=(2,), mask_token=0)
+    >>> passages.segments(batch).tolist()
+    [[1, 1, 1, 2, 2, 0]]
+    >>> passages.hide(batch.x, batch.aux, torch.tensor([[True, False, True]]))[0].tolist()
+    [[0, 0, 0, 7, 2, 8]]
+    """
+
+    name: ClassVar[str] = "passages"
+    separators: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """None: the number of passages depends on the prompt."""
+        return None
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, L) int64: the number of the passage, 0 for the rest."""
+        numbers, x = super().segments(batch), batch.x
+        if PASSAGES in batch.aux:
+            numbers = batch.aux[PASSAGES].to(x.device).long()
+        elif self.separators:
+            ends = torch.isin(x, torch.tensor(self.separators, dtype=x.dtype, device=x.device)).long()
+            before = ends.cumsum(1) - ends
+            numbers = torch.where(before < ends.sum(1, keepdim=True), before + 1, 0)
+        else:
+            raise UserError(f"passages are numbered by aux[{PASSAGES!r}], or end with Passages(separators=…); give one")
+        return numbers.masked_fill(super().fixed(batch), 0)
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which features are never hidden, (B, n) boolean: the rest."""
+        n = int(self.segments(batch).max()) + 1
+        return (torch.arange(n, device=batch.x.device) == 0).expand(len(batch), n)
+
+    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Token ids and auxiliary tensors with only the passages `kept` (B, n); the rest stays in any case."""
+        numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))
+        return super().hide(inputs, aux, kept.gather(1, numbers) | (numbers == 0))

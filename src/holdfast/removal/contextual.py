@@ -45,7 +45,7 @@ class Hiding:
 
     def hide(self, batch: Batch, keep: Tensor) -> Batch:
         """The texts with only the positions `keep` (B, L)."""
-        x, aux = self.tokens.hide(batch.x, batch.aux, keep)
+        x, aux = Tokens.hide(self.tokens, batch.x, batch.aux, keep)  # positions, whatever the features are
         return Batch(batch.ids, x, aux, batch.label)
 
 

@@ -37,11 +37,6 @@ def sorted_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(indices, whole.dictionary.take(order))
 
 
-def spelled_out(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Text instead of indices."""
-    return rows.cast(schema)
-
-
 def sorted_by_key(rows: pa.Table, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The order of the rows by some columns, and which of them, in that order, have the key of the one before."""
     numbers = [_rank(rows[name]) for name in names]

@@ -82,14 +82,13 @@ def task(model: Model, sample: Batch) -> dict[str, str]:
     return {"modality": kind, **words, "unit": WORDS[kind].part}
 
 
-def references_of(study: Mapping[str, Any], dataset: str | None = None) -> int:
-    """From how many samples a study takes the chance level of a data set, or of its first; 0 where from none.
+def references_of(study: Mapping[str, Any]) -> int:
+    """From how many samples a study takes the chance level of its first data set; 0 where from none.
 
     >>> references_of({"datasets": {"photos": {"references": ["a", "b"]}}})
     2
     """
-    datasets = study.get("datasets") or {}
-    facts = (datasets.get(dataset) if dataset else next(iter(datasets.values()), None)) or {}
+    facts = next(iter((study.get("datasets") or {}).values()), None) or {}
     return len(facts.get("references") or ())
 
 

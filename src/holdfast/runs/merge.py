@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -67,32 +67,30 @@ def missing(root: str | Place) -> list[str]:
     manifest = table.read_manifest(path)
     study = manifest["study"]
     found = []
+    judged = [  # what the engine does not run has its own parts
+        (evaluation, name)
+        for evaluation, facts in study["evaluations"].items()
+        for name in (study["explainers"] if "left_out" in facts else ())
+        if name not in facts["left_out"]
+    ]
+    kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
+    kept = kept if "maps" in study else {}
     for dataset, facts in study["datasets"].items():
         if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
             raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
         for model, number in product(study["models"], range(shards)):
             where = f"shard {number} of {dataset} on {model}"
-            judged = list(_judged(study))
             gaps = [
                 f"{where}: {evaluation} of {explainer}"
                 for evaluation, explainer in judged
                 if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
             ]
-            kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
-            kept = kept if "maps" in study else {}
             lost = (e for e in kept if not present(table.maps_path(path, dataset, model, e, number)))
             gaps += [f"{where}: maps of {explainer}" for explainer in lost]
             if (judged or kept) and not gaps and not present(table.samples_path(path, dataset, model, number)):
                 gaps = [f"{where}: its samples"]
             found += gaps
     return found
-
-
-def _judged(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Which explainers each evaluation judges; those that the engine does not run have their own parts."""
-    for evaluation, facts in study["evaluations"].items():
-        if "left_out" in facts:
-            yield from ((evaluation, name) for name in study["explainers"] if name not in facts["left_out"])
 
 
 def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:

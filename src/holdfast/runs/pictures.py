@@ -24,6 +24,7 @@ EXHIBITS = pa.schema(
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
     + [("role", pa.string()), ("pairs", pa.int32())]
 )
+_OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "role", "pairs")
 THUMBNAIL, LONGEST = 128, 400
 JPEG = b"\xff\xd8"
 
@@ -35,22 +36,11 @@ def exhibit_rows(dataset: str, model: str, evaluation: str, exhibits: Iterable[E
         image = _plane(e.image)
         pictured = image.ndim == 3
         image = _shrink(image if pictured else image.reshape(-1, image.shape[-1]), pictured)
-        row: dict[str, Any] = {
-            "dataset": dataset,
-            "model": model,
-            "explainer": e.explainer,
-            "evaluation": evaluation,
-            "condition": e.condition,
-            "level": float(e.level),
-            "sample": e.sample,
-            "image": _jpeg(image) if pictured else image.numpy().tobytes(),
-            "map": None,
-            "height": image.shape[-2],
-            "width": image.shape[-1],
-            "note": e.note or ("the middle plane" if e.image.ndim == 4 else ""),
-            "role": e.role,
-            "pairs": e.pairs,
-        }
+        row: dict[str, Any] = {"dataset": dataset, "model": model, "evaluation": evaluation, "map": None}
+        row |= {name: getattr(e, name) for name in _OF_AN_EXHIBIT}
+        row["image"] = _jpeg(image) if pictured else image.numpy().tobytes()
+        row["height"], row["width"] = image.shape[-2:]
+        row["note"] = e.note or ("the middle plane" if e.image.ndim == 4 else "")
         if e.map is not None:
             flat = _plane(e.map)
             flat = flat.reshape(-1, *flat.shape[1 if flat.ndim > 1 else 0 :])

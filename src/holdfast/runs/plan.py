@@ -137,12 +137,6 @@ class Plan:
             return len(self.explainers) - len(self.left_out(evaluation)) - 1
         return len(self.evaluations[evaluation].conditions())
 
-    def size(self) -> int:
-        """How many explained conditions there are, done or not."""
-        judged = {name: len(self.explainers) - len(self.left_out(name)) for name in self.evaluations}
-        conditions = sum(self.conditions(name) * n for name, n in judged.items())
-        return len(self.models) * sum(len(data.ids) for data in self.data.values()) * conditions
-
     def work(self, root: Place, jobs: Iterable[Job] | None = None) -> Counter[str]:
         """How many explained conditions of what are left to do, for the progress bar."""
         total: Counter[str] = Counter()

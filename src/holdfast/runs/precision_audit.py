@@ -19,7 +19,6 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
@@ -108,7 +107,8 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     trials = [Trial("float32", 1.0, 0.0, 0.0, "", 0.0, True)]
     if not others:
         return Audit("float32", tuple(trials), pd.DataFrame(columns=["precision", *KEY[:5]]))
-    few = {name: _chosen(data, plan.seed, samples) for name, data in plan.data.items()}
+    # By a hash of their ids, so that they do not depend on the order of the data.
+    few = {name: data.only(reference_positions(data, plan.seed)[:samples]) for name, data in plan.data.items()}
     whole = sum(len(data.ids) for data in plan.data.values()) / sum(len(data.ids) for data in few.values())
     plan = replace(plan, data=few, shard_size=max(1, -(-samples // 2)))
     truth, _, pace = _scores(plan)
@@ -168,7 +168,7 @@ def compare(truth: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     size = shared.abs().groupby([both[k] for k in KEY[:5]], observed=True).transform("mean").clip(lower=1.0)
     both["shift"] = (both["value_lower"] - shared) / size
     groups = both.groupby(KEY[:5], observed=True)
-    found = groups["shift"].agg(shift="mean", error="sem", absolute=lambda s: s.abs().mean(), pairs="count")
+    found = groups["shift"].agg(shift="mean", error="sem", pairs="count")
     whole: pd.DataFrame = found.join(groups["changed"].mean()).reset_index()
     return whole
 
@@ -183,11 +183,6 @@ def _trial(precision: str, speed: float, shifts: pd.DataFrame) -> Trial:
     passes = bool(abs(worst["shift"]) <= TOLERANCE and changed <= MOST_LOST)
     error = 0.0 if pd.isna(worst["error"]) else float(worst["error"])
     return Trial(precision, speed, abs(float(worst["shift"])), error, where, changed, passes)
-
-
-def _chosen(data: Data, seed: int, samples: int) -> Data:
-    """A few samples by a hash of their ids, so that they do not depend on the order of the data."""
-    return data.only(reference_positions(data, seed)[:samples])
 
 
 def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float, float]:

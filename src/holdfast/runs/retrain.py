@@ -344,13 +344,11 @@ class Work:
     def _tested(self, net: Any, cell: Cell, test: Removed) -> dict[str, Tensor]:
         """Whether the network is right about each test image; no answer where its scores are not finite."""
         logits = self._outputs(net, test.x, _where(cell))
-        truth = test.label.cpu() if self.against == "label" else self._predicted()
+        truth = test.label.cpu()
+        if self.against == "prediction":
+            truth = Workbench(self.model, self.batch_size).predict(self.batches["test"]).argmax(1)
         hit = (logits.argmax(1) == truth).double()
         return {"accuracy": hit.masked_fill(~torch.isfinite(logits).all(1), torch.nan)}
-
-    def _predicted(self) -> Tensor:
-        """What the model itself says of the whole test images."""
-        return Workbench(self.model, self.batch_size).predict(self.batches["test"]).argmax(1)
 
     def _outputs(self, net: Any, x: Tensor, where: str) -> Tensor:
         if isinstance(net, Model):

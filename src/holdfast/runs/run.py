@@ -203,13 +203,17 @@ def _report() -> Any:
     return importlib.import_module("holdfast.report")
 
 
-def read(path: str | Place) -> Run:
+def read(path: Run | str | Place) -> Run:
     """Open a run directory, one packed by `holdfast export --to zip`, or a run at an address of an object store.
+
+    A `Run` stays itself.
 
     >>> read("no-such-run")
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
+    if isinstance(path, Run):
+        return path
     where = place(path)
     if isinstance(where, Path) and where.is_file() and where.suffix.lower() == ".zip":
         from holdfast.runs.export import unpacked

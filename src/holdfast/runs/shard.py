@@ -102,13 +102,9 @@ def load_references(data: Data, seed: int, count: int | None = None, ids: Sequen
         if not missing:
             break
     if not batches:
-        raise UserError(f"no sample of {data.name} could be read; the first error is {_first_error(data)}")
+        why = next(iter(data.load([0]).errors.values()), "unknown")
+        raise UserError(f"no sample of {data.name} could be read; the first error is {why}")
     return Batch.joined(batches)
-
-
-def _first_error(data: Data) -> str:
-    errors = data.load([0]).errors
-    return next(iter(errors.values()), "unknown")
 
 
 @dataclass

@@ -94,10 +94,6 @@ class StorePath:
         """The content of the object."""
         return bytes(self._ask("cat_file"))
 
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """The content of the object as text."""
-        return self.read_bytes().decode(encoding)
-
     def write_bytes(self, content: bytes) -> None:
         """Replace the object or make it, in one put."""
         self._ask("pipe_file", content, doing="written")

@@ -39,6 +39,7 @@ SCORES = pa.schema(
     + [(name, pa.float64()) for name in ("value", "low", "high")]
     + [("status", pa.string()), ("reason", pa.string())]
 )
+_OF_A_COLUMN = ("explainer", "measure", "condition", "level", "imputer", "order", "share", "repeat")
 PARTS = SCORES.append(pa.field("references", pa.binary()))
 """What parts hold: the scores, and with the first row of a column of chance what each reference adds to it."""
 SAMPLES = pa.schema(
@@ -103,26 +104,13 @@ def score_rows(
     """The rows of one part, in the order in which the scores came; `role` is that of its explainer."""
     names = pa.array(list(ids), pa.string())
     n = len(names)
-
-    def same(text: str) -> pa.Array:
-        return pa.repeat(pa.scalar(text, pa.string()), n)
-
     tables = []
     for s in scores:
+        same = {"dataset": dataset, "model": model, "role": role, "evaluation": evaluation}
+        same |= {name: getattr(s, name) for name in _OF_A_COLUMN}
         content = {
-            "dataset": same(dataset),
-            "model": same(model),
-            "explainer": same(s.explainer),
-            "role": same(role),
-            "evaluation": same(evaluation),
+            **{name: pa.repeat(pa.scalar(value, PARTS.field(name).type), n) for name, value in same.items()},
             "sample": names,
-            "measure": same(s.measure),
-            "condition": same(s.condition),
-            "level": pa.repeat(pa.scalar(float(s.level), pa.float64()), n),
-            "imputer": same(s.imputer),
-            "order": same(s.order),
-            "share": pa.repeat(pa.scalar(s.share, pa.float64()), n),
-            "repeat": pa.repeat(pa.scalar(s.repeat, pa.int32()), n),
             "value": s.value.double().tolist(),
             "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
             "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
@@ -162,7 +150,7 @@ def read_scores(
     rows = _read(root, digests.parts(root / "parts"), PARTS if compact else SCORES, _filter(measures, samples))
     order, twice = columns.sorted_by_key(rows, KEY)
     rows = rows.take(pa.array(order))
-    frame: pd.DataFrame = (rows if compact else columns.spelled_out(rows, SCORES)).to_pandas()
+    frame: pd.DataFrame = (rows if compact else rows.cast(SCORES)).to_pandas()
     if twice.any():
         row = frame[twice].iloc[0]
         raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
@@ -174,7 +162,7 @@ def read_scores_by_explainer(
 ) -> Iterator[pd.DataFrame]:
     """The rows of one dataset, model, evaluation and explainer at a time, as they were written, so large runs fit."""
     for _, paths in groupby(digests.parts(root / "parts"), key=lambda path: path.parent):
-        yield columns.spelled_out(_read(root, list(paths), SCORES, _filter(measures, samples)), SCORES).to_pandas()
+        yield _read(root, list(paths), SCORES, _filter(measures, samples)).cast(SCORES).to_pandas()
 
 
 def read_places(root: Place) -> pd.DataFrame:
@@ -185,7 +173,7 @@ def read_places(root: Place) -> pd.DataFrame:
 
     schema = pa.schema([SCORES.field(name) for name in PLACE])
     rows = _read(root, digests.parts(root / "parts"), schema, once)
-    frame: pd.DataFrame = columns.spelled_out(once(rows), schema).to_pandas()
+    frame: pd.DataFrame = once(rows).cast(schema).to_pandas()
     return frame.sort_values(PLACE, ignore_index=True)
 
 
@@ -204,7 +192,7 @@ def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -
 
 def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
-    rows = columns.spelled_out(_read(root, digests.parts(root / "samples"), SAMPLES), SAMPLES)
+    rows = _read(root, digests.parts(root / "samples"), SAMPLES).cast(SAMPLES)
     frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -235,7 +236,7 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     for index in bare:
         here = (measure == index) & (condition >= 0)
         status[explainer[here], condition[here], sample[here]] = code[here]
-    stored = rows["references"].to_numpy(dtype=object) if "references" in rows else []
+    stored: Any = rows["references"].to_numpy(dtype=object) if "references" in rows else ()
     by_reference: dict[str, Array] = {}  # summed over shards
     for i in np.flatnonzero([isinstance(each, bytes) for each in stored]):
         above = unpacked(stored[i])

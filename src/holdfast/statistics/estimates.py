@@ -51,10 +51,7 @@ class Estimate:
 
     def __getitem__(self, index: Any) -> Estimate:
         """Some of the scores, by an index into their shape."""
-        return self._each(lambda array: array[index])
-
-    def _each(self, change: Any) -> Estimate:
-        return replace(self, **{name: change(getattr(self, name)) for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[index] for name in _ARRAYS})
 
     @property
     def n(self) -> NDArray[np.int64]:

@@ -161,22 +161,26 @@ def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float)
     low, high = low[rows], high[rows]
     whole = np.concatenate([values[rows], unseen[rows, None]], 1)
     mask = np.pad(there[rows], ((0, 0), (0, 1)), constant_values=True)
-    goal, ends = special.ndtri(q), [np.full(len(rows), -9.0), np.full(len(rows), 9.0)]
-    middle = np.clip(found[rows], low, high)
-    for _ in range(24):  # the normal score of the probability is nearly straight, so the false position is soon found
+    centre = np.where(mask, whole, 0.0).sum(1) / mask.sum(1)
+    spread = np.where(mask, (whole - centre[:, None]) ** 2, 0.0).sum(1) / (mask.sum(1) * (mask.sum(1) + 1.0))
+    goal, pace = special.ndtri(q), np.sqrt(spread)  # of a normal score, which is nearly straight
+    middle = np.clip(centre + goal * pace, low + 1e-3 * (high - low), high - 1e-3 * (high - low))
+    before, was = middle, np.full(len(rows), np.nan)
+    for _ in range(24):
         score = special.ndtri(np.clip(_below_zero(np.where(mask, whole - middle[:, None], 0.0)), 1e-18, 1 - 1e-16))
-        few = score < goal
-        low, high = np.where(few, middle, low), np.where(few, high, middle)
-        # The end that stays is moved half the way to the goal, so that both close in (Illinois).
-        ends = [
-            np.where(few, score, goal + (ends[0] - goal) / 2),
-            np.where(few, goal + (ends[1] - goal) / 2, score),
-        ]
-        if np.all((np.abs(score - goal) < 1e-5) | (high - low < 1e-7 * (high - unseen[rows]))):
+        low, high = np.where(score < goal, middle, low), np.where(score < goal, high, middle)
+        found[rows] = middle
+        left = (np.abs(score - goal) >= 1e-5) & (high - low >= 1e-7 * (high - unseen[rows]))
+        if not left.any():
             break
-        share = np.clip((goal - ends[0]) / np.maximum(ends[1] - ends[0], 1e-12), 0.01, 0.99)
-        middle = low + share * (high - low)
-    found[rows] = middle
+        with np.errstate(invalid="ignore", divide="ignore"):
+            secant = (middle - before) / (score - was)
+        pace = np.where(np.isfinite(secant) & (secant > 0), secant, pace)
+        rows, low, high, whole, mask, pace, before, was = (
+            each[left] for each in (rows, low, high, whole, mask, pace, middle, score)
+        )
+        step = before + (goal - was) * pace
+        middle = np.where((step > low) & (step < high), step, (low + high) / 2)
     return np.asarray(found)
 
 
@@ -192,18 +196,18 @@ def _below_zero(a: Array) -> Array:
     least, most = a.min(1), a.max(1)
     one_sided = (least >= 0) | (most <= 0)
     low, high = 1 / np.minimum(least, -1e-300), 1 / np.maximum(most, 1e-300)
-    s = np.zeros(len(a))
-    for _ in range(50):
-        ratio = a / (1 - s[:, None] * a)
-        slope, curve = ratio.sum(1), np.einsum("ij,ij->i", ratio, ratio)
-        low, high = np.where(slope < 0, s, low), np.where(slope < 0, high, s)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            step = s - slope / curve
-        moved = np.where((step > low) & (step < high), step, (low + high) / 2)
-        done = bool(np.all(one_sided | (np.abs(moved - s) <= 1e-9 * np.minimum(high, -low))))
-        s = np.where(one_sided, 0.0, moved)
-        if done:
+    s, rows = np.zeros(len(a)), np.flatnonzero(~one_sided)
+    for _ in range(50):  # by Newton's steps, of the rows that are not there yet
+        if not len(rows):
             break
+        here, known = a[rows], s[rows]
+        ratio = here / (1 - known[:, None] * here)
+        slope, curve = ratio.sum(1), np.einsum("ij,ij->i", ratio, ratio)
+        low[rows], high[rows] = np.where(slope < 0, known, low[rows]), np.where(slope < 0, high[rows], known)
+        step = known - slope / curve
+        inside = (step > low[rows]) & (step < high[rows])
+        s[rows] = np.where(inside, step, (low[rows] + high[rows]) / 2)
+        rows = rows[np.abs(s[rows] - known) > 1e-8 * np.minimum(high[rows], -low[rows])]
     ratio = a / (1 - s[:, None] * a)
     curve = np.einsum("ij,ij->i", ratio, ratio)
     w = np.sign(s) * np.sqrt(np.maximum(2 * np.log1p(-s[:, None] * a).sum(1), 0.0))

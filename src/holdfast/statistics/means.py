@@ -55,16 +55,10 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
                 share = ok / attempted
                 head = (*cube.key.values(), explainer, *condition)
                 interval = exact_share(ok, attempted, level)
-                records.append(
-                    (*head, attempted, ok, flipped, undefined, share, *interval, _flag(ok, share, interval[1]))
-                )
+                few = [f"few pairs: {ok}"] if ok < FEWEST_PAIRS else []
+                low = [f"low retention: {100 * share:.2g} %"] if interval[1] < LOWEST_RETENTION else []
+                records.append((*head, attempted, ok, flipped, undefined, share, *interval, "; ".join(few + low)))
     return pd.DataFrame.from_records(records, columns=columns)
-
-
-def _flag(retained: int, share: float, most: float) -> str:
-    few = f"few pairs: {retained}" if retained < FEWEST_PAIRS else ""
-    low = f"low retention: {100 * share:.2g} %" if most < LOWEST_RETENTION else ""
-    return "; ".join(filter(None, (few, low)))
 
 
 def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.DataFrame:

@@ -51,7 +51,8 @@ def paired_tests(
 def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float) -> Array:
     """n, score_a, score_b, difference, low, high and p of pairs of explainers, (P, 7)."""
     names = [name for name, _ in cube.conditions]
-    scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in _used(cube, measure, form)])).any(0))
+    used = [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [measure]
+    scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in used])).any(0))
     kinds: dict[bytes, int] = {}
     kind = [kinds.setdefault(np.packbits(mask).tobytes(), len(kinds)) for mask in scored]
     together: dict[tuple[int, int], list[int]] = {}
@@ -71,11 +72,6 @@ def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, in
             low, high = apart.interval(level, np.inf)
             rows[some] = np.stack([apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1)
     return rows
-
-
-def _used(cube: Cube, measure: str, form: Form) -> list[str]:
-    """The columns of scores that some condition uses."""
-    return [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [measure]
 
 
 _TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "score_a", "score_b"]

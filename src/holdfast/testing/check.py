@@ -123,7 +123,9 @@ def _judged(
         (cube,) = arrange(rows[asked_for], manifest, samples)
         wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
         for e, explainer in enumerate(cube.explainers):
-            measure = _deciding(cube, explainer, axis) if shares else wish.measure
+            measure = wish.measure
+            if shares:  # by the measure whose status is that of the pairs, as `arrange` chooses it
+                measure = next(iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1])
             if wish.readout == "noise_floor":
                 groups = [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
             else:
@@ -138,11 +140,6 @@ def _judged(
                 yield Outcome(wish, *place, not need, seen, need)
     if not judged:
         raise no_readout(wish)
-
-
-def _deciding(cube: Cube, explainer: str, axis: Axis) -> str:
-    """The measure whose status is that of an explainer's pairs, as `arrange` chooses it."""
-    return next(iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1])
 
 
 def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
@@ -161,7 +158,7 @@ def _scores(
         return of_means(values, cube.span(measure), cube.groups), values, status
     status = cube.status[e][group]
     if wish.measure in SHARES:
-        code = list(SHARES).index(wish.measure)
+        code = SHARES.index(wish.measure)
         values = np.where(status < 0, np.nan, (status == code).astype(np.float64))
         return of_means(values, UNIT, cube.groups), values, status
     if wish.readout in ("mean", "aligned", "chance"):

@@ -35,8 +35,7 @@ def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
 
     A line longer than `width` goes on in the next one.
     """
-    room = max((len(who(outcome)) for outcome in outcomes), default=0)
-    room = max(room, len("explainer"))
+    room = max(len(name) for name in ("explainer", *map(who, outcomes)))
     if width is not None:
         room = max(12, min(room, width - 42))
     places = list(dict.fromkeys(_where(outcome) for outcome in outcomes))
@@ -49,7 +48,9 @@ def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
             seen = outcome.seen
             bound, mean = shown(seen.bound, not wish.at_least), shown(seen.mean)
             state = "PASS" if outcome.passed else "FAIL"
-            head = f"  {state}  {_short(who(outcome), room):<{room}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
+            name = who(outcome)
+            name = name if len(name) <= room else f"{name[: room - 1]}…"
+            head = f"  {state}  {name:<{room}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
             needs = f"{wish.sign} {wish.threshold:g}" + (f": {outcome.need}" if outcome.need else "")
             text += _with_tail(head, needs, width)
         text.append("")
@@ -162,10 +163,6 @@ def _with_tail(head: str, tail: str, width: int | None) -> list[str]:
     first, colon, rest = tail.partition(": ")
     below = textwrap.wrap(rest, max(30, width - 8), initial_indent=" " * 8, subsequent_indent=" " * 8)
     return [f"{head}  {first}{colon.rstrip()}", *below]
-
-
-def _short(name: str, room: int) -> str:
-    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _escaped(text: str) -> str:

@@ -15,19 +15,9 @@ GRAMMAR = (
     "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
 )
 EXAMPLE = "stability.fass >= 0.6 @ 0.95"
-READOUTS = {
-    "mean": "the raw mean, which is what a measure without a readout stands for",
-    "calibrated": "(mean − chance) / (1 − chance), aligned first where the perturbation moves the image: the report's",
-    "unaligned_calibrated": "the same without aligning anything",
-    "aligned": "the mean after moving the map with the image; conditions that do not move it are left out",
-    "chance": "the mean against maps of other samples",
-    "noise_floor": "the mean over two draws of a stochastic explainer on the same input",
-}
-SHARES = {
-    "retention": "share of the attempted pairs that have a score",
-    "flipped": "share whose prediction changed, so that there is nothing to compare",
-    "undefined": "share without a map that could be compared",
-}
+READOUTS = ("mean", "calibrated", "unaligned_calibrated", "aligned", "chance", "noise_floor")
+SHARES = ("retention", "flipped", "undefined")
+"""Of the attempted pairs, in the order of their statuses: docs/gate.md says what each of these is."""
 EACH = "each"
 """The value of `condition` or `level` that asks for every one by itself instead of their mean."""
 USUAL_CONFIDENCE, LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.95, 0.5, 0.999

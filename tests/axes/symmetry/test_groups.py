@@ -19,6 +19,7 @@ from holdfast.axes.symmetry.groups import (
     Cyclic,
     Dihedral,
     Octahedral,
+    PassagePermutation,
     Torus,
     build,
     cyclic,
@@ -43,6 +44,13 @@ def random_batch(*shape: int, samples: int = 3, **aux: Tensor) -> Batch:
 def tokens() -> Batch:
     ids = torch.tensor([[5, 2, 7, 0], [1, 9, 0, 0], [3, 4, 6, 8]])
     return Batch(("a", "b", "c"), ids, {"attention_mask": (ids > 0).long()})
+
+
+def passages() -> Batch:
+    """Three passages of two tokens each, with one token between the first two, and a question."""
+    ids = torch.arange(1, 28).reshape(3, 9)
+    numbers = torch.tensor([1, 1, 0, 2, 2, 3, 3, 0, 0]).expand(3, -1)
+    return Batch(("a", "b", "c"), ids, {"attention_mask": torch.ones_like(ids), "_passages": numbers})
 
 
 def graphs() -> Batch:
@@ -91,6 +99,7 @@ CASES = {
     "octahedral, reflections": Case(Octahedral(turns=False), random_batch(1, 2, 3, 4), 1),
     "permutation": Case(permutation(), alike(SET), 2),
     "permutation of tokens": Case(permutation(1), alike(tokens()), None),
+    "passage_permutation": Case(PassagePermutation(), passages(), None),
     "node_permutation": Case(node_permutation(), alike(graphs()), 2),
     "product": Case(product(cyclic(-2), cyclic(-1)), random_batch(2, 2, 3), 1),
     "product of permutations": Case(product(permutation(1), permutation(2)), random_batch(3, 2), None),
@@ -397,7 +406,7 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
         permutation().act(torch.arange(4), graphs())
     with pytest.raises(UserError, match=r"needs aux\['adjacency'\]"):
         node_permutation().act(torch.arange(4), batch)
-    with pytest.raises(UserError, match=r"expected \(B, 4, 4\)"):
+    with pytest.raises(UserError, match=r"of shape \(B, 4, 4\); it has shape \(B, 4, 5\)"):
         node_permutation().act(torch.arange(4), random_batch(4, 2, adjacency=torch.ones(3, 4, 5)))
 
 

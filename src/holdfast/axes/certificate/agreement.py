@@ -134,6 +134,8 @@ def _checked_mask(
     mask = mask.to(counts.device)
     exists = torch.arange(width, device=counts.device) < counts[:, None]
     _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
+    if always is not None and always.shape[1] < width:  # other samples of the mask have more features
+        always = torch.nn.functional.pad(always, (0, width - always.shape[1]))
     may = exists if always is None else exists & ~always
     chosen, free = mask & may, may & ~mask
     lacking = "is empty for sample {id!r}: select at least one of its {n} features"

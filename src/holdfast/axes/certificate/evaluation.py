@@ -48,6 +48,7 @@ NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
 NO_CLASSES = "only predicted classes are compared with the whole input"
+_OF_CERTIFY = ("features", "delta", "epsilon", "method", "mode", "threshold", "simultaneous", "agreement", "fill")
 Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
 
@@ -214,26 +215,12 @@ class Certificate:
         that one input of the model costs: the masks of a smoothed model.
         """
         radii = listed(self.radii)
+        asked: dict[str, Any] = {name: getattr(self, name) for name in _OF_CERTIFY}
 
         def certified(part: Batch, extra: Tensor) -> Tensor:
             mask, full = extra[:, :-1].bool(), extra[:, -1]
-            result = certify(
-                model,
-                part,
-                mask,
-                self.features,
-                radii,
-                self.delta,
-                self.epsilon,
-                self.method,
-                mode=self.mode,
-                threshold=self.threshold,
-                simultaneous=self.simultaneous,
-                agreement=self.agreement,
-                fill=self.fill,
-                target=full if self.anchor == "full" else None,
-                seed=subject.seed,
-            )
+            target = full if self.anchor == "full" else None
+            result = certify(model, part, mask, radii=radii, target=target, seed=subject.seed, **asked)
             same = (result.target == full.cpu())[:, None].expand_as(result.rate)
             tensors = (result.rate, result.low, result.high, result.decision, passes_each * result.passes)
             more = (result.early, result.early_draws, same)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pandas as pd
 
@@ -67,23 +66,14 @@ def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
     if len(fragile):
         chosen = judged.settings.get("fraction", 0.25)
         fraction = float(chosen[0] if isinstance(chosen, list | tuple) else chosen)
-        yield replace(
-            FRAGILE,
-            seen=FRAGILE.seen.format(rates=_at(fragile)),
-            do=FRAGILE.do.format(better=_better(cells), fraction=fraction),
-            explainers=tuple(fragile["explainer"]),
-        )
+        fill = {"rates": _at(fragile), "better": _better(cells), "fraction": fraction}
+        yield FRAGILE.filled(fill, fragile["explainer"])
     if len(loose):
         names, epsilon = tuple(loose["explainer"]), float(judged.settings.get("epsilon", 0.1))
         estimated = judged.settings.get("mode", "estimate") == "estimate"
         narrower = NARROWER.format(half=epsilon / 2, epsilon=epsilon) if estimated else ""
-        yield replace(
-            LOOSE,
-            seen=LOOSE.seen.format(bounds=_at(loose), their=plural(names, "its", "their")),
-            means=LOOSE.means.format(epsilon=epsilon, delta=delta(judged)),
-            do=LOOSE.do.format(narrower=narrower),
-            explainers=names,
-        )
+        fill = {"bounds": _at(loose), "their": plural(names, "its", "their"), "narrower": narrower}
+        yield LOOSE.filled(fill | {"epsilon": epsilon, "delta": delta(judged)}, names)
 
 
 def _better(cells: pd.DataFrame) -> str:
@@ -102,15 +92,12 @@ def _at(rows: pd.DataFrame) -> str:
 def _random_features(judged: Judged) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the same number of random features."""
     cube = judged.cube
-    control = next((e for e in cube.explainers if e in cube.controls and _registered(judged, e) == RANDOM), None)
+    names = ((e, judged.settings_of(e).get("name") or e) for e in cube.explainers if e in cube.controls)
+    control = next((e for e, registered in names if registered == RANDOM), None)
     if control is None or not judged.axis.headlines(cube):
         return
     measure, radius, gaps = gaps_to(judged, control)
     level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
     if level:
-        seen = LIKE_RANDOM.seen.format(radius=radius, what=WHAT[measure], control=control, gaps=each(level.items()))
-        yield replace(LIKE_RANDOM, seen=seen, explainers=tuple(level))
-
-
-def _registered(judged: Judged, explainer: str) -> str:
-    return str(judged.settings_of(explainer).get("name") or explainer)
+        fill = {"radius": radius, "what": WHAT[measure], "control": control, "gaps": each(level.items())}
+        yield LIKE_RANDOM.filled(fill, level)

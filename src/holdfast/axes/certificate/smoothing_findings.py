@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from holdfast.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from holdfast.axes.certificate.words import percent
@@ -24,8 +23,8 @@ FURTHER = Finding(
     axis="smoothing",
     severity="note",
     title="Soft guarantees reach further than hard ones",
-    seen="For {explainer} with λ = {keep:g} at r = {radius:g}, τ ≥ {least:g} is guaranteed (SCA, δ = {delta:g}) for "
-    "{yes} of {n} samples, τ = 1 (a hard radius) for {hard}.",
+    seen="For {best.explainer} with λ = {best.keep:g} at r = {best.level:g}, τ ≥ {least:g} is guaranteed (SCA, δ = "
+    "{delta:g}) for {best.yes} of {best.n} samples, τ = 1 (a hard radius) for {best.yes_hard}.",
     means="A hard radius promises that no superset turns the prediction, without error, and so is small. SCA promises "
     "less, that most supersets do not, but for a probability of δ.",
     do="Use hard radii where one exception is too many; beyond them use SCA and give its τ and δ.",
@@ -49,8 +48,7 @@ def _costly(judged: Judged) -> Iterator[Finding]:
     if len(worse):
         shares = some([f"{percent(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
         larger = STAY_AT.format(keep=float(kept["keep"].min())) if len(kept) else LARGER
-        seen = COSTLY.seen.format(smoothed=shares, plain=percent(records(plain)[0]))
-        yield replace(COSTLY, seen=seen, do=COSTLY.do.format(larger=larger))
+        yield COSTLY.filled({"smoothed": shares, "plain": percent(records(plain)[0]), "larger": larger})
 
 
 def _further(judged: Judged) -> Iterator[Finding]:
@@ -63,14 +61,5 @@ def _further(judged: Judged) -> Iterator[Finding]:
     further = both[both["low"] > both["high_hard"]]
     if len(further):
         best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
-        seen = FURTHER.seen.format(
-            explainer=best.explainer,
-            keep=best.keep,
-            radius=best.level,
-            least=least,
-            delta=delta(judged),
-            yes=best.yes,
-            n=best.n,
-            hard=best.yes_hard,
-        )
-        yield replace(FURTHER, seen=seen, explainers=tuple(dict.fromkeys(further["explainer"])))
+        fill = {"best": best, "least": least, "delta": delta(judged)}
+        yield FURTHER.filled(fill, dict.fromkeys(further["explainer"]))

@@ -14,7 +14,7 @@ from holdfast.axes.faithfulness import curves, mask_bank, realism, sweeps
 from holdfast.axes.faithfulness.curves import Readout
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.sweeps import Order, needs_kept
-from holdfast.features import Tokens, count, fixed
+from holdfast.features import Tokens, count, fixed, spread
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
 from holdfast.removal import OwnBaseline
@@ -78,7 +78,9 @@ def labelled(features: Any, batch: Batch) -> Labelled:
     kept = fixed(features, batch)
     if kept is None:
         return segments, count(segments)
-    return torch.where(kept, segments.shape[1] - 1, (~kept).cumsum(1) - 1), (~kept).sum(1)
+    renumbered = torch.where(kept, kept.shape[1] - 1, (~kept).cumsum(1) - 1)
+    exists = torch.arange(kept.shape[1], device=kept.device) < count(segments)[:, None]
+    return spread(renumbered, segments), (~kept & exists).sum(1)
 
 
 def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:

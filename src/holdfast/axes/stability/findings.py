@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -134,20 +133,17 @@ def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
         if row[lowest]["high"] < LOW and all(row[lowest]["high"] < row[name]["low"] for name in rest):
             failing.setdefault(lowest, []).append(str(explainer))
     for component, names in failing.items():
-        said = "; of ".join(e + _components_of(one, scores, e) for e in names[:3]) + _more(names[3:])
-        fill = {"k": _top(one), "others": "the other two" if len(needed) > 2 else "the other"}
+        rows = {e: {n: records(part.loc[[e]])[0] for n, part in scores.items()} for e in names[:3]}
+        said = "; of ".join(
+            f"{e}: " + ", ".join(f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in own.items())
+            for e, own in rows.items()
+        )
+        said += _more(names[3:])
+        k = one.judged.settings.get("k", 100)
+        top = f"the {k} largest values" if isinstance(k, int) else f"the largest {100 * float(k):g} % of the values"
+        fill = {"k": top, "others": "the other two" if len(needed) > 2 else "the other"}
         fill["do"] = _remedy(one, component, names)
         yield finding(FAILURES[component], f"Calibrated components of {said}.", names, fill=fill)
-
-
-def _components_of(one: Frames, scores: dict[str, pd.DataFrame], explainer: str) -> str:
-    rows: dict[str, Any] = {name: records(part.loc[[explainer]])[0] for name, part in scores.items()}
-    return ": " + ", ".join(f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in rows.items())
-
-
-def _top(one: Frames) -> str:
-    k = one.judged.settings.get("k", 100)
-    return f"the {k} largest values" if isinstance(k, int) else f"the largest {100 * float(k):g} % of the values"
 
 
 def _remedy(one: Frames, component: str, names: Sequence[str]) -> str:

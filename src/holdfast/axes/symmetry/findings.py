@@ -71,8 +71,8 @@ BROKEN = Finding(
     severity="act",
     title="{breaks} a symmetry that the model has",
     seen="Mean {measure} under {group}: {scores}; the model’s own invariance is {model}.",
-    means="{should} Here it does not, so the fault is the method’s (guidelines {number} and 4 of the invariance "
-    "paper).",
+    means="{guideline.should} Here it does not, so the fault is the method’s (guidelines {guideline.number} and 4 of "
+    "the invariance paper).",
     do="{remedy} {how} It mends the symmetry by construction and does not make the explanation more faithful.",
 )
 SYMMETRISE = "In Python: holdfast.symmetrise(explainer, {group}); in a study: symmetrised: {{of: …, group: {group}}}."
@@ -201,12 +201,8 @@ def findings(judged: Judged) -> Iterator[Finding]:
         yield replace(INTERPOLATES, seen=INTERPOLATES.seen.format(group=measured.title))
     error = float(measured.methods["error"].median())
     if not measured.whole and error > TOO_ROUGH:
-        yield replace(
-            FEW_ELEMENTS,
-            seen=FEW_ELEMENTS.seen.format(n=measured.elements, error=number(error)),
-            do=FEW_ELEMENTS.do.format(more=4 * measured.elements),
-            explainers=tuple(measured.methods["explainer"]),
-        )
+        fill = {"n": measured.elements, "error": number(error), "more": 4 * measured.elements}
+        yield FEW_ELEMENTS.filled(fill, measured.methods["explainer"])
 
 
 def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
@@ -219,14 +215,9 @@ def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     for (kind, do), rows in low.groupby([low["kind"], remedy], sort=False):
         names, guideline, measure = tuple(rows["explainer"]), GUIDELINES[str(kind)], rows.iloc[0]["measure"]
         scores = each((r.explainer, with_interval(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
-        yield replace(
-            BROKEN,
-            title=BROKEN.title.format(breaks=plural(names, "This method breaks", "These methods break")),
-            seen=BROKEN.seen.format(measure=measure, group=measured.title, scores=scores, model=model),
-            means=BROKEN.means.format(should=guideline.should, number=guideline.number),
-            do=BROKEN.do.format(remedy=do, how=how + (MOVED_BACK if kind == "feature" else "")),
-            explainers=names,
-        )
+        fill: dict[str, Any] = {"breaks": plural(names, "This method breaks", "These methods break"), "model": model}
+        fill |= {"group": measured.title, "measure": measure, "scores": scores, "guideline": guideline}
+        yield BROKEN.filled(fill | {"remedy": do, "how": how + (MOVED_BACK if kind == "feature" else "")}, names)
 
 
 def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:

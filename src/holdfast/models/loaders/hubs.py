@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.hub import fetched, name_and_revision
+from holdfast.data.hub import fetched, name_and_revision, tokenizer_of
 from holdfast.errors import UserError, nearest, unknown
+from holdfast.models import Model
+from holdfast.models.decoders import decoder
 from holdfast.models.network import Parts
 
 RANDOM = "none"
@@ -114,6 +116,16 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
         return Parts(module, classes=classes, embedding=_embedding(module, name))
     mean, std = _normalisation(name, where, optional=random)
     return Parts(module, mean, std, classes)
+
+
+def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
+    """`owner/name`, `owner/name@revision`, or a folder with a copy: a decoder, which may choose among `options`."""
+    from transformers import AutoModelForCausalLM as Kind
+
+    name, revision = name_and_revision(rest)
+    files, where = "config.json and model.safetensors", {"revision": revision, "trust_remote_code": False}
+    network = fetched(name, files, lambda: Kind.from_pretrained(name, **where))
+    return decoder(network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name)
 
 
 def _reads_text(config: Any, name: str) -> bool:

@@ -17,7 +17,7 @@ from holdfast.data.hub import hub_name
 from holdfast.errors import UserError, unknown
 from holdfast.models import Model
 from holdfast.models.loaders.files import load_file
-from holdfast.models.loaders.hubs import from_hf, from_timm, from_torchvision
+from holdfast.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
 from holdfast.models.loaders.onnx import PROBABILITIES, load_onnx
 from holdfast.models.loaders.sklearn import from_sklearn, is_estimator
 from holdfast.models.network import Channels, Parts
@@ -49,10 +49,10 @@ def load_model(
 
     Names: `bundled:efficientnet-lite0`; `torchvision:resnet50` (default weights), `torchvision:resnet50@IMAGENET1K_V1`
     (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`,
-    `hf:folder`, `hf:name@none`; `file:weights.safetensors` with an `architecture` such as torchvision:resnet50;
-    `onnx:model.onnx`; `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need
-    `allow_code`. What is given here replaces what the source says of mean, std, classes, `embedding` and `task`, which
-    are those of `Model`.
+    `hf:folder`, `hf:name@none`; `decoder:owner/name`, a language model, whose `classes` are options to choose among;
+    `file:weights.safetensors` with an `architecture` such as torchvision:resnet50; `onnx:model.onnx`;
+    `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need `allow_code`. What is given
+    here replaces what the source says of mean, std, classes, `embedding` and `task`, which are those of `Model`.
 
     >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
     'tiny'
@@ -65,7 +65,10 @@ def load_model(
         scheme, _, rest = check_model_name(spec).partition(":")
         if scheme == "python":
             check_allowed(spec, allow_code)
-        made = load_file(rest, architecture, allow_code) if scheme == "file" else LOADERS[scheme].load(rest)
+        if scheme == "decoder":
+            made, classes = from_decoder(rest, classes or ()), None
+        else:
+            made = load_file(rest, architecture, allow_code) if scheme == "file" else LOADERS[scheme].load(rest)
         name = name or short_name(scheme, rest)
     elif is_estimator(spec):
         made = from_sklearn(spec, classes=classes, name=name, task=task)
@@ -114,8 +117,8 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
         raise UserError(f'the model {spec!r} needs {package}: pip install "holdfast[{extra}]"')
     if scheme == "python":
         return absolute(spec, folder)
-    if scheme == "hf":
-        return f"hf:{hub_name(rest, folder)}"
+    if scheme in ("hf", "decoder"):
+        return f"{scheme}:{hub_name(rest, folder)}"
     if scheme in ("file", "onnx"):
         path, at, what = rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
         return f"{scheme}:{existing(beside(path, folder))}{at}{what}"
@@ -163,6 +166,7 @@ LOADERS: dict[str, Loader] = {
     "torchvision": Loader(from_torchvision, "torchvision", "torchvision"),
     "timm": Loader(from_timm, "timm", "timm"),
     "hf": Loader(from_hf, "transformers", "transformers"),
+    "decoder": Loader(from_decoder, "transformers", "transformers"),
     "file": Loader(load_file),
     "onnx": Loader(load_onnx, "onnxruntime", "onnx"),
     "python": Loader(from_python),

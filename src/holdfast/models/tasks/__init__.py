@@ -14,12 +14,12 @@ from typing import Any
 import torch  # noqa: F401 (of the example above)
 
 from holdfast.errors import resolve
-from holdfast.models.tasks.classes import Binary, Classification, MultiLabel
-from holdfast.models.tasks.contract import FIXED, REGION, Task, at, has_probability, with_region
-from holdfast.models.tasks.values import Readout, Regression, Segmentation
+from holdfast.models.tasks.classes import Binary, Classification, MultiLabel, Options
+from holdfast.models.tasks.contract import ANSWER, FIXED, REGION, Task, at, has_probability, with_region
+from holdfast.models.tasks.values import Answer, Readout, Regression, Segmentation
 
-__all__ = ["FIXED", "REGION", "TASKS", "Binary", "Classification", "MultiLabel", "Readout", "Regression"]
-__all__ += ["Segmentation", "Task", "as_task", "at", "has_probability", "with_region"]
+__all__ = ["ANSWER", "FIXED", "REGION", "TASKS", "Answer", "Binary", "Classification", "MultiLabel", "Options", "Task"]
+__all__ += ["Readout", "Regression", "Segmentation", "as_task", "at", "has_probability", "with_region"]
 
 TASKS: dict[str, Any] = {kind.name: kind for kind in (Classification, Binary, MultiLabel, Regression, Segmentation)}
 """Every task by its name in a study."""

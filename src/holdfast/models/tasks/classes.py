@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.errors import UserError
-from holdfast.models.tasks.contract import Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
+from holdfast.models.tasks.contract import ANSWER, Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
 from holdfast.types import STRICT
 
 Outputs = Literal["logits", "probabilities"]
@@ -67,6 +67,28 @@ class Classification(Exclusive):
         if self.outputs != "probabilities":
             return scores
         return scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
+
+
+@dataclass(frozen=True, config=STRICT)
+class Options(Exclusive):
+    """The likeliest of several answers to a prompt: the logits are their log-probabilities; see `holdfast.decoder`.
+
+    >>> Options().target(torch.tensor([[-4.0, -0.5, -2.0]])).tolist()
+    [1]
+    """
+
+    name: ClassVar[str] = "options"
+    fixes: ClassVar[str] = ANSWER
+    readout: ClassVar[str] = "the log-probability of the likeliest option"
+    unchanged: ClassVar[str] = "the likeliest option stays"
+
+    def table(self, output: Any, aux: Aux) -> Tensor:
+        """The log-probabilities (B, K)."""
+        return rows_in(output)
+
+    def fix(self, output: Any, aux: Aux) -> Tensor:
+        """Where an answer stands behind the prompt, (B, L + T)."""
+        return torch.as_tensor(output[ANSWER])
 
 
 @dataclass(frozen=True, config=STRICT)

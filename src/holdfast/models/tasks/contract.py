@@ -22,6 +22,8 @@ Named = Callable[[int], str]
 """From a column to its name."""
 REGION = "_region"
 """The auxiliary tensor (B, …) that says where in a map of outputs a sample is read."""
+ANSWER = "answer"
+"""The auxiliary tensor (B, L + T) of the answer's token ids where they stand behind a prompt, below 0 elsewhere."""
 FIXED = "_fixed"
 """The auxiliary tensor (B, …) that a readout of one's own fixes on the sample as it is."""
 

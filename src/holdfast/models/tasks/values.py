@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast.errors import UserError
 from holdfast.models.network import scores_in
+from holdfast.models.tasks.classes import Options
 from holdfast.models.tasks.contract import FIXED, REGION, Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
 from holdfast.types import STRICT
 
@@ -84,6 +85,41 @@ class Regression(Usual):
                 "one may move; give task={'regression': {'tolerance': 0.5}}, in its units"
             )
         return replace(self, tolerance=SHARE_OF_SPREAD * spread)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Answer(Usual):
+    """The log-probability Σ_t log p(a_t | prompt, a_<t) of an answer to a prompt; see `holdfast.decoder`.
+
+    It comes with the data, or is the greedy one for the sample as it is. The table's second column is its lead, the
+    least difference between the logit of a_t and that of any other token: at least 0 where it is the greedy answer.
+
+    >>> Answer().same(torch.tensor([-0.1, 2.0]), torch.tensor([-0.9, -1.0]), torch.tensor(0)).item()
+    False
+    """
+
+    name: ClassVar[str] = "answer"
+    fixes: ClassVar[str] = Options.fixes
+    readout: ClassVar[str] = "the log-probability of the answer"
+    unchanged: ClassVar[str] = "greedy decoding still gives the answer, or still gives another"
+    table, fix = Options.table, Options.fix
+
+    def target(self, table: Tensor) -> Tensor:
+        """The log-probability."""
+        return everywhere(self.name, 0, table)
+
+    def probability(self, table: Tensor) -> Tensor:
+        """Of the answer, and of any other, (…, 2)."""
+        chance = table[..., 0].exp()
+        return torch.stack([chance, 1 - chance], -1)
+
+    def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
+        """Whether greedy decoding gives the answer after as before."""
+        return (before[..., 1] >= 0) == (after[..., 1] >= 0)
+
+    def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
+        """That the greedy answer is another one."""
+        return f"greedy decoding gives {'another' if before[1] >= 0 else 'the'} answer; its log p is {after[0]:.3g}"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -53,8 +53,9 @@ class Evaluated:
 
 @dataclass
 class Common:
-    """What can be compared, the subject of the comparison, what is left out, and what forbids it."""
+    """What can be compared of the runs `labels`, the subject of it, what is left out, and what forbids it."""
 
+    labels: list[str] = field(default_factory=list)
     datasets: list[Names] = field(default_factory=list)
     models: list[Names] = field(default_factory=list)
     explainers: list[Names] = field(default_factory=list)
@@ -80,8 +81,7 @@ def common(
     With `only_shared` a data set, explainer, evaluation or condition that differs is left out instead; with
     `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
-    labels = [side.label for side in sides]
-    matched = Common()
+    matched = Common(labels := [side.label for side in sides])
     studies = [side.manifest["study"] for side in sides]
     apart = disagreements("seed", [study.get("seed") for study in studies], labels)
     apart += disagreements("references", [references_of(study) for study in studies], labels)
@@ -165,12 +165,11 @@ def _match_data(matched: Common, sides: Sequence[Side]) -> None:
             matched.datasets.append(tuple(str(other) for other in names))
             for others, other in zip(rest, names, strict=True):
                 del others[str(other)]
-    labels = [side.label for side in sides]
     for name in rest[0]:
         if all(name in others for others in rest):
             held = numbered([o[name].get("fingerprint") for o in rest])
             held = [f"{number} ({o[name].get('samples')} samples)" for number, o in zip(held, rest, strict=True)]
-            matched.forbidden += disagreements(f"datasets.{name}: other data", held, labels)
+            matched.forbidden += disagreements(f"datasets.{name}: other data", held, matched.labels)
             for others in rest[1:]:
                 del others[name]
             rest[0] = {key: value for key, value in rest[0].items() if key != name}
@@ -193,23 +192,21 @@ def _match_models(matched: Common, sides: Sequence[Side]) -> None:
         matched.models = [(n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])]
         kept = {names[0] for names in matched.models}
         _tell_rest(matched, sides, "model", [[n for n in section if n not in kept] for section in sections])
-    labels = [side.label for side in sides]
     for names in matched.models:
         entries = [dict(section[name]) for section, name in zip(sections, names, strict=True)]
         if len(set(names)) > 1:
-            matched.subject += disagreements("model", list(names), labels)
+            matched.subject += disagreements("model", list(names), matched.labels)
         for entry, weights in zip(entries, numbered([e.pop("fingerprint", None) for e in entries]), strict=True):
             entry["weights"] = weights
-        matched.subject += disagreements("" if len(matched.models) == 1 else shown(names), entries, labels)
+        matched.subject += disagreements("" if len(matched.models) == 1 else shown(names), entries, matched.labels)
 
 
 def _match_explainers(matched: Common, sides: Sequence[Side]) -> None:
     sections = [side.study("explainers") for side in sides]
-    labels = [side.label for side in sides]
     pairs, rest = pair_up(sections)
     for names in pairs:
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
-        lines = disagreements(f"explainers.{shown(names)}", entries, labels)
+        lines = disagreements(f"explainers.{shown(names)}", entries, matched.labels)
         if len(set(names)) > 1:
             matched.subject += lines
         elif lines:  # one label for two methods would tell the reader that they are the same
@@ -227,7 +224,6 @@ def _match_evaluations(matched: Common, sides: Sequence[Side], wanted: Sequence[
             if name not in known:
                 raise unknown("evaluation", name, known)
         sections = [{name: entry for name, entry in section.items() if name in wanted} for section in sections]
-    labels = [side.label for side in sides]
     pairs, rest = pair_up(sections)
     one_version = len({side.manifest.get("holdfast") for side in sides}) == 1
     for names in pairs:
@@ -239,8 +235,8 @@ def _match_evaluations(matched: Common, sides: Sequence[Side], wanted: Sequence[
         order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
         parameters = [parameters_of(entry) for entry in entries]
         made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
-        inner = disagreements(f"{shown(names)}.{axis.separable}", made_by, labels)
-        outer = disagreements(shown(names), parameters, labels)
+        inner = disagreements(f"{shown(names)}.{axis.separable}", made_by, matched.labels)
+        outer = disagreements(shown(names), parameters, matched.labels)
         matched.forbidden += inner + outer
         if not inner and not outer:
             matched.evaluations.append(Evaluated(names, axis, order))
@@ -284,13 +280,8 @@ def shared_conditions(
 
 
 def _tell_versions(matched: Common, sides: Sequence[Side]) -> None:
-    labels = [side.label for side in sides]
     versions = [side.manifest.get("versions") or {} for side in sides]
-    matched.subject += disagreements("versions", versions, labels)
-    devices = [_devices(side.manifest) for side in sides]
-    matched.subject += disagreements("devices", devices, labels)
-
-
-def _devices(manifest: Mapping[str, Any]) -> str:
-    sessions = manifest.get("sessions") or []
-    return ", ".join(sorted({str(device) for session in sessions for device in session.get("devices") or []}))
+    matched.subject += disagreements("versions", versions, matched.labels)
+    sessions = [side.manifest.get("sessions") or [] for side in sides]
+    devices = [", ".join(sorted({str(d) for session in own for d in session.get("devices") or []})) for own in sessions]
+    matched.subject += disagreements("devices", devices, matched.labels)

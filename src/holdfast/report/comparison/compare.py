@@ -122,9 +122,9 @@ def compare(
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:
     """The runs read, with a name each."""
-    from holdfast.runs.run import Run, read
+    from holdfast.runs.run import read
 
-    opened = [run if isinstance(run, Run) else read(run) for run in runs]
+    opened = [read(run) for run in runs]
     places = [run.path.resolve() for run in opened]
     for i, place in enumerate(places):
         if place in places[:i]:

@@ -149,17 +149,10 @@ def _cells(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
     """Parameters as one would write them, presets by their name."""
-    parts = []
-    for key, value in parameters.items():
-        if key == "name":
-            continue
-        preset = presets().get(plain(value)) if isinstance(value, list) else None
-        named = isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
-        if preset:
-            text = preset
-        elif named and value:
-            text = ", ".join(call(entry) for entry in value)
-        else:
-            text = call(value) if isinstance(value, Mapping) and "name" in value else brief(value)
-        parts.append(f"{key}={text}")
-    return "; ".join(parts)
+
+    def written(value: Any) -> str:
+        if isinstance(value, list) and value and all(isinstance(v, Mapping) and "name" in v for v in value):
+            return presets().get(plain(value)) or ", ".join(map(call, value))
+        return call(value) if isinstance(value, Mapping) and "name" in value else brief(value)
+
+    return "; ".join(f"{key}={written(value)}" for key, value in parameters.items() if key != "name")

@@ -17,7 +17,7 @@ from holdfast.drawing.plots import Mark, dots
 from holdfast.drawing.prose import digits_of, number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
 from holdfast.drawing.tables import to_csv
-from holdfast.report.comparison.common import Common, Side
+from holdfast.report.comparison.common import Common
 from holdfast.report.comparison.compare import Comparison
 from holdfast.report.comparison.leaderboard import run_facts
 from holdfast.report.comparison.pairs import OVERALL
@@ -43,7 +43,11 @@ def comparison_page(comparison: Comparison) -> str:
         "charts": charts,
         "tables": _tables(comparison),
         "left_out": comparison.left_out,
-        "runs": [_made(side) for side in comparison.runs],
+        "runs": [
+            run_facts(side) | {"facts": {"seed": study.get("seed"), "references": references_of(study)}}
+            for side in comparison.runs
+            for study in [side.manifest["study"]]
+        ],
         "level": f"{100 * comparison.level:g}",
         "payload": embed({"all": to_csv(comparison.differences)}),
         **look(),
@@ -83,7 +87,8 @@ def forests(comparison: Comparison) -> list[Chart]:
         title = f"{evaluation.capitalize()}: difference in {measured.title}"
         title += f", {model}" if several["model"] else ""
         title += f" on {dataset}" if several["dataset"] else ""
-        drawn.append(Chart(f"forest-{i}", title, _caption(rows, measured), _alt(overall), plots))
+        alt = f"Forest plot of {len(overall)} differences, {int(overall['separated'].sum())} of them separated; the "
+        drawn.append(Chart(f"forest-{i}", title, _caption(rows, measured), f"{alt}numbers are in the table.", plots))
     return drawn
 
 
@@ -103,7 +108,7 @@ def _forest(
 
 
 def _caption(rows: pd.DataFrame, measure: Measure) -> str:
-    later, earlier = _pair(rows, "the later run", "the earlier one")
+    later, earlier = rows[["b", "a"]].iloc[0] if _is_one_pair(rows) else ("the later run", "the earlier one")
     side = {
         "higher": f"Right of zero {later} is better, left of it {earlier}.",
         "lower": f"Less is better: left of zero {later} is better, right of it {earlier}.",
@@ -112,19 +117,8 @@ def _caption(rows: pd.DataFrame, measure: Measure) -> str:
     return f"{side} Bands are 95 % intervals over the joined samples; hollow dots are not separated from zero."
 
 
-def _pair(rows: pd.DataFrame, later: str, earlier: str) -> tuple[str, str]:
-    """What the two sides of a difference are called: by their letters where there is one pair of runs."""
-    first = rows.iloc[0]
-    return (first["b"], first["a"]) if _is_one_pair(rows) else (later, earlier)
-
-
 def _is_one_pair(rows: pd.DataFrame) -> bool:
     return len(rows[["a", "b"]].drop_duplicates()) == 1
-
-
-def _alt(rows: pd.DataFrame) -> str:
-    apart = rows[rows["separated"]]
-    return f"Forest plot of {len(rows)} differences, {len(apart)} of them separated; the numbers are in the table."
 
 
 def _span(rows: pd.DataFrame) -> tuple[float, float]:
@@ -171,8 +165,3 @@ def _cells(r: Any, comparison: Comparison) -> list[str]:
     cells.append(outcome(r))
     counts = [r.flipped, r.undefined, r.absent, r.unreadable]
     return [*cells, f"{r.joined}/{r.samples}", *(str(n) if n else "–" for n in counts)]
-
-
-def _made(side: Side) -> dict[str, Any]:
-    study = side.manifest["study"]
-    return {**run_facts(side), "facts": {"seed": study.get("seed"), "references": references_of(study)}}

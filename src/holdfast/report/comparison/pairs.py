@@ -87,10 +87,11 @@ def _rows(
         cubes = []
         for side, place, d, m in zip(pair, places, data, nets, strict=True):
             names = {explainer[place]: shown(explainer) for explainer in common.explainers}
-            cube = _cube(side, d, m, evaluated.names[place], names, read)
+            cube = _cube(side, d, m, evaluated.names[place], names, universe)
             if cube is None:
                 break
-            cubes.append(cube)
+            known = pd.concat(read).reset_index().assign(dataset=d)
+            cubes.append(replace(cube, groups=groups_of(cube, known)))
         if len(cubes) == 2:
             key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
             key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
@@ -107,7 +108,7 @@ def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
 
 
 def _cube(
-    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], read: Sequence[pd.DataFrame]
+    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], universe: Sequence[str]
 ) -> Cube | None:
     """The scores of one run for the explainers in common, under their common names, with all samples in order."""
     table = side.table
@@ -116,7 +117,6 @@ def _cube(
     if rows.empty:
         return None
     (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)), side.manifest)
-    universe = sorted({str(sample) for frame in read for sample in frame.index})
     place = np.searchsorted(universe, cube.samples)
     size = (*cube.status.shape[:2], len(universe))
     status = np.full(size, -1, dtype=np.int8)
@@ -125,8 +125,7 @@ def _cube(
     for measure, scores in cube.values.items():
         values[measure] = np.full(size, np.nan)
         values[measure][..., place] = scores
-    whole = replace(cube, samples=universe, values=values, status=status)
-    return replace(whole, groups=groups_of(whole, pd.concat(read).reset_index().assign(dataset=cube.dataset)))
+    return replace(cube, samples=list(universe), values=values, status=status)
 
 
 def _explainer_rows(

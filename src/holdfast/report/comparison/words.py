@@ -22,26 +22,16 @@ ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
-FEW, LOST, OTHER, MOVED = (
-    "Few samples",
-    "Many samples fell out",
-    "Other predictions",
-    "Controls differ",
-)
+FEW, LOST, OTHER, MOVED = "Few samples", "Many samples fell out", "Other predictions", "Controls differ"
 TEXTS = {
-    FEW: (f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.", ""),
-    LOST: (
-        "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
-        "that are easy for both.",
-        "",
-    ),
-    OTHER: (
-        "Each map explains what its own model predicts. Where predictions differ, the maps answer different questions.",
-        "",
-    ),
-    MOVED: ("Controls do not look at the model, and yet they differ: something besides the models does, too.", ""),
+    FEW: f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.",
+    LOST: "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
+    "that are easy for both.",
+    OTHER: "Each map explains what its own model predicts. Where predictions differ, the maps answer different "
+    "questions.",
+    MOVED: "Controls do not look at the model, and yet they differ: something besides the models does, too.",
 }
-"""What each thing to mind means, and what to do about it."""
+"""What each thing to mind means."""
 
 
 def main_rows(comparison: Comparison) -> pd.DataFrame:
@@ -65,9 +55,9 @@ def verdict(comparison: Comparison) -> list[str]:
     count = f"{len(apart)} of {_counted(len(tested), 'comparison')} separate{'s' if len(apart) == 1 else ''}"
     if apart.empty:
         largest = max(records(tested), key=lambda r: abs(r.difference))
-        gap = _gap(largest, 1)
-        what = _what(largest, rows, comparison.common)
-        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {gap}."
+        title = comparison.common.evaluation(largest.evaluation).measure(largest.measure).title
+        what = f"{largest.explainer} ({largest.evaluation}, {title}){_place(largest, rows)}"
+        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {_gap(largest, 1)}."
         return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
     ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
     first, *others = (_sentence(row, rows, comparison.common) for row in ordered[:SENTENCES])
@@ -110,11 +100,6 @@ def _place(row: Any, rows: pd.DataFrame) -> str:
     return model + (f" on {row.dataset}" if rows["dataset"].nunique() > 1 else "")
 
 
-def _what(row: Any, rows: pd.DataFrame, common: Common) -> str:
-    title = common.evaluation(row.evaluation).measure(row.measure).title
-    return f"{row.explainer} ({row.evaluation}, {title}){_place(row, rows)}"
-
-
 def condition_title(row: Any, common: Common) -> str:
     """The condition of a row with its level."""
     if row.condition == OVERALL:
@@ -144,7 +129,7 @@ def cautions(comparison: Comparison) -> list[Finding]:
         ],
     }
     return [
-        Finding("", "mind", title, "", *TEXTS[title], items=tuple(lines))
+        Finding("", "mind", title, "", TEXTS[title], "", items=tuple(lines))
         for title, lines in items.items()
         if lines or (title == FEW and len(few))
     ]

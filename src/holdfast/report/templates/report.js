@@ -216,7 +216,7 @@
   };
   addEventListener("hashchange", arrive);
   addEventListener("scroll", mark, { passive: true });
-  prepare(document);
-  arrive();
-  mark();
+  const start = () => { if (!chosen.size) prepare(document); arrive(); mark(); };
+  requestAnimationFrame(() => setTimeout(start)); // after the words have been painted
+  setTimeout(() => { if (!chosen.size) start(); }, 400); // where nothing is painted, as in a tab behind others
 })();

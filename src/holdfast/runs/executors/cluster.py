@@ -54,7 +54,7 @@ class Ray:
 
     def _carry_out(self, ray: Any, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        room, needs = seats(alive, self._wants_gpu())
+        room, needs = seats(alive, wants_gpu=self.recipe.study().device != "cpu")
         count = min(room, len(jobs), self.workers or room)
         given = (self.recipe, str(root), plan.shard_size)
         crew = _Crew(ray, ray.remote(ShardActor).options(**needs), given, deque(jobs), Tally("ray", count))
@@ -68,13 +68,6 @@ class Ray:
             crew.stop()
         _must_be_there(plan, root, jobs)
         return crew.tally.session()
-
-    def _wants_gpu(self) -> bool:
-        from holdfast.runs.study.file import read_study
-
-        recipe = self.recipe
-        study = read_study(recipe.path, seed=recipe.seed, limit=recipe.limit, allow_code=recipe.allow_code)
-        return study.device != "cpu"
 
 
 def import_ray() -> Any:

@@ -53,15 +53,20 @@ class FromStudy:
     allow_code: bool = False
     precision: Precision | None = None
 
-    def __call__(self, number: int = 0) -> Plan:
+    def study(self) -> Any:
+        """The study as its file has it now."""
         from holdfast.runs.study.file import read_study
 
-        study = read_study(self.path, seed=self.seed, limit=self.limit, allow_code=self.allow_code)
+        return read_study(self.path, seed=self.seed, limit=self.limit, allow_code=self.allow_code)
+
+    def __call__(self, number: int = 0) -> Plan:
+        study = self.study()
         if self.precision is not None:
             study = replace(study, precision=self.precision)
         if study.device in (None, "cuda"):
             study = replace(study, device=_gpu(number))
-        return study.plan(allow_code=self.allow_code)
+        plan: Plan = study.plan(allow_code=self.allow_code)
+        return plan
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def export(run: Run | str | Place, to: str, out: str | Path | None = None) -> Ex
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
-    from holdfast.runs.run import Run, read
+    from holdfast.runs.run import read
 
-    opened = run if isinstance(run, Run) else read(run)
+    opened = read(run)
     target = _target(opened.path, opened.packed, to, out)
     gaps = missing(opened.path)
     with _new(target) as temporary:
@@ -107,16 +107,12 @@ def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     return written | write_study(run, folder, gaps)
 
 
-def _zip(run: Run, path: Path, gaps: list[str]) -> dict[str, int | None]:
-    return dict.fromkeys(write_zip(run, path))
-
-
 FORMATS: dict[str, Callable[[Run, Path, list[str]], dict[str, int | None]]] = {
     "csv": partial(_tables, "csv"),
     "arrow": partial(_tables, "arrow"),
     "hf": _hf,
     "maps": _maps,
-    "zip": _zip,
+    "zip": lambda run, path, gaps: dict.fromkeys(write_zip(run, path)),
 }
 
 

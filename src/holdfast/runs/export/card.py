@@ -24,20 +24,18 @@ def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
     Each table is a configuration with the split "train", as `datasets` calls what is not divided; the scores are the
     one that is loaded by default.
     """
-    names = sorted(path.stem for path in folder.glob("*.parquet"))
-    names.sort(key=lambda name: list(ABOUT).index(name))
+    names = [name for name in ABOUT if (folder / f"{name}.parquet").is_file()]
     head = {
         "pretty_name": "holdfast run",
         "tags": ["holdfast", "explainability", "feature-attribution"],
-        "configs": [_config(name, default=name == "scores") for name in names],
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
+            | ({"default": True} if name == "scores" else {})
+            for name in names
+        ],
         "dataset_info": [_info(name, folder / f"{name}.parquet") for name in names],
     }
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n{_page(facts)}"
-
-
-def _config(name: str, default: bool) -> dict[str, Any]:
-    config: dict[str, Any] = {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
-    return config | ({"default": True} if default else {})
 
 
 def _info(name: str, path: Path) -> dict[str, Any]:

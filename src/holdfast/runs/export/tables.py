@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,14 +81,10 @@ def _write_arrow(rows: pa.Table, path: Path) -> None:
         writer.write_table(rows)
 
 
-def _write_parquet(rows: pa.Table, path: Path) -> None:
-    pq.write_table(rows, path, compression="zstd")
-
-
 WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "csv": _write_csv,
     "arrow": _write_arrow,
-    "parquet": _write_parquet,
+    "parquet": partial(pq.write_table, compression="zstd"),
 }
 
 

@@ -80,14 +80,17 @@ def push(run: Run | str | Place, to: str, project: str | None = None, uri: str |
     """
     if to not in TRACKERS:
         raise unknown("tracker", to, TRACKERS)
-    from holdfast.runs.run import Run, read
+    from holdfast.runs.run import read
 
-    package = _package(to)
-    opened = run if isinstance(run, Run) else read(run)
+    package, opened = _package(to), read(run)
     content = payload(opened)
     with tempfile.TemporaryDirectory() as folder:
-        files = _write_files(opened, Path(folder), content.missing)
-        return TRACKERS[to](package, content, project or PROJECT, uri, files)
+        names = [*write_tables(opened, Path(folder), "parquet"), *write_study(opened, Path(folder), content.missing)]
+        opened.report(Path(folder) / "report.html")
+        files = [Path(folder) / name for name in ("report.html", *names)]
+        where, updated = TRACKERS[to](package, content, project or PROJECT, uri, files)
+    told = [path.name for path in files]
+    return Pushed(where, len(content.metrics), len(content.params), told, updated, content.missing)
 
 
 def payload(run: Run) -> Payload:
@@ -171,12 +174,6 @@ def _last_moment(manifest: Mapping[str, Any]) -> int:
     return int(1000 * max(moments, default=time.time()))
 
 
-def _write_files(run: Run, folder: Path, gaps: list[str]) -> list[Path]:
-    names = [*write_tables(run, folder, "parquet"), *write_study(run, folder, gaps)]
-    run.report(folder / "report.html")
-    return [folder / name for name in ("report.html", *names)]
-
-
 def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
@@ -184,7 +181,7 @@ def _package(name: str) -> Any:
         raise UserError(f"pushing to {name} needs it: pip install 'holdfast[{name}]'") from error
 
 
-def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> Pushed:
+def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
     entities = mlflow.entities
     _check_reachable(uri or mlflow.get_tracking_uri())
     try:
@@ -214,10 +211,10 @@ def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, fil
     address = str(uri or mlflow.get_tracking_uri())
     if address.startswith("http"):
         where = f"{_without_password(address)}/#/experiments/{experiment}/runs/{identifier}"
-    return _pushed(where, content, files, bool(known_runs))
+    return where, bool(known_runs)
 
 
-def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> Pushed:
+def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
     settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, **({"base_url": uri} if uri else {}))
     identifier = content.fingerprint[:16]
     try:
@@ -240,18 +237,13 @@ def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files
     tracked.log_artifact(artefact)
     where = str(tracked.url or Path(tracked.dir).parent)
     tracked.finish()
-    return _pushed(where, content, files, updated)
+    return where, updated
 
 
-TRACKERS: dict[str, Callable[[Any, Payload, str, str | None, list[Path]], Pushed]] = {
+TRACKERS: dict[str, Callable[[Any, Payload, str, str | None, list[Path]], tuple[str, bool]]] = {
     "mlflow": _to_mlflow,
     "wandb": _to_wandb,
 }
-
-
-def _pushed(where: str, content: Payload, files: list[Path], updated: bool) -> Pushed:
-    names = [path.name for path in files]
-    return Pushed(where, len(content.metrics), len(content.params), names, updated, content.missing)
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

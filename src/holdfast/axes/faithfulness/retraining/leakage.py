@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -56,17 +57,14 @@ def probe_classes(
     """
     for probe in PROBES:
         images = train.seen(probe)
-        make = trainer(images.shape[1]) if trainer else default_trainer(images.shape[1], classes)
-        net = make(TensorDataset(images, train.label), seed)
+        # No augmentation, for a mask's place is its message.
+        build = partial(small_net, images.shape[1], classes)
+        usual = ImageTrainer(build, epochs=12, batch_size=64, rate=0.05, augment=False)
+        net = (trainer(images.shape[1]) if trainer else usual)(TensorDataset(images, train.label), seed)
         logits = scores(net, test.seen(probe)).cpu()
         truth = test.label.cpu()[:, None]
         surprise = logits.log_softmax(1).gather(1, truth)[:, 0] / math.log(2)
         yield probe, torch.stack([surprise.double(), (logits.argmax(1) == truth[:, 0]).double()], 1)
-
-
-def default_trainer(channels: int, classes: int) -> Trainer:
-    """The probe of the class: a small network, twelve epochs, no augmentation, for a mask's place is its message."""
-    return ImageTrainer(lambda: small_net(channels, classes), epochs=12, batch_size=64, rate=0.05, augment=False)
 
 
 def probe_pixels(train: Removed, test: Removed, seed: int, steps: int = 300, batch_size: int = 64) -> Tensor:

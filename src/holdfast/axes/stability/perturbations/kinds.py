@@ -12,8 +12,8 @@ from holdfast.errors import UserError
 from holdfast.maps.similarity import COMPONENTS
 from holdfast.types import KIND_BY_DIMENSIONS, Kind
 
-_TOKENS = "a changed token is another word, not a small change of the text; symmetry works, and so do faithfulness and "
-_TOKENS += "certificate with features: tokens"
+_TOKENS = "a changed token is another word, and only you know which mean the same: give a perturbation of your own; "
+_TOKENS += "symmetry works, and so do faithfulness and certificate with features: tokens"
 _ELEMENTS = "no perturbation is made for {}; symmetry with group: {} works, and so does certificate with features: "
 _ELEMENTS += "elements"
 NOT_PERTURBED: dict[str, str] = {
@@ -25,15 +25,15 @@ NOT_PERTURBED: dict[str, str] = {
 """Why stability is not defined on a kind of data."""
 
 
-def checked_kind(kind: str) -> None:
-    """Refuse a kind of data, as `holdfast.models.modality` names it, that nothing here perturbs.
+def checked_kind(kind: str, own: bool = False) -> None:
+    """Refuse a kind of data, as `holdfast.models.modality` names it, that nothing but a user's `own` can perturb.
 
     >>> checked_kind("series")
     >>> checked_kind("graph")
     Traceback (most recent call last):
     holdfast.errors.UserError: stability is not defined on graph data: no perturbation is made for graphs, ...
     """
-    if kind in NOT_PERTURBED:
+    if kind in NOT_PERTURBED and not (own and NOT_PERTURBED[kind] == _TOKENS):
         raise UserError(f"stability is not defined on {kind} data: {NOT_PERTURBED[kind]}")
 
 

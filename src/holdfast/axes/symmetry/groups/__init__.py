@@ -14,17 +14,18 @@ from holdfast.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceR
 from holdfast.axes.symmetry.groups.contract import Group, plan_elements
 from holdfast.axes.symmetry.groups.custom import Own
 from holdfast.axes.symmetry.groups.finite import Cyclic, Dihedral, Octahedral, Torus
-from holdfast.axes.symmetry.groups.permutations import NodePermutation, Permutation
+from holdfast.axes.symmetry.groups.permutations import NodePermutation, PassagePermutation, Permutation
 from holdfast.axes.symmetry.groups.products import Product
 from holdfast.errors import BadParameter, make, resolve
 from holdfast.types import Batch
 
-_FINITE: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Octahedral, Permutation, NodePermutation, Product, Own)
+_ORDERS: tuple[Any, ...] = (Permutation, PassagePermutation, NodePermutation)
+_FINITE: tuple[Any, ...] = (Cyclic, Torus, Dihedral, Octahedral, *_ORDERS, Product, Own)
 _CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
-__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Octahedral", "Own", "Permutation", "Product"]
-__all__ += ["Torus", "build", "cyclic", "dihedral", "node_permutation", "own", "permutation"]
+__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Octahedral", "Own", "PassagePermutation"]
+__all__ += ["Permutation", "Product", "Torus", "build", "cyclic", "dihedral", "node_permutation", "own", "permutation"]
 __all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
 
 

@@ -1,4 +1,4 @@
-"""Permutations of set elements, tokens and graph nodes."""
+"""Permutations of set elements, tokens, passages of texts and graph nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import permutations
 from typing import Annotated, ClassVar
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -16,6 +17,8 @@ from torch import Tensor
 from holdfast import rand
 from holdfast.axes.symmetry.groups.contract import ALONG, aligned, axis, draw_keys, listed, shape_text, take, take_along
 from holdfast.errors import UserError
+from holdfast.features import PASSAGES, GroupingField, Passages
+from holdfast.models.tasks import REGION
 from holdfast.types import STRICT, Batch
 
 
@@ -82,6 +85,11 @@ class _Orders:
     def _size(self, batch: Batch) -> int:
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples permuted, with the auxiliary tensors named in `along`."""
+        aux = take_along(self.name, batch.aux, self.along, g.to(batch.x.device))
+        return replace(batch, x=self.move(g, batch.x), aux=aux)
+
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, …) permuted alike."""
         g = aligned(self.name, g, 1, len(maps), maps.device)
@@ -129,14 +137,69 @@ class Permutation(_Orders):
             raise UserError(
                 "permutation moves the elements of a set but not the edges in aux['adjacency']; use node_permutation()"
             )
-        x = self.move(g, batch.x)
-        return replace(batch, x=x, aux=take_along(self.name, batch.aux, self.along, g.to(batch.x.device)))
+        return super().act(g, batch)
 
     def _free(self, batch: Batch) -> Tensor:
         free = super()._free(batch)
         if batch.x.is_floating_point() or not self.special:
             return free
         return free & ~torch.isin(batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device))
+
+
+@dataclass(frozen=True, config=STRICT)
+class PassagePermutation(_Orders):
+    """S_m on the m passages of prompts (B, L), which `features` tells apart; an element is the order p (L,) of tokens.
+
+    A passage moves as a whole to where another stood; what lies before, between and behind them keeps its turn, and
+    shifts where their lengths differ. Auxiliary tensors named in `along` move with the tokens.
+
+    >>> batch = Batch(("a",), torch.tensor([[5, 6, 9, 7, 8]]), {"_passages": torch.tensor([[1, 1, 0, 2, 0]])})
+    >>> group = PassagePermutation(Passages(mask_token=0))
+    >>> [group.act(p, batch).x.tolist() for p in group.elements(batch)]
+    [[[5, 6, 9, 7, 8]], [[7, 9, 5, 6, 8]]]
+    """
+
+    name: ClassVar[str] = "passage_permutation"
+    title: ClassVar[str] = "permutations of the passages"
+    features: GroupingField = Passages()
+    along: tuple[str, ...] = ("attention_mask", PASSAGES, REGION)
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are no texts (L,)."""
+        self.features.check((1, *shape))
+
+    def orders(self, batch: Batch) -> list[int]:
+        """m! for each sample; of a made-up one, which has no passages, as many as there could be."""
+        if batch.x.is_floating_point():
+            return [math.factorial(batch.x.shape[1])]
+        return [math.factorial(m) for m in self.features.segments(batch).amax(1).tolist()]
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All orders, (m!, L), of samples whose passages stand at the same places."""
+        numbers = self.features.segments(batch)
+        if not bool((numbers == numbers[:1]).all()):
+            raise UserError(f"{self.name}: the samples have passages at different places; list those of one")
+        listed(self.name, self.order(batch))
+        every = list(permutations(range(int(numbers.max()))))
+        return self._placed(numbers[:1].expand(len(every), -1), torch.tensor(every, device=numbers.device).double())
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform orders, (n, B, L)."""
+        numbers = self.features.segments(batch).repeat(n, 1)
+        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None])
+        return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(n, *batch.x.shape)
+
+    def _placed(self, numbers: Tensor, wanted: Tensor) -> Tensor:
+        """Orders of tokens (N, L) in which the passages, numbered from 1 in (N, L), stand as `wanted` (N, m) rises."""
+        begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
+        turn = begins.cumsum(1).double()
+        slots = torch.full((len(turn), wanted.shape[1] + 1), torch.inf, dtype=turn.dtype, device=turn.device)
+        slots = slots.scatter_reduce(1, numbers, turn, "amin")[:, 1:]
+        if bool(((begins & (numbers > 0)).sum(1) != slots.isfinite().sum(1)).any()):
+            raise UserError(f"{self.name} moves passages in one piece, and one stands in several; number them apart")
+        rank = wanted.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)  # of those that are there come first
+        new = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
+        return torch.where(numbers > 0, new, turn).argsort(dim=1, stable=True)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -170,18 +233,13 @@ class NodePermutation(_Orders):
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The graphs with their nodes renamed."""
         self.check(batch.x.shape[1:])
-        x = self.move(g, batch.x)
-        source = g.to(batch.x.device)
-        aux = take_along(self.name, batch.aux, self.along, source)
+        moved, source = super().act(g, batch), g.to(batch.x.device)
+        aux = dict(moved.aux)
         for key in self.edges:
-            if key not in aux:
-                raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, N, N); the batch has {sorted(aux)}")
-            shape = aux[key].shape
-            if len(shape) < 3 or not shape[1] == shape[2] == source.shape[-1]:
-                n = source.shape[-1]
-                raise UserError(
-                    f"node_permutation: aux[{key!r}] has shape {shape_text(shape[1:])}, expected (B, {n}, {n})"
-                )
+            n, shape = source.shape[-1], aux[key].shape if key in aux else ()
+            if len(shape) < 3 or not shape[1] == shape[2] == n:
+                found = f"it has shape {shape_text(shape[1:])}" if shape else f"the batch has {sorted(aux)}"
+                raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}")
             order = source.to(aux[key].device)
             aux[key] = take(take(aux[key], 1, order), 2, order)
-        return replace(batch, x=x, aux=aux)
+        return replace(moved, aux=aux)
