@@ -431,3 +431,44 @@ def test_sigmoids_and_a_missing_normalisation_are_findings():
     assert "mean=(0.5,), std=(0.25,)" in card.seen
     known = holdfast.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
     assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None
+
+
+def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
+    model, x = MODELS["regression"]()
+    axis = holdfast.Symmetry(group="cyclic", elements=8)
+    run = holdfast.evaluate(model, x, [exact], axis, references=4)
+    table = run.table()
+    assert not table.measure.str.startswith("model_invariance").any()
+    turned = torch.stack([model.module(x.roll(g, 1))[:, 1] for g in range(8)]).detach()
+    rows = table.query("condition == 'cyclic'").sort_values("sample").set_index("measure")
+    kept = ((turned - turned[0]).abs() <= 0.5).double().mean(0)
+    np.testing.assert_allclose(rows.loc["model_agreement", "value"], kept, atol=1e-9)
+    from holdfast.data import open_data
+    from holdfast.runs.shard import load_references
+
+    references = load_references(open_data(x), 0, 4)
+    theirs = model.module(references.x)[:, 1].detach()
+    for i, value in enumerate(rows.loc["model_change", "value"]):
+        others = [j for j, sample in enumerate(references.ids) if int(sample) != i]
+        unit = (theirs[others] - turned[0, i]).abs().mean()
+        assert value == pytest.approx(float((turned[:, i] - turned[0, i]).abs().mean() / unit), rel=1e-4)
+    assert "model agreement" in run.text() and "prediction unchanged" in run.text()
+    assert model.task.name == "regression" and run.report().read_text().count("model agreement")
+
+
+def test_the_region_of_a_segmentation_moves_with_the_sample():
+    model, x = MODELS["segmentation"]()
+    axes = {
+        "turns": holdfast.Symmetry(group="dihedral"),
+        "shifts": holdfast.Symmetry(group="torus", elements=16),
+        "moved": holdfast.Stability(perturbations={"translation": {"pixels": 1}}, k=5),
+    }
+    table = holdfast.evaluate(model, x, [exact], axes, references=4).table()
+    for name in ("turns", "shifts"):
+        rows = table[table.evaluation == name].set_index("measure")
+        assert (rows.loc["equivariance", "value"] > 1 - 1e-6).all() and (
+            rows.loc["model_agreement", "value"] == 1
+        ).all()
+        assert (rows.loc["model_change", "value"] < 1e-4).all()
+    aligned = table.query("measure == 'fass_aligned'")
+    assert set(aligned.status) == {"ok"} and (aligned["value"] > 1 - 1e-6).all()

@@ -253,7 +253,7 @@ def _with_references(
 def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
     """Explainers or evaluations whose features were left at those of images with the usual ones of other data.
 
-    These are the columns of tables, windows of series, elements of sets and nodes of graphs.
+    These are the columns of tables, windows of series, cubes of volumes, elements of sets and nodes of graphs.
 
     >>> import torch
     >>> from holdfast.explainers import Lime
@@ -278,6 +278,8 @@ def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
     usual: dict[str, Any] = {"table": Pixels(), "set": Elements(), "graph": Elements()}
     if kind == "series":
         usual["series"] = usual_windows(first.x.shape[-1])
+    if kind == "volume":
+        usual["volume"] = Patches(size=max(1, min(first.x.shape[2:]) // 4))
     left_open = any(field.name == "features" and field.default == features for field in fields(item))
     return replace(item, features=usual[kind]) if left_open and kind in usual else item
 

@@ -1,0 +1,114 @@
+"""Tasks without exclusive classes on composed photographs: which of them a picture shows, and where each of them is.
+
+Pictures (3, 48, 48) are nine squares cut at random from bundled photographs, of which some are left grey. One network
+says for every photograph whether a square of it is there (multi-label), another of what photograph each place is
+(segmentation). Where the squares are is known, so localisation judges the maps against the truth. Nothing is written;
+--epochs and --limit make it shorter. It takes about a minute on one core.
+
+    python studies/composed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import holdfast
+from holdfast.data import open_data
+
+NAMES = ("skimage/coffee.png", "skimage/chelsea.png", "skimage/rocket.jpg", "sklearn/flower.jpg")
+PHOTOGRAPHS, SQUARE, SHOWN = len(NAMES), 16, 0.6
+
+
+def photographs() -> Tensor:
+    """The photographs (4, 3, 128, 128), in [0, 1]."""
+    data = open_data("bundled:photographs", size=128)
+    return data.load([data.ids.index(name) for name in NAMES]).batch.x
+
+
+def composed(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Pictures (n, 3, 48, 48), and of which photograph each place is, (n, 48, 48): 0 is grey, k photograph k − 1."""
+    draw, whole = torch.Generator().manual_seed(seed), photographs()
+    x, place = torch.full((n, 3, 48, 48), 0.5), torch.zeros(n, 48, 48, dtype=torch.int64)
+    x += 0.05 * torch.randn(x.shape, generator=draw)
+    for i in range(n):
+        for cell in range(9):
+            if float(torch.rand(1, generator=draw)) > SHOWN:
+                continue
+            which = int(torch.randint(PHOTOGRAPHS, (1,), generator=draw))
+            top, left = torch.randint(128 - SQUARE, (2,), generator=draw).tolist()
+            rows, columns = (slice(SQUARE * at, SQUARE * at + SQUARE) for at in (cell // 3, cell % 3))
+            x[i, :, rows, columns] = whole[which, :, top : top + SQUARE, left : left + SQUARE]
+            place[i, rows, columns] = which + 1
+    return x.clamp(0, 1), place
+
+
+def network(outputs: int) -> nn.Sequential:
+    """Convolutions that keep the size, with a view of 15 pixels."""
+    wide = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()]
+    for step in (1, 2, 3):
+        wide += [nn.Conv2d(16, 16, 3, padding=step, dilation=step), nn.ReLU()]
+    return nn.Sequential(*wide, nn.Conv2d(16, outputs, 1))
+
+
+class Shown(nn.Module):
+    """For every photograph the log-odds that a square of it is there: the largest of the means over squares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network(PHOTOGRAPHS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, photographs)."""
+        return F.avg_pool2d(self.body(x), SQUARE).flatten(2).amax(2)
+
+
+def trained(net: nn.Module, x: Tensor, wanted: Tensor, epochs: int) -> nn.Module:
+    """The network after some epochs of Adam: cross-entropy of places, or of each label by itself."""
+    loss = F.cross_entropy if wanted.ndim == 3 else F.binary_cross_entropy_with_logits
+    steps = torch.optim.Adam(net.parameters(), 5e-3)
+    for epoch in range(epochs):
+        for rows in torch.randperm(len(x), generator=torch.Generator().manual_seed(epoch)).split(8):
+            steps.zero_grad()
+            loss(net(x[rows]), wanted[rows]).backward()
+            steps.step()
+    return net.eval()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--limit", type=int, default=16)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    (x, place), (new, truth) = composed(240, 0), composed(args.limit, 1)
+    labels = torch.stack([(place == k + 1).flatten(1).any(1) for k in range(PHOTOGRAPHS)], 1)
+    there = torch.stack([(truth == k + 1).flatten(1).any(1) for k in range(PHOTOGRAPHS)], 1)
+    shown, where = Shown(), network(PHOTOGRAPHS + 1)
+    trained(shown, x, labels.float(), args.epochs)
+    trained(where, x, place, args.epochs)
+    with torch.no_grad():
+        print(f"labels right: {((shown(new) > 0) == there).float().mean():.1%}")
+        print(f"places right: {(where(new).argmax(1) == truth).float().mean():.1%}")
+    first = there[:, 0].nonzero().flatten()
+    seen = open_data(new[first], regions=(truth[first] == 1).numpy(), name="composed")
+    models = {
+        "multi-label": holdfast.Model(shown, task={"multi_label": {"label": 0}}),
+        "segmentation": holdfast.Model(where, task={"segmentation": {"label": 1}}),
+    }
+    methods = ["input_x_gradient", {"occlusion": {"window": 8, "stride": 8}}, "random"]
+    axes = ["localisation", {"faithfulness": {"metrics": ["road"], "fractions": [0.1, 0.3], "readout": "logit"}}]
+    axes += [{"stability": {"perturbations": [{"translation": {"pixels": 2}}, {"gaussian_noise": {"sigma": 0.02}}]}}]
+    run = holdfast.evaluate(
+        models, seen, methods, [*axes, holdfast.Symmetry(group="dihedral", elements=4)], references=6
+    )
+    columns = ["model", "evaluation", "measure", "explainer", "score", "low", "high"]
+    print(run.ranking()[columns].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
