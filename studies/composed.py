@@ -3,7 +3,7 @@
 Pictures (3, 48, 48) are nine squares cut at random from bundled photographs, of which some are left grey. One network
 says for every photograph whether a square of it is there (multi-label), another of what photograph each place is
 (segmentation). Where the squares are is known, so localisation judges the maps against the truth. Nothing is written;
---epochs and --limit make it shorter. It takes about a minute on one core.
+--epochs and --limit make it shorter. It takes half a minute on one core.
 
     python studies/composed.py
 """
