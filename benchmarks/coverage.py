@@ -63,7 +63,7 @@ class Population:
     draw: Callable[[Generator, tuple[int, int]], Any]
     mean: float
     kind: str
-    span: tuple[float, float] = UNIT
+    span: tuple[float, float] | None = UNIT
 
 
 def beta(a: float, b: float, kind: str = "smooth", low: float = 0.0, high: float = 1.0) -> Population:
@@ -97,7 +97,8 @@ POPULATIONS = {
     "mean: 90 % near .8, 10 % near .2": mixture(0.8, 0.2, 0.1, 0.05),
     "ties: 0, ½ and 1": values([1.0, 0.5, 0.0], [0.9, 0.05, 0.05], "ties"),
     "ties: six steps": values([0, 0.2, 0.4, 0.6, 0.8, 1], [0.02, 0.08, 0.2, 0.3, 0.3, 0.1], "ties"),
-    "equivariance: 1 − small errors": beta(90, 1, "near the end", -1.0, 1.0),
+    # declared without ends, as in the product
+    "equivariance: 1 − small errors": replace(beta(90, 1, "without ends", -1.0, 1.0), span=None),
     "certified rate: U-shaped": beta(3, 0.5, "near the end"),
     "ROAD: within ± ½": beta(9, 6, "smooth", -0.5, 0.5),
     "AUC of a curve": beta(5, 7),
@@ -131,8 +132,9 @@ def of_population(name: str, n: int, times: int) -> list[dict[str, Any]]:
     bets = [
         [guaranteed(row[None], population.span, ["x"], 0.975, side).bound for side in (True, False)]
         for row in scores[some]
+        if population.span is not None
     ]
-    betting = float(np.mean([b - a for a, b in bets]))
+    betting = float(np.mean([b - a for a, b in bets])) if bets else math.nan
     held = (wide_low <= truth) & (truth <= wide_high)
     lines = [cell(name, population.kind, n, times, held, high - low, betting=betting)]
     lines[0]["covered"] = float(held.mean())
@@ -378,8 +380,8 @@ def merged(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             found[key] = dict(line)
             continue
         whole, both = found[key], found[key]["replicates"] + line["replicates"]
-        for name in ("error", "width"):
-            if whole[name] is not None:
+        for name in ("error", "covered", "given", "width"):
+            if whole.get(name) is not None:
                 whole[name] = (whole[name] * whole["replicates"] + line[name] * line["replicates"]) / both
         whole["replicates"] = both
     return list(found.values())

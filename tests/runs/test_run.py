@@ -358,5 +358,8 @@ def test_the_report_names_conditions_in_the_order_of_the_study(tmp_path):
     judged = Stability(perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50)
     done = holdfast.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
     page = done.report().read_text()
-    places = [page.index(words) for words in ("translation 20 px", "brightness ×1.5", "rotation 10°", "rotation 20°")]
+    places = [
+        page.index(f">{words}</button>")
+        for words in ("translation 20 px", "brightness ×1.5", "rotation 10°", "rotation 20°")
+    ]
     assert places == sorted(places)

@@ -249,7 +249,8 @@ def test_the_strip_shows_the_image_as_its_pixels_go():
     assert [e.level for e in one] == [0.0, 0.1, 0.3, 0.4, 0.7, 0.9]
     dark = [(e.image.max(-1) < 30).mean() for e in one]
     assert all(b > a for a, b in pairwise(dark)) and dark[-1] > 0.8
-    assert all(e.map is None for e in one)
+    kept = [float((e.map > 0).mean()) for e in one[1:]]  # the mask beside the filled image
+    assert one[0].map is None and kept == pytest.approx([0.9, 0.7, 0.6, 0.3, 0.1], abs=0.02)
 
 
 def test_features_other_than_pixels_go_as_a_whole():
@@ -317,7 +318,7 @@ def test_what_cannot_work_is_refused_before_any_pass():
         run(Faithfulness(features=Patches(32)), subject=subject)
     assert subject.passes == 0
     with pytest.raises(UserError, match="removes pixels of images"):
-        Faithfulness().check((2, 3, 4, 5))
+        Faithfulness().check((2, 3, 4, 5, 6))
 
 
 def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
