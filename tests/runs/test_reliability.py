@@ -311,7 +311,7 @@ def test_weights_in_files_of_any_name_are_in_the_fingerprint_of_a_graph(tmp_path
 @pytest.mark.parametrize("ids", [["a", "b"], ["a", "b", "c", "d"]])
 def test_ids_of_an_archive_must_be_as_many_as_its_samples(tmp_path, ids):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 3, 8, 8), dtype=np.float32), ids=np.array(ids))
-    with pytest.raises(UserError, match=f"3 samples but {len(ids)} ids"):
+    with pytest.raises(UserError, match=f"3 samples but {len(ids)} of ids"):
         open_data(tmp_path / "a.npz")
 
 

@@ -416,7 +416,7 @@ def _free_places(
     found = []
     for name, (x, y) in zip(names, spots, strict=True):
         wide = width_of(name, 11)
-        places = [(x + dx, y + dy) for dy in (-8, 15, 4, -20, 27, -32, 39) for dx in (6, -wide - 6, -wide / 2)]
+        places = [(x + dx, y + dy) for dy in (-8, 15, 4, -20, 27, -32, 39, -44, 51) for dx in (6, -wide - 6, -wide / 2)]
 
         def cost(at: tuple[float, float], wide: float = wide) -> float:
             box = (at[0], at[1] - 10, at[0] + wide, at[1] + 2)

@@ -62,8 +62,8 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
         "weight_noise": "",
     }
     stability = run.text().split("Dependence")[0]
-    lines = [line for line in stability.splitlines() if line.endswith("control, blind")]
-    assert len(lines) == 2 and " sobel " in lines[0] and " random " in lines[1]
+    lines = [line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")]
+    assert len(lines) == 2 and " Sobel (blind) " in lines[0] and " Random (blind) " in lines[1]
     cube = next(cube for cube in arrange(run.table()) if cube.evaluation == "dependence")
     assert marks(cube) == {"random": "blind", "sobel": "blind"}
 

@@ -214,8 +214,8 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         with pytest.raises(UserError, match=why):
             holdfast.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
-    with pytest.raises(UserError, match=r"removes pixels of images .*samples of \(2, 3, 4, 5\)"):
-        Faithfulness().check((2, 3, 4, 5))
+    with pytest.raises(UserError, match=r"removes pixels of images .*samples of \(2, 3, 4, 5, 6\)"):
+        Faithfulness().check((2, 3, 4, 5, 6))
     with pytest.raises(UserError, match="unknown imputer 'reference_mean'"):
         resolve_imputers("reference_mean")
     with pytest.raises(UserError, match="hidden is for tokens"):

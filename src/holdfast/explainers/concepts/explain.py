@@ -18,7 +18,7 @@ from holdfast.explainers.gradient import slices
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.statistics import exact_share
-from holdfast.types import STRICT, Batch
+from holdfast.types import STRICT, Batch, Method
 
 Output = Literal["sensitivity", "decision", "presence"]
 HeldOutShare = Annotated[float, Field(gt=0, le=0.5)]
@@ -59,7 +59,7 @@ class Classifier(NamedTuple):
 Fit = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 
 
-class _OfConcepts(ABC):
+class _OfConcepts(Method, ABC):
     """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"

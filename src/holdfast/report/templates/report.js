@@ -111,8 +111,8 @@
     const column = [...head.parentNode.children].indexOf(head);
     const rows = all("tbody tr", table);
     const said = (row) => row.children[column].dataset.v;
-    const words = rows.some((row) => said(row) !== "nan" && Number.isNaN(Number(said(row))));
-    const value = (row) => (said(row) === "nan" ? -Infinity : Number(said(row)));
+    const words = rows.some((row) => said(row) !== "" && Number.isNaN(Number(said(row))));
+    const value = (row) => (said(row) === "" ? -Infinity : Number(said(row)));
     const down = head.ariaSort ? head.ariaSort === "ascending" : column > 1;
     all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
