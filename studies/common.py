@@ -149,7 +149,8 @@ def train_network(
         low, high = exact_share(round(share * len(batch)), len(batch))
         summary[name] = {"n": len(batch), "accuracy": share, "low": low, "high": high}
         print(
-            f"{out.name}: {name} accuracy {share:.1%} (95 % Clopper–Pearson interval {low:.1%} to {high:.1%}, n = {len(batch)})"
+            f"{out.name}: {name} accuracy {share:.1%} (95 % Clopper–Pearson "
+            f"interval {low:.1%} to {high:.1%}, n = {len(batch)})"
         )
     print(f"{out.name}: {epochs} epochs in {seconds:.1f} s of one core")
     (out / "checkpoints").mkdir(parents=True, exist_ok=True)

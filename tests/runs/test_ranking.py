@@ -126,4 +126,4 @@ def test_a_control_stays_one_under_another_label():
     assert roles == {"saliency": ["method"], "noise": ["control"], "edges": ["control"]}
     assert done.ranking().set_index("explainer").control.to_dict() == {"saliency": False, "noise": True, "edges": True}
     assert done.manifest["study"]["explainers"]["noise"]["role"] == "control"
-    assert "noise (control)" in done.report().read_text(encoding="utf-8")
+    assert 'data-method="noise" class="control"' in done.report().read_text(encoding="utf-8")

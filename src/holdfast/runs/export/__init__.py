@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
-from holdfast.drawing.pictures import draw_map
+from holdfast.drawing.pictures import laid
 from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import sync, this_host
 from holdfast.runs.export.archive import unpacked, write_zip
@@ -99,9 +99,10 @@ def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
         written[f"{stem}.npz"] = len(maps)
         for sample, values in maps.items():
             if values.ndim == 3:
-                uri = draw_map(values.sum(0), signed=bool((values < 0).any()), side=max(values.shape))
+                white = np.full((*values.shape[1:], 3), 255, dtype=np.uint8)
                 (folder / stem).mkdir(exist_ok=True)
-                (folder / stem / f"{slug(sample)}.png").write_bytes(b64decode(uri.partition(",")[2]))
+                picture = Image.fromarray(laid(white, values.sum(0), signed=bool((values < 0).any())))
+                picture.save(folder / stem / f"{slug(sample)}.png")
     if not written:
         raise UserError(f"{run.path} holds no maps; {ADVICE}")
     return written | write_study(run, folder, gaps)
