@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 
 PAGES = ("drawing/templates/head.html", "report/templates/report.html", "report/comparison/templates/comparison.html")
-NEEDED = ("holdfast/py.typed", "holdfast/__init__.pyi", "holdfast/axes/stability/templates/gallery.html")
+NEEDED = ("holdfast/py.typed", "holdfast/__init__.pyi", "holdfast/drawing/templates/charts.js")
 NEEDED += tuple(f"holdfast/{page}" for page in PAGES)
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "matplotlib", "pydantic"}
 LONGEST = 20
