@@ -78,6 +78,11 @@ def run(
         settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
         plan = settings.plan(allow_code=allow_code)
+        if settings.compile == "auto":
+            from holdfast.runs.precision_audit import compile_if_it_pays
+            from holdfast.runs.storage import place
+
+            say("compile: auto, which " + ("pays" if compile_if_it_pays(plan, place(target)) else "would not pay"))
         return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
     from holdfast.runs import executors
 
