@@ -359,15 +359,6 @@ def execute(
     return Run(root)
 
 
-def trial(plan: Plan, samples: int = 2) -> tuple[float, float]:
-    """Passes through the models, and seconds, that one sample of each data set costs, from a run of the first few."""
-    few = replace(plan, data={name: data.limit(samples) for name, data in plan.data.items()}, references=2)
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        session = execute(few, folder, "holdfast plan", show_progress=False).manifest["sessions"][-1]
-    tried = sum(len(data.ids) for data in few.data.values()) / len(few.data)
-    return sum(session["passes"].values()) / tried, session["seconds"] / tried
-
-
 def precisely(plan: Plan) -> AbstractContextManager[None]:
     """Forbid the ten-bit products that PyTorch allows in convolutions by default, unless the study asks for them.
 
