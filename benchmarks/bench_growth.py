@@ -1,6 +1,7 @@
 """How time and memory grow: of reading, statistics and report with the rows of the table, and of the engine.
 
     python benchmarks/bench_growth.py              a million rows and more; asked for are under 30 s and 2 GB
+    python benchmarks/bench_growth.py --rows 10000000   ten million; asked for are under 60 s and 4 GB
     python benchmarks/bench_growth.py --growth     against rows, explainers, conditions and number of parts
     python benchmarks/bench_growth.py --engine     passes and seconds against images, image size and perturbations
 
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -173,11 +175,13 @@ def _peak() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-def measure(size: Size) -> dict[str, float]:
+def measure(size: Size, keep: Path | None = None) -> dict[str, float]:
     """One line: write a run, read it in a new process."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-growth-") as folder:
+    where = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="holdfast-growth-")
+    with where as folder:
         begun = time.perf_counter()
-        write_run(Path(folder), size)
+        if not (Path(folder) / "manifest.json").exists():
+            write_run(Path(folder), size)
         written = time.perf_counter() - begun
         begun = time.perf_counter()
         command = [sys.executable, __file__, "--read", folder]
@@ -281,17 +285,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--growth", action="store_true", help="tables of several sizes, with exponents")
     parser.add_argument("--most-rows", type=int, default=5_000_000, help="the largest of them")
+    parser.add_argument("--rows", type=int, help="one table of so many")
+    parser.add_argument("--keep", type=Path, help="write it there, or read what was written, and leave it")
     parser.add_argument("--engine", action="store_true", help="the engine on a tiny network")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.read:
         print(json.dumps(read_run(given.read)))
         return
+    if given.rows:
+        heading("one table")
+        size = Size().with_rows(given.rows)
+        line(f"{given.rows:,}", size, measure(size, given.keep))
     if given.growth:
         growth(given.most_rows)
     if given.engine:
         engine()
-    if not (given.growth or given.engine):
+    if not (given.growth or given.engine or given.rows):
         summarise()
 
 

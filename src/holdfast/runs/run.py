@@ -270,10 +270,6 @@ def evaluate(
 
         chosen, audit = settle(plan, None if out is None else place(out))
         plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
-    if compile == AUTO and workers == 1:
-        from holdfast.runs.precision_audit import compile_if_it_pays
-
-        compile_if_it_pays(plan, None if out is None else place(out))
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
     from holdfast.runs.executors import Processes, pickled
@@ -346,6 +342,10 @@ def execute(
     if retry_errors:
         forget_failures(plan, root, share_of)
     jobs = [job for job in share_of if plan.is_pending(root, job)]
+    if plan.may_compile and executor is None:
+        from holdfast.runs.precision_audit import compile_if_it_pays
+
+        session["compiled"] = compile_if_it_pays(plan, jobs)
     with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)
