@@ -47,7 +47,7 @@ dash in place of the width: no interval shorter than half of the scale holds, so
     "families": """Five methods under five conditions. *Family of tests*: the share of replicates in which any of the
 ten pairs of methods with equal means was called different at 5 % after Holm's correction. *Ranks*: the share in which
 the ranks of any method, of means 0.60, 0.60, 0.63, 0.66 and 0.70, left out a true one; in brackets how many ranks are
-open to a method on average. *No ends*: the scale has no declared ends, so nothing unseen can be thought of.""",
+open to a method on average. *No ends*: the scale has no declared ends.""",
     "evaluate": """The interval of whole runs of a small network on drawn images against the score of one large run,
 with references drawn anew each time; in brackets the mean width.""",
 }
