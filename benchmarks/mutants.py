@@ -34,6 +34,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -284,17 +285,26 @@ def pytest_configure(config: Any) -> None:
         config.pluginmanager.register(Entered(Path(os.environ["HOLDFAST_MAP"])))
 
 
+def python_path(*first: Path) -> str:
+    """These folders, and after them what is on the path besides the package."""
+    rest = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part != str(ROOT / "src")]
+    return os.pathsep.join(filter(None, [*map(str, first), *rest]))
+
+
 def draw_map(given: argparse.Namespace) -> None:
     """Run the tests once, and keep which function each of them enters."""
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'benchmarks'}"}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
         command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--maxfail=1000"]
         command += [
-            *(["--numprocesses", str(given.jobs), "--dist", "loadfile"] if given.jobs > 1 else []),
+            *(["--numprocesses", str(given.jobs), "--dist", given.dist] if given.jobs > 1 else []),
             *given.tests,
         ]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}, check=False)
-        lines = [json.loads(line) for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
+        with suppress(subprocess.TimeoutExpired):  # what was told until then is there
+            settings = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}
+            subprocess.run(command, cwd=ROOT, env=settings, check=False, timeout=given.seconds)
+        told = [path.read_text().rpartition("\n")[0] for path in Path(folder).glob("*.jsonl")]
+        lines = [json.loads(line) for text in told for line in text.splitlines()]
     by_file: dict[str, set[str]] = defaultdict(set)
     for entry in lines:
         by_file[entry["test"].partition("::")[0]].update(entry.get("setup", ()))
@@ -346,7 +356,11 @@ def copy_of_the_repository() -> Path:
             elif source.exists():
                 shutil.copy(source, target)
         sys.path[:] = [path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))]
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(COPIES["here"] / "src")}
+        os.environ |= {
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": python_path(COPIES["here"] / "src"),
+        }
         for name in HEAVY:
             __import__(name)
     return COPIES["here"]
@@ -414,7 +428,6 @@ def run(given: argparse.Namespace) -> None:
     numbers = [i for i in range(given.start, given.start + given.count) if i not in done]
     numbers = [i for i in numbers if given.only in everything[i].file]
     work = [(i, everything[i], *chosen(everything[i], drawn, given.budget)) for i in numbers]
-    work.sort(key=lambda item: -item[3])  # the longest first, so that none of them is waited for alone
     begun = time.perf_counter()
     print(
         f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
@@ -461,6 +474,8 @@ def main() -> None:
     one.add_argument("tests", nargs="*", help="by default all")
     one.add_argument("--out", required=True)
     one.add_argument("--jobs", type=int, default=1)
+    one.add_argument("--dist", default="loadfile", help="how pytest-xdist shares the tests")
+    one.add_argument("--seconds", type=float, help="stop after so long, with the tests that have ended")
     two = commands.add_parser("run")
     two.add_argument("--map", required=True)
     two.add_argument("--out", required=True)
