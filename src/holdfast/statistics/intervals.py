@@ -5,8 +5,8 @@ A number is given by what each sample adds to its error (see `estimates`): with 
 large enough for what was not seen to be small beside it. Elsewhere (scores that are nearly alike, that have a long tail
 on this side, or that are 0 or 1) one more sample is thought of, which nobody saw, between the mean and the end of the
 scale, and the bound is the quantile of the mean with Dirichlet weights (1, …, 1) on the samples and that one. For
-shares that is Clopper and Pearson's bound; with the unseen sample at the very end it is Gaffke's. Where the scale has no
-end the unseen one lies beyond the lowest seen, the farther the fewer there are, and the wider of both bounds is given.
+shares that is Clopper and Pearson's bound; with the unseen sample at the very end it is Gaffke's. On a scale without
+ends the unseen one lies beyond the lowest seen, the farther the fewer there are, and the wider of both is given.
 """
 
 from __future__ import annotations
