@@ -251,6 +251,7 @@ def run(args: argparse.Namespace) -> None:
     """Do as much as the time allows."""
     begun = time.monotonic()
     args.runs.mkdir(parents=True, exist_ok=True)
+    os.environ["HOLDFAST_DATA"] = str(args.data.resolve())  # for photographs.py
     here = [key for key in chosen(args.networks) if key in KNOWN or (args.weights / f"{key}.safetensors").is_file()]
     for name in dict.fromkeys(NETWORKS[key].data for key in here if key in NETWORKS):
         picked(name, args.data, args.runs)

@@ -209,32 +209,52 @@ def joined(found: Mapping[str, Mapping[str, Any]], name: str, columns: Iterable[
     return pd.concat(blocks, ignore_index=True)[list(columns)] if blocks else pd.DataFrame(columns=list(columns))
 
 
+def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd.DataFrame:
+    """The rows of a table that was written before, but for those of the `new` keys, and then these."""
+    if not file.is_file():
+        return frame
+    before = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    before = before[~before[key].astype(str).isin(set(new))]
+    return pd.concat([before, frame], ignore_index=True) if len(before) else frame
+
+
 def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
-    """Write all tables from the run directories in a folder and the model cards in another."""
+    """Write all tables from the run directories in a folder and the model cards in another.
+
+    Runs and networks that the tables have and the folders have not stay as they are.
+    """
     sys.path.insert(0, str(HERE.parent))
     from common import place
 
     target.mkdir(parents=True, exist_ok=True)
     networks = cards(weights, place(""))
+    networks = updated(target / "networks.csv", networks, "network", networks["network"])
     networks.to_csv(target / "networks.csv", index=False)
-    print(markdown(networks))
     paths = sorted(path.parent for path in runs.glob("*/manifest.json"))
     one = partial(of_run, device_seconds(runs), version)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        told = dict(pool.map(one, paths) if jobs > 1 else map(one, paths))
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            told = dict(pool.map(one, paths))
+    else:
+        told = dict(map(one, paths))
     for key, why in told.items():
         if isinstance(why, str):
             print(f"{key} is left out: {why}")
     found = {key: parts for key, parts in told.items() if not isinstance(parts, str)}
-    pd.DataFrame([parts["runs"] for parts in found.values()], columns=RUNS).to_csv(target / "runs.csv", index=False)
+    about = pd.DataFrame([parts["runs"] for parts in found.values()], columns=RUNS)
+    updated(target / "runs.csv", about, "run", found).to_csv(target / "runs.csv", index=False)
     for name, columns in (("cells", CELLS), ("pairs", PAIRS), ("ranking", RANKING)):
-        frame = joined(found, name, columns)
-        print(f"{name}: {len(frame)} rows, {store(target / f'{name}.parquet', frame)} bytes")
+        file = target / f"{name}.parquet"
+        frame = updated(file, joined(found, name, columns), "run", found)
+        print(f"{name}: {len(frame)} rows, {store(file, frame)} bytes")
     every = joined(found, "values", [*VALUES, "place"])
     every["place"] += 100 * every["run"].str.endswith(".sweeps")  # whose conditions the others have in part
+    file = target / "values.parquet"
+    every = updated(file, every, "run", found)
+    every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
     for most in sorted(set(every["place"]) | {0}, reverse=True):
         kept = every[every["place"] <= most][VALUES]
-        size = store(target / "values.parquet", kept)
+        size = store(file, kept)
         if size <= LARGEST_VALUES:
             break
     print(f"values: {len(kept)} rows of {len(every)}, conditions up to place {most}, {size} bytes")
