@@ -289,7 +289,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         from support.small import pictures
 
-        errors.PAUSES = (0.0, 0.0, 0.0)
+        errors.PAUSES, storage.AWAY = (0.0, 0.0, 0.0), (0.0,)
         self.folder, self.work = folder / "stage", folder / "work"
         (self.folder / "pictures").mkdir(parents=True)
         for number, picture in enumerate(pictures(6)[0]):
