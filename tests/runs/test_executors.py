@@ -275,7 +275,7 @@ def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     assert "Traceback" not in (tmp_path / "said.txt").read_text()
     (tmp_path / "go").touch()
     assert subprocess.run(command, **how, check=False, capture_output=True).returncode == 0
-    assert_same(holdfast.read(tmp_path / "run"), whole)
+    assert as_text(holdfast.read(tmp_path / "run")) == as_text(whole)
 
 
 # --- joining ------------------------------------------------------------------------------------------------------

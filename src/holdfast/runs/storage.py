@@ -77,15 +77,21 @@ class StorePath:
 
     def is_file(self) -> bool:
         """Whether there is an object."""
-        return bool(self._ask("isfile"))
+        return self._kind() == "file"
 
     def exists(self) -> bool:
         """Whether there is an object, or something lies below."""
-        return bool(self._ask("exists"))
+        return self._kind() is not None
 
     def is_dir(self) -> bool:
         """Whether something lies below; a store has no directories of its own."""
-        return bool(self._ask("isdir"))
+        return self._kind() == "directory"
+
+    def _kind(self) -> str | None:
+        try:  # `isfile` and its like take a store that is away for one without the object
+            return str(self._ask("info")["type"])
+        except FileNotFoundError:
+            return None
 
     def iterdir(self) -> Iterator[StorePath]:
         """What lies directly below."""
