@@ -20,7 +20,7 @@ from holdfast import axes, statistics
 from holdfast.axes.contract import Better
 from holdfast.errors import UserError, no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
-from holdfast.runs import kept, manifest, table
+from holdfast.runs import digests, kept, manifest, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import differences
 from holdfast.runs.engine import run_shards
@@ -45,6 +45,7 @@ class Run:
         self.path = path
         self.packed = packed
         self.manifest = table.read_manifest(path)
+        self._arranged: tuple[list[Place], list[Cube]] | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per attempted pair and measure, with the columns of `holdfast.runs.table.SCORES`.
@@ -168,7 +169,10 @@ class Run:
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
     def _cubes(self) -> list[Cube]:
-        return axes.arrange(self.compact(), self.manifest, self.samples())
+        parts = [path for kind in ("parts", "samples") for path in digests.parts(self.path / kind)]  # named by content
+        if self._arranged is None or self._arranged[0] != parts:
+            self._arranged = parts, axes.arrange(self.compact(), self.manifest, self.samples())
+        return self._arranged[1]
 
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
