@@ -236,7 +236,7 @@ def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float
 
 
 @dataclass
-class Tally(Workbench):
+class Reckoning(Workbench):
     """A bench on which each explainer makes one map: its shape and price (passes, differentiated ones, seconds)."""
 
     known: dict[str, tuple[torch.Size, Tensor]] = field(default_factory=dict)
@@ -301,14 +301,14 @@ def trial(plan: Plan) -> tuple[float, float]:
     total = torch.zeros(3, dtype=torch.float64)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         manifest.begin(Path(folder), describe(few), few.shard_size, "holdfast plan")
-        runner = Runner(few, Path(folder), workbench=Tally)
+        runner = Runner(few, Path(folder), workbench=Reckoning)
         for job in few.jobs():
             model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
             before = _spent(model)
             with _pretended(model):
                 runner(job, lambda what, amount: None)
             bench, references = runner.workplace(*job[:2])
-            assert isinstance(bench, Tally)
+            assert isinstance(bench, Reckoning)
             more = [(bench.maps[name] - 1) * price for name, (_, price) in bench.known.items()]
             own = torch.stack([_spent(model) - before, *more]).sum(0)
             batch = references.batch[[0] * bench.batch_size]
