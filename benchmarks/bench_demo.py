@@ -21,7 +21,7 @@ Some of what holdfast does besides is for the first few photographs only: the ga
 for two. So few photographs are unkind to it, and `--limit 14` is the whole study. `--anew` is for scripts that take one
 radius or one fraction each and explain for each of them.
 
-The demo's other controls and axes (Sobel, weight noise; dependence, agreement, localisation) are left out on both sides.
+The other controls and axes of the demo (Sobel, weight noise; dependence, agreement, localisation) are left out on both.
 
 The photographs are split: pair by pair does the first half before and the rest after holdfast does all of them, so that
 a change of pace of a shared machine falls on both. Integrated gradients, Grad-CAM and the control are functions of
