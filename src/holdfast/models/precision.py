@@ -77,5 +77,5 @@ def scale_gradient(value: Tensor, factor: float) -> Tensor:
     if factor == 1 or not (torch.is_grad_enabled() and value.requires_grad):
         return value
     scaled = value.view_as(value)
-    scaled.register_hook(lambda gradient: gradient * factor)
+    scaled.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
     return scaled
