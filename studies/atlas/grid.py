@@ -9,7 +9,8 @@ A study is of 1,024 test pictures (or the 500 photographs) in 16 shards; it is d
 networks in the first round before any in the second. A call that is cut short, or whose `--seconds` are over, loses no
 more than the shards under way. Studies are `paper` (every explainer asked again: stability under the FASS paper's
 perturbations and its code's mild ones, symmetry, dependence), `maps` (every explainer asked once: faithfulness,
-certificates, agreement, localisation by mosaics) and `sweeps` (explainers of few passes under growing perturbations).
+certificates, agreement, localisation by mosaics), `sweeps` (explainers of few passes under growing perturbations) and,
+for a network of each architecture on CIFAR-10, one round of `smoothing` (certificates of smoothed networks).
 
 The precision is `auto` for the first network of each data set and architecture, on the study `paper` and 16 of its
 pictures; the other studies and seeds take the one found there. What a shard took is noted in `costs.jsonl`: seconds of
@@ -41,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 SAMPLES, SHARDS = 1024, 16
 PHOTOGRAPHS = 500
 KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
-STUDIES = ("paper", "maps", "sweeps")
+STUDIES = ("paper", "maps", "sweeps", "smoothing")
 AUDITED, CANDIDATES = 16, ("tf32",)
 """What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
 
@@ -75,6 +76,12 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
     data, architecture = task.kind
     small = data != "photographs"
     steps, draws = 16, 8
+    if task.study == "smoothing":
+        return [
+            {"lime": {"samples": 50, "features": {"patches": {"size": 8}}}},
+            {"integrated_gradients": {"steps": steps}},
+            "random",
+        ]
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
     quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
@@ -113,6 +120,9 @@ def evaluations(task: Task) -> list[Any]:
         growing += [{"gaussian_noise": {"sigma": [0.01, 0.03, 0.07, 0.15]}}]
         return [{"stability": {"perturbations": [*growing, "beyond-paper"]}}]
     grid = {"patches": {"size": 4 if small else 32}}
+    if task.study == "smoothing":
+        kept = {"keeps": [0.25, 0.5, 1.0], "samples": 16, "radii": [1, 4]}
+        return [{"smoothing": {**kept, "features": grid, "epsilon": 0.2}}]
     mean = {"dataset_mean": {"mean": list(MEAN.get(task.data, (0.485, 0.456, 0.406)))}}
     removal = {"imputers": ["noisy_linear", "noisy_linear_published", mean], "fractions": [0.1, 0.3, 0.5, 0.7, 0.9]}
     removal |= {"segments": grid, "masks": 32}
@@ -170,7 +180,10 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
     """Every study of every network, in order of importance."""
-    return [Task(network, study) for study in studies for network in networks]
+    smoothed = [
+        key for key in networks if key in NETWORKS and (NETWORKS[key].data, NETWORKS[key].seed) == ("cifar10", 0)
+    ]
+    return [Task(key, study) for study in studies for key in (smoothed if study == "smoothing" else networks)]
 
 
 # Doing it
@@ -257,7 +270,7 @@ def run(args: argparse.Namespace) -> None:
         picked(name, args.data, args.runs)
     done = {(c["run"], c["round"]) for c in costs(args.runs) if c["done"]}
     rounds = range(1, SHARDS + 1)[: args.rounds]
-    wanted = [(task, number) for number in rounds for task in tasks(here, args.studies)]
+    wanted = [(task, n) for n in rounds for task in tasks(here, args.studies) if n == 1 or task.study != "smoothing"]
     wanted = [(task, number) for task, number in wanted if (task.key, number) not in done]
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
