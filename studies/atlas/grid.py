@@ -49,11 +49,12 @@ from common import place  # noqa: E402
 SAMPLES, SHARDS = 1024, 16
 PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
 KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
+WORDS = {"tokens": {"mask_token": 1}}
 OTHERS: dict[str, list[Any]] = {
     "ecg": ["stability", "faithfulness", {"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}],
     "graphs": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
     "points": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
-    "text": ["faithfulness", {"certificate": {"features": {"tokens": {"mask_token": 1}}, "radii": [1, 4]}}],
+    "text": [{"faithfulness": {"features": WORDS}}, {"certificate": {"features": WORDS, "radii": [1, 4]}}],
 }
 """What is asked of the studies of other data beside their own symmetry, dependence and agreement."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
