@@ -163,7 +163,7 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
             "classes": list(NAMES[net.data]),
         }
         source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
-        rows = 4096
+        rows = 1024
     else:
         file = KNOWN[task.network]
         named = f"python:{HERE / file}:{task.network}" if file else "bundled:efficientnet-lite0"
@@ -271,6 +271,8 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
 
     torch.set_num_threads(1)
     keep_freed_memory()
+    if torch.cuda.is_available():  # else the first to come takes it all
+        torch.cuda.set_per_process_memory_fraction(0.9 / settings.jobs)
     while True:
         try:
             task, number = todo.get_nowait()
