@@ -1,4 +1,4 @@
-"""Passes of a GPU have one of a few sizes; the rows that fill them up change no map. Tried here, where none is needed."""
+"""Passes of a GPU have one of a few sizes; rows that fill them up change no map. Tried on the CPU, which needs none."""
 
 from __future__ import annotations
 
