@@ -6,7 +6,7 @@
     python studies/atlas/grid.py study cifar10-vit-s0.paper                   # one study, as YAML
     python studies/atlas/grid.py cards                                        # the model cards, as a table of markdown
 
-A study is of 1,024 test pictures (or the 500 photographs) in 16 shards; it is done in 16 rounds of a shard each, all
+A study is of 1,024 test pictures (or the 500 photographs) in 8 shards; it is done in 8 rounds of a shard each, all
 networks in the first round before any in the second. A call that is cut short, or whose `--seconds` are over, loses no
 more than the shards under way. Studies are `paper` (every explainer asked again: stability under the FASS paper's
 perturbations and its code's mild ones, symmetry, dependence), `maps` (every explainer asked once: faithfulness,
@@ -46,7 +46,7 @@ sys.path.append(str(HERE.parent))
 
 from common import place  # noqa: E402
 
-SAMPLES, SHARDS = 1024, 16
+SAMPLES, SHARDS = 1024, 8
 PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
 KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
 WORDS = {"tokens": {"mask_token": 1}}
@@ -404,7 +404,9 @@ def main() -> None:
         how.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
-            how.add_argument("--jobs", type=int, default=8)
+            how.add_argument(
+                "--jobs", type=int, default=12, help="processes; one alone keeps a large GPU busy a quarter of the time"
+            )
             how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()

@@ -189,7 +189,7 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         (trained / f"{task.network}.safetensors").touch()
         content = grid.content(task, trained, data, trained, 1024)
         made = parse(content, trained, allow_code=True)
-        assert made.shard_size == 64 and len(made.explainers) > 15
+        assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
