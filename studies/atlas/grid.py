@@ -1,6 +1,6 @@
 """The atlas's grid: studies of every network, most important first, resumed from call to call; and what is kept of it.
 
-    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 8        # again, until nothing is missing
+    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 12       # again, until nothing is missing
     python studies/atlas/grid.py export studies/atlas/runs                    # the committed tables
     python studies/atlas/grid.py list                                         # what there is to do, in its order
     python studies/atlas/grid.py study cifar10-vit-s0.paper                   # one study, as YAML
@@ -404,9 +404,7 @@ def main() -> None:
         how.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
-            how.add_argument(
-                "--jobs", type=int, default=12, help="processes; one alone keeps a large GPU busy a quarter of the time"
-            )
+            how.add_argument("--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle")
             how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()
