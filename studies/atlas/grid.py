@@ -252,8 +252,8 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     record = None
     if own.is_file():
         chosen = next(iter(read_manifest(own.parent)["study"]["models"].values()))["precision"]
-    elif settings.precision != "auto":
-        chosen = settings.precision
+    elif settings.precision != "auto" or task.network in OTHERS:  # so small that nothing is gained
+        chosen = "float32" if settings.precision == "auto" else settings.precision
     elif known.is_file():
         chosen = json.loads(known.read_text(encoding="utf-8"))["chosen"]
     else:
@@ -312,7 +312,7 @@ def run(args: argparse.Namespace) -> None:
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
     for task, _ in wanted:
-        if not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
+        if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
     wanted = early + [item for item in wanted if item not in early]
