@@ -163,7 +163,7 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
             "classes": list(NAMES[net.data]),
         }
         source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
-        rows = 4096
+        rows = 512
     else:
         file = KNOWN[task.network]
         named = f"python:{HERE / file}:{task.network}" if file else "bundled:efficientnet-lite0"
@@ -210,13 +210,9 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
-    """Every study of every network, in order of importance."""
-    smoothed = [
-        key for key in networks if key in NETWORKS and (NETWORKS[key].data, NETWORKS[key].seed) == ("cifar10", 0)
-    ]
-    found = {"smoothing": smoothed, "other": [key for key in networks if key in OTHERS]}
-    usual = [key for key in networks if key not in OTHERS]
-    return [Task(key, study) for study in studies for key in found.get(study, usual)]
+    """Every study of every network, most important first: sweeps come last."""
+    order = [[study for study in studies if study != "sweeps"], [study for study in studies if study == "sweeps"]]
+    return [Task(network, study) for some in order for network in networks for study in some]
 
 
 # Doing it
@@ -274,6 +270,8 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
 
     torch.set_num_threads(1)
     keep_freed_memory()
+    if torch.cuda.is_available():  # else the first to come takes it all
+        torch.cuda.set_per_process_memory_fraction(0.9 / settings.jobs)
     while True:
         try:
             task, number = todo.get_nowait()
