@@ -191,6 +191,9 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         made = parse(content, trained, allow_code=True)
         assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
+    every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
+    assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
+    assert len(every) == 3 * (27 + 3) + 6 + 4 and every[-1].study == "sweeps"
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = holdfast.open_data(trained / "fashion.npz")
