@@ -193,13 +193,15 @@ def _stored(path: Path) -> int:
 
 def markdown(networks: pd.DataFrame) -> str:
     """The model cards as a table of a page."""
-    lines = ["| network | weights | test accuracy (95 %) | calibration error | seconds |", "|---|---|---|---|---|"]
+    head = ("network", "weights", "test accuracy (95 %)", "calibration error", "epochs", "seconds")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in networks.to_dict("records"):
         share = f"{row['accuracy']:.1%} ({row['accuracy_low']:.1%} to {row['accuracy_high']:.1%})"
         ece = "–" if pd.isna(row["ece"]) else f"{row['ece']:.3f}"
         size = f"{row['parameters'] / 1e6:.2f} M" if row["parameters"] >= 1e5 else f"{row['parameters']:,}"
         took = "–" if pd.isna(row["seconds_to_train"]) else f"{row['seconds_to_train']:.0f}"
-        lines.append(f"| {row['network']} | {size} | {share} | {ece} | {took} |")
+        epochs = row["command"].partition("--epochs ")[2] or "–"
+        lines.append(f"| {row['network']} | {size} | {share} | {ece} | {epochs} | {took} |")
     return "\n".join(lines)
 
 
