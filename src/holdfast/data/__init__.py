@@ -186,7 +186,8 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
             raise UserError(f"{source.name!r} is open already; give size and shape where it is opened")
         return source
     if isinstance(source, Batch):
-        return open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
+        data = open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
+        return replace(data, tokenizer=source.tokenizer)
     values, labels = _with_labels(source)
     if values and all(map(_is_picture, values)):
         paths = [existing(Path(value).expanduser()) for value in values]

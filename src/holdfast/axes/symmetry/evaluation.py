@@ -183,7 +183,8 @@ class Symmetry:
             return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
         explain = partial(subject.explain, explainer)
         changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
-        why = [flaw_text(flaw) for flaw in (flaws("cosine", clean) % 3).tolist()]  # a constant map may change
+        flawed = flaws("cosine", clean) % (3 if clean[0].numel() == 1 else 4)  # a single number is no constant map
+        why = [flaw_text(flaw) for flaw in flawed.tolist()]
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 

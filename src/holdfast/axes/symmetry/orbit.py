@@ -264,6 +264,8 @@ def sensitivities(
         maps = explain(part.with_x(part.x + noise), target[sample.to(target.device)])
         before = clean[sample.to(clean.device)]
         scale = before.double().flatten(1).norm(dim=1)
+        if before[0].numel() > 1:
+            scale = scale.masked_fill(flaws("cosine", before).to(scale.device) > 0, 0)
         change = (maps.double() - before.double()).flatten(1).norm(dim=1)
         changes[sample, draw] = torch.where(scale > 0, change / scale if relative else change, torch.nan).cpu()
     return changes

@@ -36,6 +36,7 @@ from holdfast.axes.stability.perturbations.photometric import (
 )
 from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
+from holdfast.axes.stability.perturbations.texts import Case, OfTexts, PassageOrder, Reworded, Synonyms, WhiteSpace
 from holdfast.errors import BadParameter, inside, make, unknown
 from holdfast.types import Kind
 
@@ -44,6 +45,7 @@ __all__ += ["Brightness", "ColumnNoise", "ColumnSwap", "Contrast", "Elastic", "G
 __all__ += ["Geometric", "Identity", "Jitter", "Jpeg", "Kind", "OccludingPatch", "Perturbation", "Rotation"]
 __all__ += ["Scaling", "TimeShift", "Translation", "adopted", "bound", "check", "condition", "describe"]
 __all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
+__all__ += ["FOR_TEXTS", "Case", "OfTexts", "PassageOrder", "Reworded", "Synonyms", "WhiteSpace"]
 
 _OF_IMAGES: tuple[Any, ...] = (Identity, Rotation, Translation, Brightness, GaussianNoise, Jpeg)
 _OF_IMAGES += (Contrast, GaussianBlur, OccludingPatch, Elastic)
@@ -51,7 +53,8 @@ PERTURBATIONS: dict[str, Any] = {kind.name: kind for kind in _OF_IMAGES}
 """Every perturbation of images by its name in a study file."""
 FOR_SERIES: dict[str, Any] = {"jitter": Jitter, "scaling": Scaling, "time_shift": TimeShift}
 FOR_TABLES: dict[str, Any] = {"column_noise": ColumnNoise, "column_swap": ColumnSwap}
-KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES}
+FOR_TEXTS: dict[str, Any] = {kind.name: kind for kind in (Case, WhiteSpace, Synonyms, PassageOrder)}
+KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES, **FOR_TEXTS}
 """Every perturbation of any data."""
 
 PRESETS: dict[str, tuple[Perturbation, ...]] = {

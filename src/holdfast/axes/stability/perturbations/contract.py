@@ -14,7 +14,7 @@ from holdfast.errors import UserError
 from holdfast.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
 
 Family = Literal[
-    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "other", "control"
+    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "wording", "other", "control"
 ]
 _SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
 _SHAPES["volume"] = "volumes (B, C, D, H, W)"
@@ -151,7 +151,7 @@ def condition(perturbation: Perturbation) -> str:
     >>> condition(Rotation(degrees=5)), condition(Translation(axis="vertical"))
     ('rotation', 'translation(axis=vertical)')
     """
-    return label_of(perturbation, hide=lambda name: name == perturbation.magnitude_field)
+    return label_of(perturbation, hide=lambda name: name in (perturbation.magnitude_field, "words"))
 
 
 def level(perturbation: Perturbation) -> float:

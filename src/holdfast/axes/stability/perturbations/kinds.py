@@ -12,8 +12,8 @@ from holdfast.errors import UserError
 from holdfast.maps.similarity import COMPONENTS
 from holdfast.types import KIND_BY_DIMENSIONS, Kind
 
-_TOKENS = "a changed token is another word, and only you know which mean the same: give a perturbation of your own; "
-_TOKENS += "symmetry works, and so do faithfulness and certificate with features: tokens"
+_TOKENS = "a changed token is another word, and only you know which mean the same: name perturbations of texts (case, "
+_TOKENS += "white_space, synonyms, passage_order) or give your own"
 _ELEMENTS = "no perturbation is made for {}; symmetry with group: {} works, and so does certificate with features: "
 _ELEMENTS += "elements"
 NOT_PERTURBED: dict[str, str] = {
