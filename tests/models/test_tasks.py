@@ -488,7 +488,7 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
         assert run.manifest["study"]["evaluations"]["faithfulness"]["readout"] == "logit"
         tables.append(run.table().sort_values(["model", "measure", "condition", "level", "sample"], ignore_index=True))
     assert tables[0].equals(tables[1]) and set(tables[0].status) <= {"ok", "undefined"}
-    for asked in ({"readout": "probability"}, {"metrics": ("road", "deletion")}):
+    for asked in ({"readout": "probability"}, {"metrics": ("road", "deletion_auc")}):
         passes = [net.passes for net in nets.values()]
         with pytest.raises(UserError, match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road"):
             holdfast.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))

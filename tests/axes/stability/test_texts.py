@@ -198,6 +198,10 @@ def test_an_answer_stands_behind_the_changed_prompt() -> None:
 def test_a_decoder_that_does_not_mind_the_order_of_passages_keeps_its_maps() -> None:
     batch, _ = questions()
     model = holdfast.decoder(Induction(len(WORDS)), WORDS, options=PLACES)
+    fixed = model.fixed(batch)
+    moved = PassageOrder()(fixed, 0).batch
+    assert torch.equal(moved.aux["answer"], fixed.aux["answer"])
+    assert torch.allclose(*(model.logits(model.inputs(b), b.aux) for b in (fixed, moved)), atol=1e-5)
     stability = holdfast.Stability(perturbations=["passage_order", {"synonyms": {"words": {"lives": [*KEYS[:2]]}}}])
     table = holdfast.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
     rows = table[(table.measure == "fass") & (table.condition == "passage_order")]

@@ -243,22 +243,21 @@ def _tokens(encode: Callable[[str], Sequence[int]], text: str) -> list[int]:
 
 def _rebuilt(of: OfTexts, batch: Batch, texts: Sequence[list[Token]], before: Sequence[list[int]]) -> Reworded:
     """Changed texts in the width of the batch, with what stands beside their tokens; one that does not fit is lost."""
-    width, rows, lost, ends = batch.x.shape[1], list[list[Token]](), list[str](), list[tuple[int, int]]()
+    width, rows, lost, shift = batch.x.shape[1], list[list[Token]](), list[str](), list[list[int]]()
     words = [[*word, *[-1] * (width - len(word))] for word in before]
     for row, word, old, new in zip(batch.x.tolist(), words, before, texts, strict=True):
         why = f"{name_of(of)} changes nothing in it" if [t for t, *_ in new] == row[: len(old)] else ""
         if len(new) > width:
             why = f"it would have {len(new)} tokens, and texts have {width} here; open them with a larger length"
-        lost, ends = [*lost, why], [*ends, (len(old), len(old if why else new))]
+        lost, shift = [*lost, why], [*shift, [0 if why else len(new) - len(old)]]
         kept = list(zip(row, word, range(width), strict=True)) if why else new
         rows.append(kept + [(PADDING, -1, -1)] * (width - len(kept)))
     x, after, place = torch.tensor(rows, device=batch.x.device).unbind(2)
     aux = {key: held.gather(1, place.clamp(min=0)).masked_fill(place < 0, 0) if held.shape == x.shape else held
            for key, held in batch.aux.items()}  # fmt: skip
     if ANSWER in aux:  # right behind the prompt, wherever that ends now
-        answer, old, new = aux[ANSWER], *torch.tensor(ends, device=x.device)[:, None].unbind(2)
-        turn = torch.arange(answer.shape[1], device=x.device) - new
-        said = answer.gather(1, (turn + old).clamp(0, answer.shape[1] - 1))
-        aux[ANSWER] = said.masked_fill((turn < 0) | (turn + old >= answer.shape[1]), IGNORED)
+        at = torch.arange(aux[ANSWER].shape[1], device=x.device) - torch.tensor(shift, device=x.device)
+        inside = at.clamp(0, at.shape[1] - 1)
+        aux[ANSWER] = aux[ANSWER].gather(1, inside).masked_fill(at != inside, IGNORED)
     known = torch.tensor(words, device=x.device).masked_fill(~_attended(batch), -1)
     return Reworded(replace(batch, x=x, aux=aux), known, after, tuple(lost))
