@@ -129,14 +129,8 @@ def main() -> None:
         "multi-label": holdfast.Model(shown, task={"multi_label": {"label": 0}}),
         "segmentation": holdfast.Model(where, task={"segmentation": {"label": 1}}),
     }
-    methods = [
-        exact,
-        shuffled,
-        constant,
-        "input_x_gradient",
-        {"occlusion": {"window": 8, "stride": 8, "fill": 0.5}},
-        "random",
-    ]
+    methods = [exact, shuffled, constant, "input_x_gradient", "random"]
+    methods += [{"occlusion": {"window": 8, "stride": 8, "fill": 0.5}}]  # grey, as where nothing is
     axes = ["localisation", {"faithfulness": {"metrics": ["road"], "fractions": [0.1, 0.3], "readout": "logit"}}]
     axes += [{"stability": {"perturbations": [{"translation": {"pixels": 2}}, {"gaussian_noise": {"sigma": 0.02}}]}}]
     run = holdfast.evaluate(
