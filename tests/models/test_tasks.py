@@ -382,7 +382,7 @@ def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"gaussian_noise": {"sigma": 25}}, r"at most 1, got 25; 25 of 255 is 0.098"),
+        ({"gaussian_noise": {"sigma": 25}}, r"at most 1; 25 of 255 is 0.098"),
         ({"brightness": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
         ({"contrast": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
     ],

@@ -137,9 +137,7 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
         return open_graphs("sets", sets, length=length, labels=labels)
     for what, given in (("length", length), ("vocabulary", vocabulary)):
         if given is not None:
-            raise UserError(
-                f"{what} does not fit {type(source).__name__}: give sets of (n_i, F) tensors, graphs or texts"
-            )
+            raise UserError(f"{what} does not fit {type(source).__name__}: give sets of (n_i, F), graphs or texts")
     return None
 
 

@@ -53,9 +53,7 @@ class Vocabulary:
     def fit(cls, texts: Iterable[str], size: int | None = None, least: int = 1) -> Vocabulary:
         """The most frequent words of the training texts: at most `size` ids in all, each word `least` times or more."""
         if size is not None and size < 3:
-            raise UserError(
-                f"a vocabulary of {size} ids has no room for words beside padding and unknown; give 3 or more"
-            )
+            raise UserError(f"a vocabulary of {size} ids has no word beside padding and unknown; give 3 or more")
         counts = Counter(word for text in texts for word in words(text))
         ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
         return cls(tuple(word for _, word in ordered)[: None if size is None else size - 2])
@@ -245,6 +243,4 @@ def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = No
     for first, second in ((0, 1), (1, 0)):
         if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows):
             return Lines([row[second] for row in rows], [int(row[first]) for row in rows])
-    raise UserError(
-        f"{what!r} needs a header with text (or sentence) and label, or two columns of which one is a number"
-    )
+    raise UserError(f"{what!r} needs a header with text (or sentence) and label, or two columns, one a number")

@@ -238,9 +238,7 @@ class Smoothed(Model):
         always = None if always is None else nn.functional.pad(always, (0, n - always.shape[1]))
         free = there if always is None else there & ~always
         if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)):
-            raise UserError(
-                f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
+            raise UserError(f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} {tuple(mask.shape)}")
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
             if mask is not None:

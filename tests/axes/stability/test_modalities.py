@@ -293,7 +293,7 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         with pytest.raises(UserError, match=why):
             holdfast.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
-    with pytest.raises(UserError, match=r"images \(C, H, W\), volumes .* series .* tables .* shape \(2, 3, 4, 5, 6\)"):
+    with pytest.raises(UserError, match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)"):
         Stability().check((2, 3, 4, 5, 6))
     with pytest.raises(UserError, match="no column varies"):
         holdfast.evaluate(tabular(), rows(3)[:1], ["random"])

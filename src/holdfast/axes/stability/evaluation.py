@@ -158,9 +158,7 @@ class Stability:
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
-            raise UserError(
-                f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
-            )
+            raise UserError(f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree")
         batch = subject.batch.with_x(changed) if text is None else text.batch
         if perturbing.is_geometric(perturbation):
             move, known = perturbation.move, (batch.ids, subject.seed)

@@ -114,9 +114,7 @@ class Symmetry:
         """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""
         self.group.check(tuple(shape))
         if self.similarity == "ssim" and len(shape) != 3:
-            raise UserError(
-                f"ssim compares images (C, H, W), this data has samples of shape {tuple(shape)}; use cosine"
-            )
+            raise UserError(f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""

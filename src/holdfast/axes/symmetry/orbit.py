@@ -109,9 +109,8 @@ class Orbit:
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
             moved = self.group.act(g, self.batch[sample])
             # What interpolates would blur the noise; there a score is read beside its floor.
-            yield Piece(
-                sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved
-            )
+            exact = self.group.exact
+            yield Piece(sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if exact else moved)
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""

@@ -7,7 +7,7 @@ function of (seed, sample id) alone; the magnitude scales the draw, so a sweep s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -155,9 +155,7 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
     if isinstance(spec, str):
         yield from _named(spec)
     elif isinstance(spec, type):
-        raise BadParameter(
-            f"got the class {spec.__name__} as a perturbation; pass an object, such as {spec.__name__}()"
-        )
+        raise BadParameter(f"got the class {spec.__name__} as a perturbation; pass an object: {spec.__name__}()")
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
             with inside(name):
@@ -191,13 +189,10 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
         raise BadParameter(str(unknown("perturbation", name, KNOWN)))
     if not isinstance(values, Mapping):
         raise BadParameter(f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}")
-    swept = [
-        key for key, value in values.items() if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-    ]
+    lists = (list, tuple, range, np.ndarray)
+    swept = [key for key, value in values.items() if isinstance(value, lists)]
     if len(swept) > 1:
-        raise BadParameter(
-            f"{name}: only one parameter may be a list, got lists for {' and '.join(swept)}", (swept[1],)
-        )
+        raise BadParameter(f"{name}: only one parameter may be a list, got {' and '.join(swept)}", (swept[1],))
     if not swept:
         yield make(KNOWN[name], name, values)
         return

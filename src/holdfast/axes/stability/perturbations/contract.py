@@ -35,9 +35,7 @@ Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 def _not_of_bytes(sigma: float) -> float:
     if sigma > 1:
-        raise ValueError(
-            f"pixels are in [0, 1], so sigma must be at most 1, got {sigma:g}; {sigma:g} of 255 is {sigma / 255:.2g}"
-        )
+        raise ValueError(f"pixels are in [0, 1], so sigma must be at most 1; {sigma:g} of 255 is {sigma / 255:.2g}")
     return sigma
 
 

@@ -44,10 +44,7 @@ def kind_of_samples(shape: Sequence[int]) -> Kind:
     ('image', 'series', 'table')
     """
     if len(shape) not in KIND_BY_DIMENSIONS:
-        raise UserError(
-            "stability perturbs images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,); this data has "
-            f"samples of shape {tuple(shape)}"
-        )
+        raise UserError(f"stability perturbs images, volumes, series and tables; got samples of shape {tuple(shape)}")
     return KIND_BY_DIMENSIONS[len(shape)]
 
 

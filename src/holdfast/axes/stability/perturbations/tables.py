@@ -45,10 +45,8 @@ class ColumnNoise(Usual):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (F,) that `scale` does not fit."""
         if self.scale is not None and len(self.scale) != shape[0]:
-            raise UserError(
-                f"column_noise has a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns; "
-                f"give {shape[0]}, or leave scale out"
-            )
+            told = f"a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns"
+            raise UserError(f"column_noise has {told}; give as many, or leave scale out")
 
     def bound(self, references: Batch) -> ColumnNoise:
         """The perturbation with the standard deviations of the columns of `references`, unless it has a scale."""

@@ -71,10 +71,8 @@ class OfTexts(Usual):
         if batch.x.is_floating_point():
             raise UserError(f"{name_of(self)} changes texts, which are token ids, and these samples are numbers")
         if not isinstance(self, PassageOrder) and not hasattr(batch.tokenizer, "decode"):
-            raise UserError(
-                f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: open_data(texts, "
-                "vocabulary=tokenizer) and holdfast.prompts(tokenizer, …) bring it, Batch(…, tokenizer=tokenizer) too"
-            )
+            said = "open_data(texts, vocabulary=tokenizer) and holdfast.prompts(tokenizer, …) bring it"
+            raise UserError(f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: {said}")
         if isinstance(self, Synonyms) and not self.words:
             raise UserError("synonyms need words: {synonyms: {words: {film: [movie]}}}, or the path of a JSON file")
 
