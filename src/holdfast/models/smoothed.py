@@ -232,8 +232,8 @@ class Smoothed(Model):
         batch = batch.to(self.device)
         segments, always = self.features.segments(batch), fixed(self.features, batch)
         refuse_changing(self.features, batch.x.shape)
-        total, most = self.features.total(tuple(batch.x.shape)), int(count(segments).max())
-        n = total or max(most, 0 if mask is None or mask.ndim != 2 else mask.shape[1])  # others may have more of them
+        widest = max(int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1])
+        n = self.features.total(tuple(batch.x.shape)) or widest  # other samples of the mask may have more
         there = torch.arange(n, device=self.device) < count(segments)[:, None]
         always = None if always is None else nn.functional.pad(always, (0, n - always.shape[1]))
         free = there if always is None else there & ~always

@@ -146,9 +146,9 @@ class Synonyms(OfTexts):
         draws = iter(integers(keys(seed, [sample], self.name), (sum(map(len, words)),), 1 << 30)[0].tolist())
 
         def other(found: re.Match[str]) -> str:
-            meant = self.words.get(found[0].lower(), [found[0]])
-            chosen = meant[next(draws) % len(meant)]
-            return chosen[:1].upper() + chosen[1:] if found[0][0].isupper() else chosen
+            word, meant = str(found[0]), self.words.get(found[0].lower(), [found[0]])
+            chosen: str = meant[next(draws) % len(meant)]
+            return chosen[:1].upper() + chosen[1:] if word[0].isupper() else chosen
 
         return [re.sub(r"\w+", other, word) for word in words]
 
