@@ -153,16 +153,8 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
         labels, names = ranked([str(label) for label in labels])
-    data = open_items(
-        name,
-        items,
-        partial(_padded_tokens, length=longest),
-        prepared=f"padded to {longest} tokens",
-        shape=(longest,),
-        ids=found.ids,
-        labels=labels,
-        class_names=names,
-    )
+    made, how, one = partial(_padded_tokens, length=longest), f"padded to {longest} tokens", (longest,)
+    data = open_items(name, items, made, prepared=how, shape=one, ids=found.ids, labels=labels, class_names=names)
     method = vocabulary.func if isinstance(vocabulary, partial) else None  # what `hf:owner/name` gives
     return replace(data, tokenizer=getattr(method, "__self__", vocabulary))
 

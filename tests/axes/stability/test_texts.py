@@ -227,3 +227,61 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
         holdfast.evaluate(nn.Flatten(), torch.rand(3, 4), ["random"], [holdfast.Stability(perturbations="white_space")])
     (tmp_path / "words.json").write_text(json.dumps({"Film": ["movie"]}))
     assert Synonyms(str(tmp_path / "words.json")).words == {"film": ["movie"]}
+
+
+CORPUS = [
+    case(text) for text in [*TEXTS, "Where is it?\nIt is there."] for case in (str, str.upper, str.lower, str.title)
+]
+
+
+def _byte_level(tokenizers: Any) -> tuple[Any, dict[str, str]]:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder, letters = tokenizers.decoders.ByteLevel(), tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=340, initial_alphabet=letters, special_tokens=["<s>"])
+    made.train_from_iterator(CORPUS, trainer)
+    return made, {"bos_token": "<s>"}
+
+
+def _with_underscores(tokenizers: Any) -> tuple[Any, dict[str, str]]:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
+    made.train_from_iterator(
+        CORPUS, tokenizers.trainers.BpeTrainer(vocab_size=160, special_tokens=["<unk>", "<s>"], show_progress=False)
+    )
+    first = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made.post_processor = first
+    return made, {"bos_token": "<s>", "unk_token": "<unk>"}
+
+
+def _word_pieces(tokenizers: Any) -> tuple[Any, dict[str, str]]:
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.BertPreTokenizer(), tokenizers.decoders.WordPiece()
+    special = ["[UNK]", "[CLS]", "[SEP]"]
+    made.train_from_iterator(CORPUS, tokenizers.trainers.WordPieceTrainer(vocab_size=160, special_tokens=special))
+    ends = [("[CLS]", 1), ("[SEP]", 2)]
+    made.post_processor = tokenizers.processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return made, {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+
+
+@pytest.mark.parametrize("make", [_byte_level, _with_underscores, _word_pieces])
+def test_tokenizers_of_transformers_cut_a_changed_text_as_a_whole(make: Any) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    made, named = make(pytest.importorskip("tokenizers"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **named)
+    texts = ["The film was good", "Where is it? It is there.", "nothing more to say of it"]
+    batch = holdfast.open_data(texts, vocabulary=tokenizer, length=80).load(range(3)).batch
+    wanted = [
+        (Case(), str.upper),
+        (Case("lower"), str.lower),
+        (WhiteSpace("lines"), lambda text: text.replace(" ", "\n")),
+        (Synonyms({"film": ["good acting"]}), lambda text: text.replace("film", "good acting")),
+    ]
+    for perturbation, change in wanted:
+        changed = perturbation(batch, 0)
+        for text, row, real, why in zip(
+            texts, changed.batch.x, changed.batch.aux["attention_mask"], changed.lost, strict=True
+        ):
+            ids = row[real != 0].tolist()
+            assert ids == tokenizer.encode(change(text)), (perturbation, text)
+            assert bool(why) == (ids == tokenizer.encode(text))

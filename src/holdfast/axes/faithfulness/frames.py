@@ -63,9 +63,8 @@ def better(measure: Measure) -> str:
 
 def words(judged: Judged) -> Kind:
     """The words for the data of an axis; those for images where the manifest does not say."""
-    kind, passages = KINDS[judged.task.get("modality", "image")], Passages.name
-    whole = judged.settings.get("features", {}).get("name") == passages
-    return replace(kind, parts=passages, segments=passages) if whole else kind
+    kind, name = KINDS[judged.task.get("modality", "image")], judged.settings.get("features", {}).get("name")
+    return replace(kind, parts=name, segments=name) if name == Passages.name else kind
 
 
 def spoken(judged: Judged) -> str:

@@ -101,9 +101,8 @@ class Stability:
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         checked_kind(modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations))
-        for perturbation in self.perturbations:
-            if isinstance(perturbation, perturbing.OfTexts):
-                perturbation.needs(batch)
+        for of_texts in (p for p in self.perturbations if isinstance(p, perturbing.OfTexts)):
+            of_texts.needs(batch)
         if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
             found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
             raise UserError(f"volumes are perturbed in [0, 1], and these have values {found}; scale them first")

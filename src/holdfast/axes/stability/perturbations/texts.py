@@ -29,6 +29,7 @@ from holdfast.models.tasks import ANSWER
 from holdfast.rand import integers, keys, permutation
 from holdfast.types import STRICT, Batch, Kind, name_of
 
+Some = Annotated[list[str], Field(min_length=1)]
 Token = tuple[int, int, int]
 """A token of a changed text, the number of its word in the original, −1 for none, and where that word began there."""
 
@@ -137,9 +138,7 @@ class Synonyms(OfTexts):
 
     name: ClassVar[str] = "synonyms"
     stochastic: ClassVar[bool] = True
-    words: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], BeforeValidator(_listed)] = field(
-        default_factory=dict
-    )
+    words: Annotated[dict[str, Some], BeforeValidator(_listed)] = field(default_factory=dict)
 
     def change(self, words: list[str], sample: str, seed: int = 0) -> list[str]:
         """The words of a text; a first capital stays one."""
@@ -197,11 +196,10 @@ def _reworded(of: OfTexts, batch: Batch, change: Callable[[list[str], str], list
         words = _words(batch.tokenizer, row, plain)
         olds = [_text(batch.tokenizer, row, plain, own) for own in words]
         changed, new = zip(words, olds, change(olds, sample), strict=True), list[Token]()
-        for number, (own, old, said) in enumerate(changed):
+        for n, (own, old, said) in enumerate(changed):
             tokens = [row[i] for i in own] if said == old else _tokens(encode, said)
-            new += [(token, number if plain[own[0]] else -1, own[0]) for token in tokens]
-        texts.append(new)
-        before.append([number if plain[i] else -1 for number, own in enumerate(words) for i in own])
+            new += [(token, n if plain[own[0]] else -1, own[0]) for token in tokens]
+        texts, before = [*texts, new], [*before, [n if plain[i] else -1 for n, own in enumerate(words) for i in own]]
     return _rebuilt(of, batch, texts, before)
 
 
