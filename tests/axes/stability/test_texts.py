@@ -230,7 +230,9 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
 
 
 CORPUS = [
-    case(text) for text in [*TEXTS, "Where is it?\nIt is there."] for case in (str, str.upper, str.lower, str.title)
+    case(text)
+    for text in [*TEXTS, "Where is it? It is there.", "\n"]
+    for case in (str, str.upper, str.lower, str.title)
 ]
 
 
