@@ -18,7 +18,6 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from holdfast.axes import Judged, axis_of
-from holdfast.axes.stability.pairs import WORST
 from holdfast.report.page import draw_page
 from holdfast.statistics.cubes import Cube
 from holdfast.types import Shown
@@ -38,7 +37,7 @@ CONDITIONS = [
     for level in map(float, levels)
 ]
 GEOMETRIC = ("rotation", "translation")
-SIDE, SHOWCASE, SHARDS = 128, 12, 8
+SIDE, SHOWCASE = 128, 12
 RUNS = 5
 
 
@@ -68,25 +67,20 @@ def large_cube(samples: int) -> Cube:
 
 
 def exhibits(cube: Cube) -> list[Shown]:
-    """What a run keeps: some samples under every condition, and the worst pairs of some shards."""
+    """What a run keeps: some samples under every condition."""
     generator = np.random.default_rng(1)
     noise = generator.normal(size=(4 * SIDE, 4 * SIDE)).astype(np.float32)
     scene = generator.integers(0, 256, (80, 80, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
 
-    def shown(explainer: str, condition: str, level: float, sample: str, role: str = "", pairs: int = 0) -> Shown:
+    def shown(explainer: str, condition: str, level: float, sample: str) -> Shown:
         y, x = generator.integers(0, 3 * SIDE, 2)
         picture, drawn = scene[y : y + SIDE, x : x + SIDE], noise[y : y + SIDE, x : x + SIDE]
-        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability", "", role, pairs)
+        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability")
 
     found = []
-    for e, explainer in enumerate(cube.explainers):
+    for explainer in cube.explainers:
         for sample in cube.samples[:SHOWCASE]:
             found += [shown(explainer, c, x, sample) for c, x in (("clean", 0.0), *cube.conditions)]
-        kept = np.argwhere(cube.status[e] == 0)
-        for shard in range(SHARDS):
-            c, s = kept[generator.choice(len(kept))]
-            found.append(shown(explainer, "clean", 0.0, cube.samples[s]))
-            found.append(shown(explainer, *cube.conditions[c], cube.samples[s], WORST, 400 + shard))
     return found
 
 

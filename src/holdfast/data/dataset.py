@@ -69,7 +69,8 @@ class Data:
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
     `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
-    what was opened and how, for the manifest. `columns` name those of a DataFrame.
+    what was opened and how, for the manifest. `columns` name those of a DataFrame, `words` the
+    tokens of a text.
     `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
 
     >>> from holdfast.data import open_data
@@ -92,6 +93,7 @@ class Data:
     groups: tuple[str, ...] | None = None
     prepared: Mapping[str, str | int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
+    words: Callable[[Sequence[int]], Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         if not self.ids:

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,20 @@ def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]
     return partial(encode, add_special_tokens=not bare) if hasattr(vocabulary, "all_special_ids") else encode
 
 
+def speller(vocabulary: Any) -> Callable[[Sequence[int]], Sequence[str]] | None:
+    """The function from token ids to a word for each; None where nobody knows them.
+
+    >>> speller(Vocabulary(("a", "film")))([3, 0, 1])
+    ['film', '', '…']
+    """
+    if isinstance(vocabulary, str | Path):
+        vocabulary = Vocabulary.load(vocabulary)
+    if isinstance(vocabulary, Vocabulary):
+        return lambda ids: ["".join(vocabulary.decode([token])) for token in ids]
+    found = getattr(vocabulary, "func", vocabulary)  # as `hub.tokeniser` cuts what it encodes
+    return getattr(getattr(found, "__self__", found), "convert_ids_to_tokens", None)
+
+
 def prompts(tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = ()) -> Batch:
     """Prompts for a decoder: each is a list of passages that ends with the question; padded behind.
 
@@ -151,7 +165,7 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
         labels, names = ranked([str(label) for label in labels])
-    return open_items(
+    data = open_items(
         name,
         items,
         partial(_padded_tokens, length=longest),
@@ -161,6 +175,7 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
         labels=labels,
         class_names=names,
     )
+    return replace(data, words=speller(vocabulary))
 
 
 def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:

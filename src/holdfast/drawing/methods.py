@@ -23,6 +23,9 @@ INKS = {
     "heat": ("#0f7a6c", "#3cbea8"),
     "cold": ("#a81322", "#f08f80"),
     "control": ("#6f7780", "#9aa3ad"),
+    "against": ("#0b4a94", "#0b4a94"),
+    "for": ("#a81322", "#a81322"),
+    "strength": ("#420673", "#420673"),
 }
 """What is not a method, by the name of its CSS variable: light and dark."""
 TITLES = {
@@ -158,13 +161,13 @@ def spoken(text: str, known: Mapping[str, Look]) -> str:
 def settings_of(explainer: str) -> str:
     """What stands in the brackets of a name, in words.
 
-    >>> settings_of("lime(samples=32)"), settings_of("grad_cam")
-    ('32 samples', '')
+    >>> settings_of("lime(samples=32, features=tokens(mask_token=1))"), settings_of("grad_cam")
+    ('32 samples, tokens', '')
     """
-    inside = explainer.partition("(")[2].removesuffix(")")
+    inside = re.sub(r"\([^()]*\)", "", explainer.partition("(")[2].removesuffix(")"))  # what a setting has itself
     pairs = [part.strip().partition("=") for part in inside.split(",") if part.strip()]
     words = [f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs]
-    return ", ".join(word.replace("_", " ") for word in words)
+    return ", ".join(word.removeprefix("features ").replace("_", " ") for word in words)
 
 
 def css() -> str:

@@ -49,8 +49,6 @@ PHOTOGRAPH = 3 * 224 * 224
 BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
 """Inputs in one pass: photographs, and at most, of series and rows of tables. A GPU gains little beyond, and a size
 that is measured anew would be another every time."""
-EXTREME_SHARDS = 8
-"""How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
 SHOWCASE = 12
 """How many samples are kept with their maps for the hold sheet; they are drawn by key, before anything is computed."""
 
@@ -140,16 +138,6 @@ def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None =
     return {"durations": durations, "batch_sizes": runner.batch_sizes}
 
 
-def keeps_extremes(number: int, shards: int) -> bool:
-    """Whether a shard keeps its worst, median and best pair: every one of a few, else some, evenly spread.
-
-    >>> [number for number in range(100) if keeps_extremes(number, 100)]
-    [0, 14, 28, 42, 57, 71, 85, 99]
-    """
-    most = EXTREME_SHARDS
-    return shards <= most or number in {round(i * (shards - 1) / (most - 1)) for i in range(most)}
-
-
 @lru_cache(maxsize=8)
 def on_show(ids: tuple[str, ...], seed: int) -> frozenset[str]:
     """The samples that are kept with their maps, whatever they look like: the order and the shards have no say.
@@ -197,8 +185,7 @@ def _run_shard(
     prediction = (target, readout, probability)
     _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
     showcase = on_show(data.ids, plan.seed)
-    extremes = keeps_extremes(number, len(plan.shards(dataset)))
-    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
+    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits)
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
@@ -211,7 +198,7 @@ def _run_shard(
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits))
+                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data))
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)

@@ -208,6 +208,5 @@ ITEMS = (
     Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_plots),
     Item("stability-map", "FASS, heat maps", "figure", heat_maps.method_maps),
     Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat_maps.architecture_maps),
-    Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat_maps.retention_maps),
 )
 """Everything that can be written, in the order of the paper."""

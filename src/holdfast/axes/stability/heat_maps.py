@@ -14,8 +14,7 @@ from holdfast.axes.stability.perturbations import title
 from holdfast.axes.stability.tables import unchanged
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.pieces import Drawing, Piece, Skipped, subjects
-from holdfast.drawing.plots import Mark, cells
-from holdfast.drawing.prose import records
+from holdfast.drawing.plots import cells
 
 NO_STABILITY = "no stability rows: add `stability` to the study"
 NO_SCORE = "no pair of maps was retained, so there is no score"
@@ -75,26 +74,6 @@ def architecture_maps(material: Material, width: float) -> Iterator[Piece]:
         kind = "Calibrated FASS" if all(f.calibrated for f in group) else "FASS"
         caption = f"{kind} by architecture and perturbation on {dataset}, a block of rows for every method; grey cells "
         yield Drawing(subject, caption + "have no score.", [plot])
-
-
-def retention_maps(material: Material, width: float) -> Iterator[Piece]:
-    """The share of unchanged predictions, models by perturbations."""
-    every = frames_of(material)
-    if not every:
-        yield Skipped("", NO_STABILITY)
-        return
-    held = retained([one for one, _ in every])
-    models = list(dict.fromkeys(zip(held["dataset"], held["model"], strict=True)))
-    conditions = list(dict.fromkeys(zip(held["condition"], held["level"], strict=True)))
-    share = {
-        (r.dataset, r.model, r.condition, r.level): Mark(r.model, r.share, r.share_low, r.share_high)
-        for r in records(held)
-    }
-    several = len({d for d, _ in models}) > 1
-    names = [f"{model}, {dataset}" if several else str(model) for dataset, model in models]
-    rows = [[share.get((*m, *c)) for c in conditions] for m in models]
-    caption = "Prediction-invariant retention: the share of inputs whose predicted class stays under a perturbation."
-    yield Drawing("", caption, [cells(names, [title(*c) for c in conditions], rows)])
 
 
 def component_plots(material: Material, width: float) -> Iterator[Piece]:

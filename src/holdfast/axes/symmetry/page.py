@@ -13,7 +13,7 @@ import pandas as pd
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.symmetry.evaluation import CONVERGENCE
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, repaired, symmetries
-from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table
+from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table, tiles
 from holdfast.axes.symmetry.words import lead
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import Look
@@ -271,4 +271,4 @@ def score_title(measures: Iterable[str]) -> str:
     return " or ".join(m for m in SCORES if m in there) or "score"
 
 
-PAGE = Page(lead, parts, across)
+PAGE = Page(lead, parts, across, tiles)

@@ -11,10 +11,11 @@ from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from holdfast.axes.symmetry.scores import TOLERANCE
-from holdfast.drawing.charts import Panel
+from holdfast.axes.tiles import tiles_of
+from holdfast.drawing.charts import Panel, Tiles
 from holdfast.drawing.pictures import pair_card, prediction
 from holdfast.drawing.prose import listing, number, records, with_interval
-from holdfast.types import Shown
+from holdfast.types import CLEAN, Shown
 
 FLOW = (
     f"Decided by means over samples: a model is called invariant from {INVARIANT:g}, a score close to 1 from {HIGH:g}. "
@@ -25,7 +26,7 @@ SYMMETRISE = "average over more and more elements until the score is reached (gu
 LEAVE = "the model breaks the symmetry: averaging would hide that. Make the model invariant, or read the scores beside "
 LEAVE += "its own"
 MOST_FAILURES = 24
-CLEAN = "clean"
+ASKED = "A {} is moved in ways that should not matter: does the map move along?"
 LAYERS = (
     "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are the "
     "largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and ‖h(g·x) − g·h(x)‖ / "
@@ -168,10 +169,17 @@ def failures(judged: Judged, measured: Symmetries | None) -> Panel | None:
     return Panel("failures", "Worst cases", caption, inside, strip=True)
 
 
+def tiles(judged: Judged) -> Tiles | None:
+    """Maps as they are, and where the method keeps the symmetry least; the score is the mean over the group."""
+    if not judged.headlines:
+        return None
+    return tiles_of(judged, judged.headlines[0].name, ASKED, lambda *_: "moved, at its worst")
+
+
 def shown_pairs(exhibits: Sequence[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
     """The clean and the moved picture of every explainer and sample that has both with their maps."""
     pairs: dict[tuple[str, str], dict[bool, Shown]] = {}
     for item in exhibits:
         if item.map is not None and item.explainer:
-            pairs.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
+            pairs.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN[0]] = item
     return {key: (pair[True], pair[False]) for key, pair in pairs.items() if len(pair) == 2}
