@@ -19,7 +19,8 @@ CHANGED = "top-1 changed from "
 def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, float], str]) -> Tiles | None:
     """What was kept of the samples on show, with their scores and the changes as they are said; None without any.
 
-    First are those with a score under every change, and of these the one nearest to the median of all samples.
+    First are those with a score under every change, of these those with large maps, which are drawn by key as all are,
+    and of these the one nearest to the median of all samples.
     """
     cube = judged.cube
     plain = [item for item in judged.exhibits if item.explainer]
@@ -39,7 +40,8 @@ def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, floa
     place = {sample: i for i, sample in enumerate(cube.samples)}
     lacking = (~np.isfinite(every[methods]).any(0)).sum(0)
     far = np.nan_to_num(np.abs(means - middle), nan=np.inf)
-    order = sorted(kept, key=lambda s: (lacking[place[s]], far[place[s]], s))
+    side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in plain}
+    order = sorted(kept, key=lambda s: (lacking[place[s]], -side[s], far[place[s]], s))
     at = {c: i for i, c in enumerate(cube.conditions)}
     scores = {
         (e, c, s): (float(every[i, at[c], place[s]]), "")

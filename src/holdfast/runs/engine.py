@@ -51,6 +51,8 @@ BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
 that is measured anew would be another every time."""
 SHOWCASE = 12
 """How many samples are kept with their maps for the hold sheet; they are drawn by key, before anything is computed."""
+IN_LARGE = 6
+"""Those of them whose maps are kept in their full size."""
 
 Tick = Callable[[str, int], None]
 
@@ -139,13 +141,13 @@ def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None =
 
 
 @lru_cache(maxsize=8)
-def on_show(ids: tuple[str, ...], seed: int) -> frozenset[str]:
+def on_show(ids: tuple[str, ...], seed: int, most: int = SHOWCASE) -> frozenset[str]:
     """The samples that are kept with their maps, whatever they look like: the order and the shards have no say.
 
     >>> on_show(("a", "b"), 0) == {"a", "b"}, len(on_show(tuple(map(str, range(99))), 0))
     (True, 12)
     """
-    return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:SHOWCASE].tolist())
+    return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:most].tolist())
 
 
 def _run_shard(
@@ -184,7 +186,7 @@ def _run_shard(
     probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
     prediction = (target, readout, probability)
     _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
-    showcase = on_show(data.ids, plan.seed)
+    showcase, large = on_show(data.ids, plan.seed), on_show(data.ids, plan.seed, IN_LARGE)
     shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits)
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
@@ -198,7 +200,7 @@ def _run_shard(
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data))
+                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large))
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -28,17 +28,23 @@ EXHIBITS = pa.schema(
     + [("kind", pa.string()), ("words", pa.list_(pa.string()))]
 )
 _OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "note")
-THUMBNAIL, LONGEST = 128, 400
+THUMBNAIL, LARGE, LONGEST = 128, 224, 400
+"""The longer side of pictures, of those of a few samples, and how many steps of a series are kept."""
 JPEG = b"\xff\xd8"
 
 
 def exhibit_rows(
-    dataset: str, model: str, evaluation: str, exhibits: Iterable[Exhibit], data: Data | None = None
+    dataset: str,
+    model: str,
+    evaluation: str,
+    exhibits: Iterable[Exhibit],
+    data: Data | None = None,
+    large: Collection[str] = (),
 ) -> pa.Table:
     """Inputs as small JPEGs or numbers, their maps summed over channels in eight bits, the words that `data` has."""
     rows = []
     for e in exhibits:
-        kind, image, total, words = _seen(e, data)
+        kind, image, total, words = _seen(e, data, LARGE if e.sample in large else THUMBNAIL)
         row: dict[str, Any] = {"dataset": dataset, "model": model, "evaluation": evaluation, "map": None}
         row |= {name: getattr(e, name) for name in _OF_AN_EXHIBIT} | {"kind": kind, "words": words}
         row["image"] = _jpeg(image) if image.ndim == 3 else image.numpy().tobytes()
@@ -50,17 +56,17 @@ def exhibit_rows(
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
 
 
-def _seen(e: Exhibit, data: Data | None) -> tuple[str, Tensor, Tensor | None, list[str]]:
+def _seen(e: Exhibit, data: Data | None, side: int) -> tuple[str, Tensor, Tensor | None, list[str]]:
     """The kind of data, what is drawn of it (C, H, W) or (C, T), its map (H, W) or (T,), and words for its parts."""
     x, aux = e.image.detach().cpu(), {name: tensor.detach().cpu() for name, tensor in e.aux.items()}
     values = None if e.map is None else e.map.detach().float().cpu()
     if x.is_floating_point() and "mask" not in aux and "adjacency" not in aux:
         kind = KIND_BY_DIMENSIONS[x.ndim]
         picture = x.float() if x.ndim < 4 else _planes(x.float(), 1.0)
-        picture = _shrink(picture if x.ndim > 1 else picture[None])
+        picture = _shrink(picture if x.ndim > 1 else picture[None], side)
         if values is not None:
             values = values if values.ndim < 4 else _planes(values, 0.0)
-            values = _shrink((values if values.ndim > 1 else values[None]).sum(0, keepdim=True))[0]
+            values = _shrink((values if values.ndim > 1 else values[None]).sum(0, keepdim=True), side)[0]
         return kind, picture, values, list((data and data.columns) or ()) if kind == "table" else []
     there = next((aux[name] > 0 for name in ("attention_mask", "mask") if name in aux), torch.ones(len(x)) > 0)
     values = None if values is None else values.reshape(len(x), -1).sum(1)[there]
@@ -105,7 +111,7 @@ def _shown(row: dict[str, Any]) -> Shown:
     size = (row["height"], row["width"])
     if row["image"].startswith(JPEG):
         with Image.open(io.BytesIO(row["image"]), formats=("JPEG",)) as picture:
-            picture.thumbnail((THUMBNAIL, THUMBNAIL))  # already so, unless a stranger made it
+            picture.thumbnail((LARGE, LARGE))  # already so, unless a stranger made it
             image = np.asarray(picture.convert("RGB"))
     else:
         image = np.frombuffer(row["image"], np.float32).reshape(size)
@@ -116,12 +122,12 @@ def _shown(row: dict[str, Any]) -> Shown:
     return Shown(*place, image, drawn, *more)
 
 
-def _shrink(picture: Tensor) -> Tensor:
-    """At most THUMBNAIL pixels on the longer side; of a series (C, T) so many steps, of which each is a mean."""
+def _shrink(picture: Tensor, side: int) -> Tensor:
+    """At most `side` pixels on the longer side; of a series (C, T) so many steps, of which each is a mean."""
     if picture.ndim == 2:
         return picture if picture.shape[-1] <= LONGEST else F.adaptive_avg_pool1d(picture[None], LONGEST)[0]
     height, width = picture.shape[-2:]
-    scale = THUMBNAIL / max(height, width)
+    scale = side / max(height, width)
     if scale >= 1:
         return picture
     size = (max(1, round(height * scale)), max(1, round(width * scale)))
