@@ -45,8 +45,8 @@ EPOCHS = {"resnet": 50, "densenet": 40, "convnext": 60, "vit": 100, "p4resnet": 
 FASHION = 0.5
 """FashionMNIST takes half the epochs."""
 PROBED, WARM = 24, 12
-RESERVE = 0.86
-"""The share of the time that the plan fills."""
+RESERVE = 1.3
+"""How many seconds of networks one after another the plan puts into one: several at once fill each other's gaps."""
 
 
 @dataclass(frozen=True)

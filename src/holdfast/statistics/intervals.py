@@ -27,7 +27,7 @@ UNSEEN, UNSEEN_PAIRED = 0.75, 0.5
 """How far from the mean towards the end of the scale the unseen sample lies, and that of a difference of two scores, of
 which one would have to fail and the other not; that of shares is at the end itself."""
 BEYOND, BEYOND_PAIRED = 1.0, 0.5
-"""Where the scale has no end the unseen sample is so many times 7/n − 0.2 ranges beyond the lowest seen, …"""
+"""Where the scale has no end the unseen sample is so many times 9/n − 0.3 ranges beyond the lowest seen, …"""
 EITHER_WAY, EITHER_WAY_PAIRED = 0.1, 0.2
 """… and is thought of unless the skewness over √n is above 2.5/n, about its standard error, less this."""
 TESTED_WITH_UNSEEN = 100
@@ -155,7 +155,7 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Arra
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
     farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
     lowest, beyond = values.min(1), BEYOND_PAIRED if seen.paired else BEYOND
-    endless = lowest - beyond * np.maximum(7 / np.maximum(n, 1) - 0.2, 0.0) * (values.max(1) - lowest)
+    endless = lowest - beyond * np.maximum(9 / np.maximum(n, 1) - 0.3, 0.0) * (values.max(1) - lowest)
     return values, there, np.where(np.isnan(seen.below), endless, np.minimum(-farthest, lowest))
 
 
