@@ -236,10 +236,10 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     def decode(uri: str) -> Image.Image:
         return Image.open(io.BytesIO(base64.b64decode(uri.split(",", 1)[1])))
 
-    assert decode(photo(np.zeros((400, 200, 3), np.uint8))).size == (64, 128)
+    assert decode(photo(np.zeros((400, 200, 3), np.uint8))).size == (80, 160)
     assert decode(photo(np.zeros((28, 28), np.uint8))).size == (28, 28)
     ramp = np.tile(np.linspace(-1, 1, 101), (101, 1))
-    grey = np.asarray(decode(draw_map(ramp, signed=True))).astype(int)[50]
+    grey = np.asarray(decode(draw_map(ramp, signed=True)).convert("L")).astype(int)[50]
     assert grey.shape == (101,) and abs(grey[50] - 128) < 6 and grey[5] < 20 and grey[95] > 235
     ground = np.full((101, 101, 3), 80, np.uint8)
     left, middle, right = laid(ground, ramp, signed=True)[50, [3, 50, 97]].astype(int)

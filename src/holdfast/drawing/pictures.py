@@ -19,7 +19,7 @@ from holdfast.drawing.methods import INKS, Look
 from holdfast.drawing.sheet import Picture, Sheet
 from holdfast.types import Shown
 
-PHOTO_SIDE, LARGEST_MAP = 128, 128
+PHOTO_SIDE, LARGEST_MAP = 160, 224
 SIGNED = tuple(INKS[name][0] for name in ("against", "for"))
 UNSIGNED = ("#cda9ea", "#8f55c4", INKS["strength"][0])
 """Below and above zero, and from weak to strong; violet says that a map has no sign."""
@@ -30,29 +30,31 @@ WASHED = 0.46
 
 
 def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
-    """A picture of at most `side` pixels as a JPEG data URI.
+    """A picture of at most `side` pixels as a data URI.
 
     >>> photo(np.zeros((400, 300, 3), np.uint8))[:23]
-    'data:image/jpeg;base64,'
+    'data:image/webp;base64,'
     """
     picture = Image.fromarray(np.ascontiguousarray(np.squeeze(image))).convert("RGB")
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return _encoded(picture, 70)
+
+
+def _encoded(picture: Image.Image, quality: int) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    picture.save(buffer, "WEBP", quality=quality, method=3)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def draw_map(values: NDArray[Any] | None, signed: bool, side: int = LARGEST_MAP) -> str:
-    """A map in eight bits of grey as a JPEG data URI, which `filters` colour: zero is grey when signed, else black.
+    """A map in eight bits of grey as a data URI, which `filters` colour: zero is grey when signed, else black.
 
     >>> draw_map(np.eye(8), signed=False)[:23]
-    'data:image/jpeg;base64,'
+    'data:image/webp;base64,'
     """
     unit = _unit(values, side)
     grey = 0.5 + 0.5 * unit if signed else np.clip(unit, 0, 1)
-    buffer = io.BytesIO()
-    Image.fromarray(np.round(255 * grey).astype(np.uint8)).save(buffer, "JPEG", quality=62, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _encoded(Image.fromarray(np.round(255 * grey).astype(np.uint8)), 25)
 
 
 def _unit(values: NDArray[Any] | None, side: int = 10**6) -> NDArray[np.float32]:
@@ -150,25 +152,26 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
     return "label agrees" if right else f"label is class {int(label)}"
 
 
-def layers(item: Shown, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP) -> tuple[str, str]:
-    """The two pictures of a tile: what lies under a map, and the map, where there is one."""
-    if item.kind in ("image", "volume"):
-        return photo(item.image, min(side, PHOTO_SIDE)), "" if item.map is None else draw_map(item.map, signed, side)
-    under = forms.uri(forms.ground(item, wide, tall))
+def draw_ground(item: Shown, wide: float, tall: float, side: int = PHOTO_SIDE) -> str:
+    """What lies under a map, as a data URI: a photograph of at most `side` pixels, or a drawing."""
+    return photo(item.image, side) if item.image.ndim == 3 else forms.uri(forms.ground(item, wide, tall))
+
+
+def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP) -> str:
+    """The map, as a data URI: pixels, or marks of the size of their ground; empty where there is none."""
     if item.map is None or not forms.is_drawn(item):
-        return under, "" if item.map is None else draw_map(item.map, signed, side)
-    return under, forms.uri(forms.over(item, _unit(item.map)[0], signed, wide, tall))
+        return "" if item.map is None else draw_map(item.map, signed, side)
+    return forms.uri(forms.over(item, _unit(item.map)[0], signed, wide, tall))
 
 
 def placed(sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float) -> None:
     """A map on what lies under it, for paper."""
     if item.map is None:
         return
-    pixels = item.kind in ("image", "volume")
     if not forms.is_drawn(item):
-        washed = item.image if pixels else np.full((1, 1, 3), 255, np.uint8)
+        washed = item.image if item.image.ndim == 3 else np.full((1, 1, 3), 255, np.uint8)
         sheet.add(Picture(x, y, wide, tall, laid(washed, item.map, signed)))
-    under = [] if pixels else [forms.ground(item, wide, tall)]
+    under = [] if item.image.ndim == 3 else [forms.ground(item, wide, tall)]
     marks = [forms.over(item, _unit(item.map)[0], signed, wide, tall)] if forms.is_drawn(item) else []
     for part in [*marks, *under] if item.kind == "text" else [*under, *marks]:
         sheet.place(part, x, y)
@@ -183,15 +186,14 @@ def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, s
             'alt="{}">{}</div>'
         ).format(
             wide - 8,
-            "" if before.kind in ("image", "volume") else " line",
-            ground,
+            "" if half.image.ndim == 3 else " line",
+            draw_ground(half, wide - 8, side - 8, side),
             "drawn" if forms.is_drawn(half) else "signed" if signed else "unsigned",
-            drawn,
+            draw_over(half, signed, wide - 8, side - 8, side),
             f"{look.name}, {when}",
             Markup('<span class="badge">{}</span>').format(badge) if half is after and badge else "",
         )
         for half, when in ((before, "as it is"), (after, "after the change"))
-        for ground, drawn in [layers(half, signed, wide - 8, side - 8, side)]
     )
     text = '<figure data-method="{0}"><b class="who"><i style="background:var(--{1})"></i>{0}</b>'
     text += '<div class="two">{2}</div><figcaption title="{3}">{3}</figcaption></figure>'

@@ -319,13 +319,8 @@ def cells(
     columns: Sequence[str],
     values: Sequence[Sequence[Mark | None]],
     title: str = "",
-    blocks: int = 0,
-    heads: Sequence[str] = (),
 ) -> Plot:
-    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none.
-
-    `heads` are names over every `blocks` rows.
-    """
+    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none."""
     names = min(150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0))
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
     turned = len(columns) > 14
@@ -333,17 +328,14 @@ def cells(
     top = 4 + (max(map(width_of, columns), default=0) if turned else 13.0 * max(map(len, wrap), default=1)) + 4
     cell = 34.0 if turned else cell
     tall = 30.0 if any(len(wrapped(row, 150)) > 1 for row in rows) else 24.0
-    sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 20 * len(heads) + 2)
+    sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 2)
     for j, head in enumerate(wrap):
         middle = names + 10 + cell * (j + 0.5)
         for k, word in enumerate(head):
             at = top - 6 if turned else top - 6 - 13 * (len(head) - 1 - k)
             sheet.add(Words(middle + 4 * turned, at, word, "third", "start" if turned else "middle", turned=turned))
     y = top
-    for i, (row, line) in enumerate(zip(rows, values, strict=True)):
-        if heads and i % blocks == 0:
-            sheet.add(Words(0, y + 15, heads[i // blocks], "ink", bold=True))
-            y += 20
+    for row, line in zip(rows, values, strict=True):
         _names(sheet, names, y + tall / 2, row, 150)
         for j, m in enumerate(line):
             x = names + 10 + cell * j

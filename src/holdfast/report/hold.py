@@ -28,8 +28,8 @@ MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
 TILE, SMALLEST, TALLEST = 94, 66, 600
 """Pixels of a tile, and how tall the rows are together before tiles become smaller."""
-BUDGET, MAP_SIDES = 1_500_000, (128, 112, 96, 80, 64, 48)
-"""Bytes of all pictures of the sheets of a page, and the sides of maps that are tried."""
+BUDGET, SIZES = 1_500_000, ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
+"""Bytes of all pictures of the sheets of a page; how many samples have large maps and how wide others are, as tried."""
 FRACTIONS = {0.1: "a tenth", 0.25: "a quarter", 1 / 3: "a third", 0.5: "half", 2 / 3: "two thirds"}
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -182,11 +182,11 @@ class Hold:
         tiles, found = self.tiles, list[dict[str, Any]]()
         if tiles is None:
             return found
-        side, kept = self._fit(tiles, budget)
-        for sample in tiles.samples[:kept]:
-            inputs = [self._input(album, tiles, sample, c) for c, _ in tiles.columns]
-            cells = [[self._cell(album, tiles, (e, c, sample), side) for c, _ in tiles.columns] for e in self.rows]
-            found.append({"id": sample, "said": self.said_of(sample), "inputs": inputs, "cells": cells})
+        sides = self._fit(tiles, budget)
+        for sample, side in zip(tiles.samples, sides, strict=False):
+            inputs = {c: self._input(album, tiles, sample, c) for c, _ in tiles.columns}
+            cells = [[self._cell(album, tiles, (e, c, sample), side, inputs[c][0]) for c in inputs] for e in self.rows]
+            found.append({"id": sample, "said": self.said_of(sample), "inputs": [*inputs.values()], "cells": cells})
         return found
 
     def _input(self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition) -> list[str]:
@@ -195,29 +195,37 @@ class Hold:
         said = {tiles.scores.get((e, condition, sample), (0.0, ""))[1] for e in self.rows}
         now = said.pop() if len(said) == 1 else ""
         if item is None or item.kind != "table":
-            return ["" if item is None else album.add(self._layers(item)[0]), now]
+            return ["" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)), now]
         return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
 
-    def _layers(self, item: Shown, side: int = pictures.PHOTO_SIDE) -> tuple[str, str]:
-        return pictures.layers(item, item.explainer in self.signed, self.wide, self.size, side)
+    def _map(self, item: Shown, side: int) -> str:
+        """A map for the page; those of controls are half as wide, for they are noise and cost as much as all others."""
+        side = side // 2 if self.looks[item.explainer].control else side
+        return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
 
-    def _cell(self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int) -> list[str]:
-        """A map, its score, why there is none, and what lies under it."""
+    def _cell(
+        self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int, above: str
+    ) -> list[str]:
+        """A map, its score, why there is none, and what lies under it where that is not the input above."""
         item, (score, why) = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))
         if item is None or item.map is None:
             return ["", "", why or "no map", ""]
-        under, drawn = map(album.add, self._layers(item, side))
-        return [drawn, number(score) if math.isfinite(score) else "", "", under]
+        own = not above or item.kind == "table"
+        under = album.add(pictures.draw_ground(item, self.wide, self.size)) if own else ""
+        return [album.add(self._map(item, side)), number(score) if math.isfinite(score) else "", "", under]
 
-    def _fit(self, tiles: Tiles, budget: int) -> tuple[int, int]:
-        """The side of maps and the number of samples that keep within the budget, from what the first sample costs."""
-        first = [tiles.shown[key] for key in tiles.shown if key[2] == tiles.samples[0] and key[0] in self.rows]
-        maps = [s for s in first if s.map is not None]
-        for side in MAP_SIDES:
-            cost = 6000 * len(tiles.columns) + sum(len(self._layers(item, side)[1]) for item in maps)
-            if cost * len(tiles.samples) <= budget:
-                return side, len(tiles.samples)
-        return MAP_SIDES[-1], max(1, int(budget / cost))
+    def _fit(self, tiles: Tiles, budget: int) -> list[int]:
+        """How wide the maps of each sample are, so that all keep within the budget, from what some cost."""
+        n, cost = len(tiles.samples), dict[int, int]()
+        for most, side in SIZES:
+            for wide, sample in ((pictures.LARGEST_MAP, tiles.samples[0]), (side, tiles.samples[-1])):
+                if wide not in cost:
+                    own = [s for (e, _, at), s in tiles.shown.items() if at == sample and e in self.rows]
+                    cost[wide] = 6000 * len(tiles.columns) + sum(len(self._map(s, wide)) for s in own)
+            large = min(most, n)
+            if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
+                return [pictures.LARGEST_MAP] * large + [side] * (n - large)
+        return [side] * max(1, int(budget / cost[side]))
 
     @cached_property
     def sentence(self) -> str:

@@ -207,6 +207,5 @@ ITEMS = (
     Item("stability-retention", "FASS, Tables 2 and 3", "table", retention_tables),
     Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_plots),
     Item("stability-map", "FASS, heat maps", "figure", heat_maps.method_maps),
-    Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat_maps.architecture_maps),
 )
 """Everything that can be written, in the order of the paper."""

@@ -9,12 +9,10 @@ import pandas as pd
 
 from holdfast.axes.material import Material, drawings
 from holdfast.axes.stability.frames import Frames, frames
-from holdfast.axes.stability.page import cell_plot, components_chart, condition_cells
-from holdfast.axes.stability.perturbations import title
+from holdfast.axes.stability.page import cell_plot, components_chart
 from holdfast.axes.stability.tables import unchanged
 from holdfast.drawing.charts import Chart
-from holdfast.drawing.pieces import Drawing, Piece, Skipped, subjects
-from holdfast.drawing.plots import cells
+from holdfast.drawing.pieces import Piece, subjects
 
 NO_STABILITY = "no stability rows: add `stability` to the study"
 NO_SCORE = "no pair of maps was retained, so there is no score"
@@ -50,30 +48,6 @@ def method_maps(material: Material, width: float) -> Iterator[Piece]:
 
     every = [(one.judged, chart(one)) for one, _ in frames_of(material)]
     yield from drawings(every, NO_STABILITY, NO_SCORE)
-
-
-def architecture_maps(material: Material, width: float) -> Iterator[Piece]:
-    """For each dataset, architectures by perturbations, a block of rows for every method."""
-    every = frames_of(material)
-    if not every:
-        yield Skipped("", NO_STABILITY)
-    by_dataset: dict[str, list[Frames]] = {}
-    for one, _ in every:
-        by_dataset.setdefault(one.cube.dataset, []).append(one)
-    for dataset, group in by_dataset.items():
-        subject = dataset if len(by_dataset) > 1 else ""
-        if len(group) < 2:
-            yield Skipped(subject, "only one model: name several under `models` to compare architectures")
-            continue
-        tables = [condition_cells(one) for one in group]
-        methods = list(dict.fromkeys(m for table in tables for m in table))
-        conditions = list(dict.fromkeys(c for f in group for c in f.cube.conditions))
-        rows = [[table.get(m, {}).get(c) for c in conditions] for m in methods for table in tables]
-        names = subjects([f.cube for f in group])
-        plot = cells(names * len(methods), [title(*c) for c in conditions], rows, "", len(group), methods)
-        kind = "Calibrated FASS" if all(f.calibrated for f in group) else "FASS"
-        caption = f"{kind} by architecture and perturbation on {dataset}, a block of rows for every method; grey cells "
-        yield Drawing(subject, caption + "have no score.", [plot])
 
 
 def component_plots(material: Material, width: float) -> Iterator[Piece]:
