@@ -33,8 +33,6 @@ REDRAW = "redraw"
 IDENTITY = "identity"
 """The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
 Condition = tuple[str, float]
-NODES = "_nodes"
-"""The auxiliary tensor (B, N) with the place that each node of a moved graph had before."""
 CLEAN: Condition = ("clean", 0.0)
 """The condition of an input as it is."""
 """What was done to the input, and how strongly: ("jpeg", 40.0)."""

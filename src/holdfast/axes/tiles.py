@@ -1,19 +1,22 @@
-"""The maps of the samples on show under every change, with a score for each."""
+"""The maps of the samples on show under every change, with a score for each, and the worst of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+from markupsafe import Markup
 
 from holdfast.axes.contract import Judged
-from holdfast.drawing.charts import Tiles
-from holdfast.drawing.prose import records
+from holdfast.drawing.charts import Panel, Tiles
+from holdfast.drawing.pictures import pair_card
+from holdfast.drawing.prose import number, records
 from holdfast.models.modality import words_of
 from holdfast.statistics.forms import pair_scores
 from holdfast.types import CLEAN, IDENTITY, Condition
 
 CHANGED = "top-1 changed from "
+MOST = 12
 
 
 def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, float], str]) -> Tiles | None:
@@ -55,3 +58,22 @@ def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, floa
         told = f"now: {why.rpartition(' to ')[2]}" if why.startswith(CHANGED) else why
         scores[r.explainer, (r.condition, r.level), r.sample] = (float("nan"), told if r.status == "flipped" else why)
     return Tiles(columns, order, shown, scores, asked.format(words_of(judged.task).sample))
+
+
+def worst_panel(judged: Judged, found: Tiles | None, key: str, title: str, caption: str) -> Panel | None:
+    """For each method the pair with the lowest score of those whose maps were kept, the worst method first."""
+    worst: dict[str, tuple[float, str, Condition]] = {}
+    for (e, c, s), (score, _) in found.scores.items() if found else ():
+        kept = [item for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s))) if found and item]
+        if np.isfinite(score) and sum(item.map is not None for item in kept) == 2 and e not in judged.cube.controls:
+            worst[e] = min(worst.get(e, (np.inf, "", CLEAN)), (round(score, 6), s, c))
+    if found is None or not worst:
+        return None
+    cards, words = [], dict(found.columns)
+    for e, (score, s, c) in sorted(worst.items(), key=lambda item: item[1])[:MOST]:
+        before, after = found.shown[e, CLEAN, s], found.shown[e, c, s]
+        said = f"{after.note.replace(' -', ' −') or words[c]}, {s}"
+        cards.append(pair_card(judged.looks[e], before, after, number(score), said))
+    inside = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
+    caption += f" {left} better methods were left out." if (left := len(worst) - len(cards)) else ""
+    return Panel(key, title, caption, inside, strip=True)

@@ -28,7 +28,7 @@ MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
 TILE, SMALLEST, TALLEST = 94, 66, 600
 """Pixels of a tile, and how tall the rows are together before tiles become smaller."""
-BUDGET, SIZES = 1_500_000, ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
+BUDGET, SIZES = 1_650_000, ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
 """Bytes of all pictures of the sheets of a page; how many samples have large maps and how wide others are, as tried."""
 FRACTIONS = {0.1: "a tenth", 0.25: "a quarter", 1 / 3: "a third", 0.5: "half", 2 / 3: "two thirds"}
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -150,14 +150,10 @@ class Hold:
         return max(self.size, min(260, 800 // len(self.tiles.columns) - 8)) if wide and self.tiles else self.size
 
     @property
-    def worded(self) -> bool:
-        """Whether inputs are made of words, of which a small picture shows nothing."""
-        return self.tiles is not None and any(s.kind in ("text", "table") for s in self.tiles.shown.values())
-
-    @property
-    def pixels(self) -> bool:
-        """Whether maps are made of pixels, whose strongest can be outlined."""
-        return self.tiles is not None and not any(map(is_drawn, self.tiles.shown.values()))
+    def kinds(self) -> set[str]:
+        """The kinds of what is shown; those whose maps are marks are followed by a star."""
+        shown = self.tiles.shown.values() if self.tiles else ()
+        return {s.kind + "*" * is_drawn(s) for s in shown}
 
     @cached_property
     def signed(self) -> set[str]:

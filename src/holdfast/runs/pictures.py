@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.data import Data
+from holdfast.data.graphs import NODES
 from holdfast.drawing.forms import layout
 from holdfast.errors import Damaged
 from holdfast.runs import digests, table
 from holdfast.runs.storage import Place
-from holdfast.types import KIND_BY_DIMENSIONS, NODES, Exhibit, Shown
+from holdfast.types import KIND_BY_DIMENSIONS, Exhibit, Shown
 
 EXHIBITS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]

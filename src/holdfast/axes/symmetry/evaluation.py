@@ -20,23 +20,12 @@ from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import Estimate, Orbit, explanation_scores, layer_errors, orbit, sensitivities
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
+from holdfast.data.graphs import NODES
 from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import (
-    CLEAN,
-    NODES,
-    REDRAW,
-    STRICT,
-    Batch,
-    Categorical,
-    Condition,
-    Exhibit,
-    Explainer,
-    Scores,
-    Subject,
-)
+from holdfast.types import CLEAN, REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
 _CHANCE: tuple[Any, ...] = (None, "column")
 _CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"

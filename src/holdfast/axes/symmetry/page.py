@@ -17,8 +17,9 @@ from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table, til
 from holdfast.axes.symmetry.words import lead
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import Look
-from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks, points, span
+from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks, span
 from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
 from holdfast.statistics.ranks import spearman
@@ -38,7 +39,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     if measured is not None:
         drawn += [box_chart(measured), flow_chart(measured), relaxed_chart(measured)]
         drawn += [repair_chart(measured), convergence_chart(measured), sensitivity_chart(measured)]
-    drawn += [layer_table(judged), failures(judged, measured)]
+    drawn += [layer_table(judged), failures(judged)]
     return [part for part in drawn if part is not None]
 
 
