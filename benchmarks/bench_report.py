@@ -91,7 +91,7 @@ def grid() -> str:
     methods = {f"method_{i:02d}": 0.04 * i for i in range(14)} | {"random": 0.0, "sobel": 0.6}
     places = [(f"data {d}", f"net {m}") for d in range(3) for m in range(4)]
     tables = [
-        synthetic.table(methods, samples=40, stochastic=(), seed=i, dataset=d, model=m)
+        synthetic.table(methods, samples=40, undefined=0.0, stochastic=(), seed=i, dataset=d, model=m)
         for i, (d, m) in enumerate(places)
     ]
     known = pd.concat([synthetic.samples(40, 0, d, m) for d, m in places], ignore_index=True)

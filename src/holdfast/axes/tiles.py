@@ -63,11 +63,13 @@ def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, floa
 def worst_panel(judged: Judged, found: Tiles | None, key: str, title: str, caption: str) -> Panel | None:
     """For each method the pair with the lowest score of those whose maps were kept, the worst method first."""
     worst: dict[str, tuple[float, str, Condition]] = {}
-    for (e, c, s), (score, _) in found.scores.items() if found else ():
-        kept = [item for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s))) if found and item]
+    if found is None:
+        return None
+    for (e, c, s), (score, _) in found.scores.items():
+        kept = [item for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s))) if item is not None]
         if np.isfinite(score) and sum(item.map is not None for item in kept) == 2 and e not in judged.cube.controls:
             worst[e] = min(worst.get(e, (np.inf, "", CLEAN)), (round(score, 6), s, c))
-    if found is None or not worst:
+    if not worst:
         return None
     cards, words = [], dict(found.columns)
     for e, (score, s, c) in sorted(worst.items(), key=lambda item: item[1])[:MOST]:

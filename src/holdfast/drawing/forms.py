@@ -149,4 +149,4 @@ def layout(edges: NDArray[np.float32], steps: int = 60) -> NDArray[np.float32]:
         pull = -np.divide(far, apart, out=np.zeros_like(far), where=apart > 0)
         np.fill_diagonal(pull, -pull.sum(1))
         spots = pull @ spots / max(n, 1)
-    return spots.astype(np.float32)
+    return np.asarray(spots, dtype=np.float32)

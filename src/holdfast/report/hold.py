@@ -22,7 +22,7 @@ from holdfast.drawing.plots import Mark, mark, of_marks
 from holdfast.drawing.prose import above, difference, listing, number, records
 from holdfast.models.modality import words_of
 from holdfast.report.findings import PILOT, unreadable
-from holdfast.types import Condition, Shown
+from holdfast.types import CLEAN, Condition, Shown
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
@@ -138,12 +138,12 @@ class Hold:
         made = (page.tiles(judged) for judged in self.here if (page := page_of(judged.axis)) is not None)
         return next((tiles for tiles in made if tiles is not None), None)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Pixels of a tile, so that a sheet of usual height fits on a screen."""
         return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8)) if self.tiles else 32
 
-    @property
+    @cached_property
     def wide(self) -> int:
         """How wide a tile is: curves, rows and texts are wider than high."""
         wide = self.tiles is not None and any(map(is_wide, self.tiles.shown.values()))
@@ -216,8 +216,8 @@ class Hold:
         for most, side in SIZES:
             for wide, sample in ((pictures.LARGEST_MAP, tiles.samples[0]), (side, tiles.samples[-1])):
                 if wide not in cost:
-                    own = [s for (e, _, at), s in tiles.shown.items() if at == sample and e in self.rows]
-                    cost[wide] = 6000 * len(tiles.columns) + sum(len(self._map(s, wide)) for s in own)
+                    own = [item for e in self.rows if (item := tiles.shown.get((e, CLEAN, sample)))]
+                    cost[wide] = len(tiles.columns) * (6000 + sum(len(self._map(item, wide)) for item in own))
             large = min(most, n)
             if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
                 return [pictures.LARGEST_MAP] * large + [side] * (n - large)

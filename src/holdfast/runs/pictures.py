@@ -116,7 +116,7 @@ def _shown(row: dict[str, Any]) -> Shown:
             image = np.asarray(picture.convert("RGB"))
     else:
         image = np.frombuffer(row["image"], np.float32).reshape(size)
-    drawn = None if row["map"] is None else np.frombuffer(row["map"], np.int8).astype(np.float32) / 127
+    drawn = None if row["map"] is None else (np.frombuffer(row["map"], np.int8) / 127).astype(np.float32)
     drawn = drawn if drawn is None or image.ndim == 2 else drawn.reshape(size)
     place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
     more = (row["evaluation"], row["note"], row["kind"], tuple(row["words"]))

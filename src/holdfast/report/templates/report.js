@@ -1,7 +1,7 @@
 (() => {
   const payload = JSON.parse(document.getElementById("payload").textContent);
   const make = (tag, kind = "", text = "", about = {}) => Object.assign(document.createElement(tag), { className: kind, textContent: text }, about);
-  const image = (key, kind, alt = "") => make("img", kind, "", { alt, src: payload.pictures[key] });
+  const image = (key, kind, alt = "") => make("img", kind, "", { alt, decoding: "async", src: payload.pictures[key] });
   const within = (root, made) => { root.append(...made.filter(Boolean)); return root; };
 
   // the hold sheet
