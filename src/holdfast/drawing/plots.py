@@ -95,9 +95,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(0.02, 0.9), log_ticks(0.001, 3.0)
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0])
     """
-    steps = (1, 2, 5) if high < 100 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [float(f"{step}e{power}") for power in powers for step in steps]
+    every = (float(f"{step}e{power}") for power in powers for step in ((1, 2, 5) if high < 100 * low else (1,)))
     return [t for t in every if 0.99 * low <= t <= 1.01 * high] or [low, high]
 
 
@@ -252,9 +251,8 @@ def curves(
     sheet = Sheet(width, tall + 34)
     low, high = (min(levels), max(levels)) if levels else (0.0, 1.0)
     edge = 0 if log else 0.03 * ((high - low) or 1)
-    across = Scale(
-        low - edge, (high + edge) if high > low else (low * 2 if log else low + 1), 34, width - 8 - right, log
-    )
+    last = high + edge if high > low else low * 2 if log else low + 1
+    across = Scale(low - edge, last, 34, width - 8 - right, log)
     up = Scale(*ends, tall - 4, 8 + head)
     if y:
         sheet.add(Words(0, 11, y, "third"))
@@ -303,14 +301,13 @@ def by_method(
     ends: tuple[float, float],
     x: str,
     y: str = "",
-    behind: bool = True,
     **more: bool | Sequence[float] | tuple[float, float],
 ) -> list[Plot]:
     """A plot for each method with its curves, those of the others faint behind it, on common scales."""
     at = [m.x for _, own in lines for line in own for m in line.marks]
     made = []
     for look, own in lines:
-        others = [c for other, theirs in lines[:12] if other is not look and behind for c in theirs[:1]]
+        others = [c for other, theirs in lines[:12] if other is not look for c in theirs[:1]]
         faint = [Curve("", c.marks, faint=True) for c in others if c.colour != "control"]
         made.append(curves(look.name, [*faint, *own], ends, x, y, at=at, **more))  # type: ignore[arg-type]
     return made
