@@ -82,8 +82,8 @@ class Batch:
         positions = torch.arange(len(self))[index]
 
         def taken(values: Tensor) -> Tensor:  # without waiting for the device
-            some = index if isinstance(index, slice) else positions.to(values.device, non_blocking=True)
-            return values[some].clone() if isinstance(index, slice) else values[some]
+            whole = isinstance(index, slice)
+            return values[index].clone() if whole else values[positions.to(values.device, non_blocking=True)]
 
         return Batch(
             ids=tuple(self.ids[i] for i in positions.tolist()),
