@@ -1,0 +1,168 @@
+"""The atlas's tables as they are read: cells with what is known of their network, and the values that papers print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from holdfast.axes import AXES
+from holdfast.statistics.estimates import interval
+
+TABLES = Path(__file__).parent / "tables"
+COLUMNS = {
+    "networks": "network data architecture family seed variant parameters accuracy accuracy_low accuracy_high ece "
+    "samples_tested seconds_to_train command modality",
+    "runs": "run network study axes samples explainers precision device_seconds holdfast",
+    "cells": "run network axis evaluation measure condition severity explainer n undefined attempted retained "
+    "retention retention_low retention_high mean low high chance calibrated calibrated_low calibrated_high aligned "
+    "aligned_low aligned_high aligned_calibrated aligned_calibrated_low aligned_calibrated_high noise_floor settings",
+    "pairs": "run network axis measure first second difference low high p n",
+    "values": "run network axis measure explainer condition severity sample value",
+    "papers": "paper place table row column value",
+    "earlier": "key part value low high n page command",
+}
+CONTROLS = ("random", "sobel", "weight_noise")
+MODALITIES = {"ecg": "series", "graph": "graph", "mutag": "graph", "set": "set", "points": "set", "sst": "text"}
+MODALITIES |= {"text": "text", "volume": "volume"}
+SIGNS = {(axis.name, m.name): m.sign for axis in AXES for m in axis.measures}
+"""(axis, measure) -> 1 where more is better, −1 where less is, 0 where neither."""
+HEADLINES = {axis.name: axis.of_role("headline") for axis in AXES}
+
+
+def base(label: str) -> str:
+    """The method that a label is of, without its settings.
+
+    >>> base("lime(samples=32)")
+    'lime'
+    """
+    return label.split("(", maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All tables of a folder; one that is not there is empty."""
+
+    networks: pd.DataFrame
+    runs: pd.DataFrame
+    cells: pd.DataFrame
+    pairs: pd.DataFrame
+    values: pd.DataFrame
+    papers: pd.DataFrame
+    earlier: pd.DataFrame
+
+    def paper(self, paper: str, table: str) -> pd.DataFrame:
+        """One printed table, rows by columns, in the paper's order; "<0.1" is 0.1, its upper end."""
+        part = self.papers[(self.papers["paper"] == paper) & (self.papers["table"] == table)]
+        numbers = part.assign(value=part["value"].astype(str).str.lstrip("<").astype(float))
+        wide = numbers.pivot(index="row", columns="column", values="value")
+        return wide.loc[part["row"].unique(), part["column"].unique()]
+
+    def printed(self, paper: str, table: str, row: str, column: str) -> float:
+        """One printed number."""
+        return float(self.paper(paper, table).loc[row, column])
+
+    def select(self, **wanted: Any) -> pd.DataFrame:
+        """Cells by their columns, each given as one value or a tuple of them."""
+        return _chosen(self.cells, wanted)
+
+    def headline(self, axis: str) -> str:
+        """The first headline of an axis that the cells have; empty where there is none."""
+        known = set(self.cells.loc[self.cells["axis"] == axis, "measure"])
+        return next((name for name in HEADLINES.get(axis, []) if name in known), "")
+
+    def between(self, axis: str, measure: str, first: str, second: str) -> pd.DataFrame:
+        """The paired differences first − second of two methods, one row a network (network, value, low, high)."""
+        part = self.pairs[(self.pairs["axis"] == axis) & (self.pairs["measure"] == measure)]
+        one = part[(part["first_base"] == first) & (part["second_base"] == second)]
+        other = part[(part["first_base"] == second) & (part["second_base"] == first)]
+        turned = other.assign(difference=-other["difference"], low=-other["high"], high=-other["low"])
+        both = pd.concat([one, turned]).rename(columns={"difference": "value"})
+        return both.drop_duplicates("network")[["network", "value", "low", "high"]].reset_index(drop=True)
+
+    def contrast(self, over: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> pd.DataFrame:
+        """Per network the mean over its samples of first − second, both means over what they choose of `values`.
+
+        Only samples that have both count; the interval is that of paired differences.
+        """
+        held = _chosen(self.values, over)
+        rows = []
+        for network, part in held.groupby("network", sort=False, observed=True):
+            sides = [
+                _chosen(part, side).groupby(["explainer", "sample"], observed=True)["value"] for side in (first, second)
+            ]
+            apart = (sides[0].mean() - sides[1].mean()).dropna().groupby("sample", observed=True).mean()
+            if len(apart) > 1:
+                numbers = apart.to_numpy(dtype=float)
+                low, high = (float(end[0]) for end in interval(numbers[None]))
+                rows.append((network, float(numbers.mean()), low, high))
+        return pd.DataFrame(rows, columns=["network", "value", "low", "high"])
+
+    def measured(self, key: str) -> pd.DataFrame:
+        """What an earlier run in the repository found, by the key of `earlier.csv`."""
+        return self.earlier[self.earlier["key"] == key].reset_index(drop=True)
+
+
+def _chosen(frame: pd.DataFrame, wanted: dict[str, Any]) -> pd.DataFrame:
+    keep = np.ones(len(frame), dtype=bool)
+    for name, value in wanted.items():
+        keep &= frame[name].isin(value if isinstance(value, tuple) else (value,)).to_numpy()
+    return frame[keep]
+
+
+def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "mean") -> pd.DataFrame:
+    """Means of scores and of both ends of their intervals within groups.
+
+    The standard deviation of a mean is at most the mean of the standard deviations, whatever goes together, so the
+    mean of the ends is an interval that is wide enough where rows share their samples.
+    """
+    ends = ("low", "high") if of in ("mean", "value") else (f"{of}_low", f"{of}_high")
+    grouped = rows.groupby(list(by), sort=False, observed=True)
+    return grouped.agg(value=(of, "mean"), low=(ends[0], "mean"), high=(ends[1], "mean")).reset_index()
+
+
+def load(folder: Path = TABLES) -> Tables:
+    """Read what is there."""
+    read = {name: _read(folder, name, columns.split()) for name, columns in COLUMNS.items()}
+    networks, cells, pairs = read["networks"], read["cells"], read["pairs"]
+    guess = [
+        next((kind for key, kind in MODALITIES.items() if key in str(n).lower()), "image") for n in networks["network"]
+    ]
+    networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(guess, dtype=object))
+    about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
+    cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
+    for edge in ("", "_low", "_high"):
+        best = cells[edge[1:] or "mean"].astype(float)
+        for form in ("calibrated", "aligned_calibrated"):
+            best = cells[form + edge].astype(float).where(cells[form].notna(), best)
+        cells[f"best{edge}"] = best
+    cells["base"] = [base(str(name)) for name in cells["explainer"]]
+    cells["control"] = cells["base"].isin(CONTROLS)
+    pairs = pairs.assign(
+        first_base=[base(str(n)) for n in pairs["first"]], second_base=[base(str(n)) for n in pairs["second"]]
+    )
+    values = (
+        read["values"]
+        .assign(base=[base(str(n)) for n in read["values"]["explainer"]])
+        .merge(about, on="network", how="left")
+    )
+    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"])
+
+
+def _read(folder: Path, name: str, columns: list[str]) -> pd.DataFrame:
+    """A table with all its columns: those that the file lacks are empty, those that it has besides are kept."""
+    csv, parquet = folder / f"{name}.csv", folder / f"{name}.parquet"
+    if csv.exists():
+        frame = pd.read_csv(csv)
+    elif parquet.exists():
+        frame = pd.read_parquet(parquet)
+    else:
+        frame = pd.DataFrame(columns=columns)
+    for column in columns:
+        if column not in frame:
+            frame[column] = np.nan
+    return frame
