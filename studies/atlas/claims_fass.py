@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -110,7 +111,8 @@ def families(form: str) -> Callable[[Tables], Found]:
             "base": ("integrated_gradients", "gradient_shap", "grad_cam"),
         }
         if form == "raw":
-            rows = t.contrast(over, {"condition": PHOTOMETRIC}, {"condition": GEOMETRIC})
+            kept = pd.concat([at_paper(t.values[t.values["axis"] == "stability"], name) for name in PAPER])
+            rows = replace(t, values=kept).contrast(over, {"condition": PHOTOMETRIC}, {"condition": GEOMETRIC})
             if rows.empty:
                 rows = _apart(t, over, "mean")
         else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from claims import ARITHMETIC, GRID, Found, Part, exact, parts
-from reading import HEADLINES, SIGNS, Tables
+from reading import HEADLINES, SIGNS, Tables, base
 from scipy.stats import rankdata
+from scipy.stats import t as student
 
 CIFAR = "python benchmarks/road_cifar10.py"
 RANKINGS = "python benchmarks/retraining_rankings.py"
@@ -89,14 +90,41 @@ def rank_agreement(a: pd.DataFrame, b: pd.DataFrame) -> tuple[float, float, floa
     return _correlation(x.mean(0), y.mean(0)), float(low), float(high)
 
 
+def mean_of(label: str, each: Sequence[float]) -> Part:
+    """The mean of a few numbers with Student's interval."""
+    half = float(student.ppf(0.975, len(each) - 1) * np.std(each, ddof=1) / np.sqrt(len(each)))
+    mean = float(np.mean(each))
+    return Part(label, mean, mean - half, mean + half)
+
+
+def on_grid(t: Tables, filling: str) -> tuple[Part, ...]:
+    """MoRF against LeRF at the same share removed, all methods, the mean over networks of images with its interval.
+
+    Per network the mean over shares of the rank correlation of accuracies, low after MoRF and high after LeRF.
+    """
+    rows = t.select(axis="faithfulness", measure="accuracy", control=False, modality="image")
+    rows = rows[rows["condition"].astype(str).str.split("(").str[0].str.split(" ").str[0] == filling]
+    order = rows["condition"].astype(str).str.split(" ").str[-1]
+    each = []
+    for _, part in rows.assign(order=order).groupby("network", sort=False, observed=True):
+        wide = part.pivot_table(index=["severity", "explainer"], columns="order", values="mean", observed=True)
+        if {"morf", "lerf"} <= set(wide.columns):
+            levels = [level.dropna() for _, level in wide.groupby("severity")]
+            each.append(np.mean([_correlation(-w["morf"], w["lerf"]) for w in levels if len(w) >= 4]))
+    if len(each) < 3:
+        return ()
+    return (mean_of(f"all methods on {len(each)} networks", each),)
+
+
 def orders_agree(linear: bool) -> Callable[[Tables], Found]:
     """MoRF against LeRF on the grid's networks, by accuracy; else the run on CIFAR-10 in the repository."""
 
     def test(t: Tables) -> Found:
         key, column = ("cifar-linear", "linear") if linear else ("cifar-fixed", "fixed")
         told = t.printed("road", "correlations", "MoRF and LeRF, not retrained", column)
+        filling = "noisy_linear_published" if linear else "dataset_mean"
         return Found(
-            parts(t.measured(key), label="part"),
+            (*parts(t.measured(key), label="part"), *on_grid(t, filling)),
             "within",
             told,
             0.1,
@@ -164,11 +192,7 @@ def better_than_one_order(t: Tables) -> Found:
             found.append((network, float(np.mean(gains))))
     if len(found) < 3:
         return Found(())
-    each = np.array([gain for _, gain in found])
-    half = 1.96 * float(each.std(ddof=1)) / np.sqrt(len(each))
-    part = Part(
-        f"mean of {len(each)} networks", float(each.mean()), float(each.mean()) - half, float(each.mean()) + half
-    )
+    part = mean_of(f"mean of {len(found)} networks", [gain for _, gain in found])
     return Found((part,), said="rank correlation between fillings, symmetric less MoRF alone", command=GRID)
 
 
@@ -178,11 +202,6 @@ def expected_gradients(t: Tables) -> Found:
     Ranks are of overall headline scores among methods without controls, divided by their number; the interval is
     over the axes, so it is wide with few of them.
     """
-    labels = [
-        e
-        for e in t.cells["explainer"].dropna().unique()
-        if "gradient_shap" in e and ("reference" in e or "data" in e or "sample" in e)
-    ]
     found = []
     for network, part in t.select(modality="image", control=False).groupby("network", sort=False, observed=True):
         ranks = []
@@ -193,12 +212,11 @@ def expected_gradients(t: Tables) -> Found:
                 means = rows.groupby("explainer", observed=True)["best"].mean()
                 ranks.append(pd.Series(rankdata(-sign * means), means.index) / len(means))
         table = pd.DataFrame(ranks)
-        own = [name for name in labels if name in table]
+        own = [name for name in table if base(name) == "expected_gradients"]
         if len(table) >= 3 and own:
             others = table.drop(columns=own)
             gap = table[own[0]] - others[others.mean().idxmin()]
-            half = 1.96 * float(gap.std(ddof=1)) / np.sqrt(len(gap))
-            found.append(Part(network, float(gap.mean()), float(gap.mean()) - half, float(gap.mean()) + half))
+            found.append(mean_of(network, gap.to_list()))
     return Found(
         tuple(found),
         "below",

@@ -26,6 +26,9 @@ COLUMNS = {
     "papers": "paper place table row column value",
     "earlier": "key part value low high n page command",
 }
+SAME = ["axis", "measure", "condition", "severity", "explainer"]
+SWEEP = ".sweeps"
+"""The end of the names of runs that repeat some conditions of others at more strengths, with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
 MODALITIES = {"ecg": "series", "graph": "graph", "mutag": "graph", "set": "set", "points": "set", "sst": "text"}
 MODALITIES |= {"text": "text", "volume": "volume"}
@@ -135,6 +138,9 @@ def load(folder: Path = TABLES) -> Tables:
     networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(guess, dtype=object))
     about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
     cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
+    cells["sweep"], pairs["sweep"] = (frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs))
+    cells = cells.sort_values("sweep", kind="stable").drop_duplicates(["network", *SAME]).reset_index(drop=True)
+    pairs = pairs.sort_values("sweep", kind="stable")
     for edge in ("", "_low", "_high"):
         best = cells[edge[1:] or "mean"].astype(float)
         for form in ("calibrated", "aligned_calibrated"):

@@ -95,7 +95,7 @@ def split(t: Tables, axis: str = "stability", measure: str = "fass") -> Split | 
 
     Only methods that every network has take part, so that a method is not told from its networks.
     """
-    cells = t.select(axis=axis, measure=measure, modality="image", variant="plain")
+    cells = t.select(axis=axis, measure=measure, modality="image", variant="plain", sweep=False)
     cells = cells[~cells["control"] & np.isfinite(cells["best"].astype(float))]
     networks = cells["network"].nunique()
     common = cells.groupby("explainer", observed=True)["network"].nunique()

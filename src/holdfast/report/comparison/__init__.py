@@ -5,12 +5,5 @@ from holdfast.report.comparison.compare import Comparison, compare
 from holdfast.report.comparison.leaderboard import leaderboard
 from holdfast.report.comparison.leaderboard_page import leaderboard_page, write_leaderboard
 
-__all__ = [
-    "Comparison",
-    "atlas_text",
-    "beside_atlas",
-    "compare",
-    "leaderboard",
-    "leaderboard_page",
-    "write_leaderboard",
-]
+__all__ = ["Comparison", "atlas_text", "beside_atlas", "compare", "leaderboard", "leaderboard_page"]
+__all__ += ["write_leaderboard"]
