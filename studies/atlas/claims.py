@@ -10,7 +10,7 @@ and the claim was about all of them; it is mixed where some hold and others fail
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,6 +85,14 @@ def parts(frame: pd.DataFrame, scale: float = 1.0, label: str = "network") -> tu
     """Rows with value, low and high as parts."""
     numbers = zip(frame[label], frame["value"], frame["low"], frame["high"], strict=True)
     return tuple(Part(str(name), scale * v, scale * low, scale * high) for name, v, low, high in numbers)
+
+
+def every_pair(t: Tables, axis: str, measure: str, pairs: Sequence[tuple[str, str]]) -> tuple[Part, ...]:
+    """The paired differences first − second of some pairs of methods, a part for each pair and network of images."""
+    leads = [t.between(axis, measure, a, b).assign(label=f"{a} − {b}") for a, b in pairs]
+    both = pd.concat(leads, ignore_index=True).dropna()
+    both = both[both["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])]
+    return parts(both.assign(network=both["network"].astype(str) + ", " + both["label"]))
 
 
 def exact(value: float, label: str = "") -> tuple[Part, ...]:

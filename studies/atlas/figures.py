@@ -36,6 +36,12 @@ def overall(t: Tables, by: Sequence[str]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
+def titled(t: Tables, axis: str) -> str:
+    """An axis with the title of its headline."""
+    known = BY_NAME[axis].measure(t.headline(axis))
+    return f"{BY_NAME[axis].title}: {known.title if known else t.headline(axis)}"
+
+
 def matrix(t: Tables) -> Sheet | None:
     """Methods by networks, a block for every axis; networks that differ in their seed are one column."""
     scores = overall(t, ("data", "architecture", "variant"))
@@ -52,7 +58,7 @@ def matrix(t: Tables) -> Sheet | None:
         for method in methods:
             found = [held.get((axis, method, column)) for column in columns]
             values.append([Mark(method, r.value, r.low, r.high) if r else None for r in found])
-    heads = [f"{BY_NAME[axis].title}: {t.headline(axis)}" for axis in axes]
+    heads = [titled(t, axis) for axis in axes]
     drawn = cells([TITLES.get(m, m) for m in methods] * len(axes), columns, values, "", len(methods), heads).sheet
     return Sheet(drawn.width, drawn.height, [({}, drawn.pieces)])  # without what a page of a report would read
 
@@ -78,7 +84,7 @@ def frontier(t: Tables, one: str = "stability", other: str = "faithfulness") -> 
     best = sorted((m for m in marks if not any(better(o, m) for o in marks)), key=lambda m: m.x)
     across = of_marks([Mark(m.name, m.x, m.x_low, m.x_high) for m in marks])
     steps = [(m.x, m.value) for m in best]
-    labels = [f"{BY_NAME[axis].title}: {t.headline(axis)}" for axis in (one, other)]
+    labels = [titled(t, axis) for axis in (one, other)]
     plot = points(
         "", marks, across, of_marks(marks), labels[0], labels[1], steps=steps, named=True, width=620, height=330
     )
@@ -113,8 +119,8 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
         scale = Scale(low, high if high > low else low + 1, left, right)
         text = j.claim.text if width_of(j.claim.text) < name else j.claim.text[: int(name / width_of("a")) - 1] + "…"
         sheet.add(Words(0, y + 4, text, "soft"), Stroke([(left, y), (right, y)], "grid"))
-        sheet.add(Words(left - 8, y + 4, f"{low:.2g}".replace("-", "−"), "third", "end", 11))
-        sheet.add(Words(right + 8, y + 4, f"{high:.2g}".replace("-", "−"), "third", "start", 11))
+        sheet.add(Words(left - 8, y + 4, _end(low), "third", "end", 11))
+        sheet.add(Words(right + 8, y + 4, _end(high), "third", "start", 11))
         colour = COLOURS.get(j.verdict, "soft")
         for p in j.found.parts:
             if p.low < p.high:
@@ -125,6 +131,10 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
             if abs(scale(p.value) - scale(j.found.published)) < 6:
                 sheet.add(Dot(scale(p.value), y, 2, colour))
     return sheet
+
+
+def _end(value: float) -> str:
+    return (f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}").replace("-", "−")
 
 
 def unbeaten(t: Tables) -> pd.DataFrame:

@@ -168,8 +168,8 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         "claims": [line for paper in papers for line in paper],
         "differs": differs_lines(judged),
         "power": [
-            f"Of {counts[DOES_NOT]} verdicts *does not*, {known} have beside them what distance would have been seen; the",
-            "others are arithmetic, which has no error.",
+            f"Of {counts[DOES_NOT]} verdicts *does not*, {known} have beside them what distance would have been seen;",
+            "the others are arithmetic, which has no error.",
         ],
         "networks": networks_lines(t),
         "cost": cost_lines(t),

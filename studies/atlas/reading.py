@@ -87,16 +87,23 @@ class Tables:
         both = pd.concat([one, turned]).rename(columns={"difference": "value"})
         return both.drop_duplicates("network")[["network", "value", "low", "high"]].reset_index(drop=True)
 
-    def contrast(self, over: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> pd.DataFrame:
+    def contrast(
+        self,
+        over: dict[str, Any],
+        first: dict[str, Any],
+        second: dict[str, Any],
+        within: Sequence[str] = ("explainer",),
+    ) -> pd.DataFrame:
         """Per network the mean over its samples of first − second, both means over what they choose of `values`.
 
-        Only samples that have both count; the interval is that of paired differences.
+        Differences are taken within a sample and a level of `within`, where both sides have a value, then averaged over
+        the levels; the interval is that of paired differences.
         """
         held = _chosen(self.values, over)
         rows = []
         for network, part in held.groupby("network", sort=False, observed=True):
             sides = [
-                _chosen(part, side).groupby(["explainer", "sample"], observed=True)["value"] for side in (first, second)
+                _chosen(part, side).groupby([*within, "sample"], observed=True)["value"] for side in (first, second)
             ]
             apart = (sides[0].mean() - sides[1].mean()).dropna().groupby("sample", observed=True).mean()
             if len(apart) > 1:
