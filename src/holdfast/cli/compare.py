@@ -74,17 +74,15 @@ def compare(
 ) -> None:
     """Compare runs on the same samples, pair by pair.
 
-    Which explanations hold better, and is the difference real? What was measured differently is refused. `compare RUN
-    atlas` sets a run beside the networks of the atlas.
+    Which explanations hold better, and is the difference real? What was measured differently is refused.
+    `compare RUN atlas` sets a run beside the atlas.
     """
     check_file("--out", out, "comparison.html")
-    from holdfast.report.comparison import atlas_text
-    from holdfast.report.comparison import compare as compare_runs
-    from holdfast.runs.run import read
+    from holdfast.report import comparison as room
 
     if runs[1:] == [Path("atlas")] and not runs[1].exists():
-        return say(atlas_text(read(runs[0])))
-    comparison = compare_runs(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
+        return say(room.atlas_text(runs[0]))
+    comparison = room.compare(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
     if out is None or text:
         say(comparison.text())
     else:

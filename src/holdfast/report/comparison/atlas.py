@@ -1,32 +1,23 @@
-"""`compare RUN atlas`: a run beside the networks of the atlas that were measured alike.
-
-`atlas.parquet`, which `studies/atlas/page.py` writes, has a row per network and headline score.
-"""
+"""`compare RUN atlas`: a run beside the networks of the atlas, whose table `studies/atlas/page.py` writes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from holdfast.axes import axis_of
 from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.errors import UserError
-from holdfast.report.comparison.words import columned
 from holdfast.runs.differences import parameters_of
+from holdfast.runs.run import Run, read
 from holdfast.statistics import with_best
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
 
 TABLE = Path(__file__).with_name("atlas.parquet")
 KEY = ["modality", "axis", "settings", "measure", "condition", "level", "explainer"]
 """What has to agree; `settings` are the parameters of the evaluation but the one whose entries are the conditions."""
-NOTE = (
-    "95 % intervals, each over its own samples; above and below: they have no value in common. Other data, other nets."
-)
+NOTE = "95 % intervals, each over its own samples; above and below: without a common value. Other data, other nets."
 
 
 def headline_scores(run: Run) -> pd.DataFrame:
@@ -42,40 +33,32 @@ def headline_scores(run: Run) -> pd.DataFrame:
     return rows.assign(modality=kinds, axis=named, settings=rows["evaluation"].map(alike)).reset_index(drop=True)
 
 
-def beside_atlas(run: Run) -> pd.DataFrame:
+def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
     """The headline scores of a run with how many `networks` of the atlas were measured alike, and where they lie.
 
     `least` and `most` are their scores; the run is `above` or `below` a network where their intervals, each over its
-    own samples, have no value in common. `otherwise`: the atlas has this condition with other settings only.
+    own samples, have no value in common.
     """
     if not TABLE.exists():
         raise UserError("this version of holdfast comes without the atlas's table: it was not run yet")
-    own, atlas = headline_scores(run), pd.read_parquet(TABLE)
-    both = own.reset_index(names="row").merge(atlas, on=KEY, suffixes=("", "_there"))
-    both = both.assign(above=both["low"] > both["high_there"], below=both["high"] < both["low_there"]).groupby("row")
-    found = both.agg(networks=("network", "nunique"), above=("above", "sum"), below=("below", "sum"))
-    found = found.reindex(own.index, fill_value=0).join(
-        both.agg(least=("score_there", "min"), most=("score_there", "max"))
-    )
-    loose = [name for name in KEY if name != "settings"]
-    known = pd.MultiIndex.from_frame(own[loose]).isin(pd.MultiIndex.from_frame(atlas[loose]))
-    return own.join(found).assign(otherwise=known & (found["networks"] == 0))
+    own = headline_scores(read(run))
+    both = own.reset_index(names="row").merge(pd.read_parquet(TABLE), on=KEY, suffixes=("", "_there"))
+    both = both.assign(above=both["low"] > both["high_there"], below=both["high"] < both["low_there"])
+    asked = {"networks": ("network", "nunique"), "above": ("above", "sum"), "below": ("below", "sum")}
+    asked |= {"least": ("score_there", "min"), "most": ("score_there", "max")}
+    found = own.join(both.groupby("row").agg(**asked))
+    return found.assign(**{name: found[name].fillna(0).astype(int) for name in ("networks", "above", "below")})
 
 
-def atlas_text(run: Run) -> str:
+def atlas_text(path: Run | str | Path) -> str:
     """`beside_atlas` for a terminal: the scores that have company, then the conditions that the atlas lacks."""
-    rows, cells = beside_atlas(run), [("evaluation", "condition", "explainer", "yours", "atlas", "networks")]
-    for r in records(rows[rows["networks"] > 0]):
-        place = f"above {r.above}, below {r.below}, not told from {r.networks - r.above - r.below}"
-        title, there = (
-            axis_of(r.evaluation, run.manifest).condition(r.condition, r.level),
-            f"{number(r.least)} to {number(r.most)}",
-        )
-        cells.append((r.evaluation, title, r.explainer, with_interval(r.score, r.low, r.high), there, place))
-    lines = columned(cells) if len(cells) > 1 else []
-    alone = rows[rows["networks"] == 0].groupby(["otherwise", "evaluation", "condition", "level"], sort=False)
-    for (other, evaluation, condition, level), part in alone:
-        title = axis_of(evaluation, run.manifest).condition(condition, level)
-        what = f"{evaluation}, {title}: {listing(dict.fromkeys(part['explainer']))}"
-        lines.append(f"{'only with other settings' if other else 'not'} in the atlas: {what}")
+    run, rows, lines = read(path), beside_atlas(path), []
+    named = [axis_of(r.evaluation, run.manifest).condition(r.condition, r.level) for r in records(rows)]
+    shown = rows.assign(condition=named, atlas=[f"{number(r.least)} to {number(r.most)}" for r in records(rows)])
+    shown["yours"] = [with_interval(r.score, r.low, r.high) for r in records(rows)]
+    columns = ["evaluation", "condition", "explainer", "yours", "atlas", "networks", "above", "below"]
+    lines += [shown.loc[rows["networks"] > 0, columns].to_string(index=False)] if rows["networks"].any() else []
+    for (evaluation, condition), part in shown[rows["networks"] == 0].groupby(columns[:2], sort=False):
+        who = listing(part["explainer"].unique())
+        lines.append(f"not measured alike in the atlas: {evaluation}, {condition}: {who}")
     return "\n".join([*lines, NOTE])

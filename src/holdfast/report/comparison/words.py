@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -194,12 +193,7 @@ def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
         cells.append(
             (r.evaluation, comparison.named(r), f"{r.b} − {r.a}", both, gap, p, outcome(r), f"{r.joined}/{r.samples}")
         )
-    return columned(cells)
-
-
-def columned(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of words, indented, in columns as wide as their longest word."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
