@@ -23,8 +23,8 @@ from holdfast.drawing.prose import number, with_interval
 HOLDS, DOES_NOT, MIXED, UNDECIDED, NOT_RUN = "holds", "does not", "mixed", "undecided", "not run yet"
 UNTESTABLE, NO_INTERVAL = "cannot be tested here", "no interval"
 VERDICTS = (HOLDS, DOES_NOT, MIXED, UNDECIDED, NO_INTERVAL, NOT_RUN, UNTESTABLE)
-GRID = "python studies/atlas/grid.py"
-ARITHMETIC = "python studies/atlas/page.py (from tables/papers.csv)"
+GRID = "grid"
+ARITHMETIC = "page"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 from claims import GRID, Found, Part, parts
 from reading import Tables, averaged
 
-STUDIES = "studies/README.md (train_*.py, then holdfast run, table.py, relaxed.py)"
+STUDIES = "studies"
 ASIDE = ("redraw", "there_and_back", "convergence", "sensitivity", "symmetrised")
 
 

@@ -12,9 +12,9 @@ from reading import HEADLINES, SIGNS, Tables, base
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-CIFAR = "python benchmarks/road_cifar10.py"
-RANKINGS = "python benchmarks/retraining_rankings.py"
-AUC = "python benchmarks/imputer_auc.py"
+CIFAR = "road"
+RANKINGS = "rankings"
+AUC = "areas"
 DRAWS = 400
 
 

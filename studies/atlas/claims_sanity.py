@@ -65,7 +65,7 @@ def tested(key: str, said: str) -> Callable[[Tables], Found]:
     def test(t: Tables) -> Found:
         rows = t.measured(key)
         bound = 0.1 if key in ("sanity-gradients", "sanity-grad-cam", "sanity-deep-lift-upper") else 0.0
-        return Found((*parts(rows, label="part"), *on_grid(key, t)), "above", bound, said=said, command=BENCHMARK)
+        return Found((*parts(rows, label="part"), *on_grid(key, t)), "above", bound, said=said, command="sanity")
 
     return test
 

@@ -13,7 +13,7 @@ from reading import Tables, averaged
 
 PERTURBING = ("lime", "kernel_shap")
 GRADIENTS = ("integrated_gradients", "mfaba")
-BRUTE = "python studies/atlas/page.py (by brute force)"
+BRUTE = "page"
 
 
 def perturbing_first(t: Tables) -> Found:

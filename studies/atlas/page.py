@@ -18,7 +18,7 @@ from pathlib import Path
 import figures
 import numpy as np
 import pandas as pd
-from claims import DOES_NOT, NOT_RUN, UNTESTABLE, VERDICTS, Judged, all_claims, judge
+from claims import DOES_NOT, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, VERDICTS, Judged, all_claims, judge
 from reading import HEADLINES, TABLES, Tables, load
 from spread import Split, split
 
@@ -52,7 +52,7 @@ def claim_rows(judged: Sequence[Judged]) -> list[str]:
     for j in judged:
         seen = f"; a distance of {j.power} would have been seen" if j.power else ""
         place = j.claim.place if j.claim.paper in PAPERS else f"{j.claim.paper}, {j.claim.place}"
-        command = f"`{j.found.command}`" if j.found.command else ""
+        command = f"[{j.found.command}](#commands)" if j.found.command else ""
         rows.append((f"{j.claim.text} ({place})", j.claim.published, j.shown + seen, f"**{j.verdict}**", command))
     return grid(("claim", "published", "found", "verdict", "command"), rows)
 
@@ -66,6 +66,16 @@ def short(judged: Sequence[Judged]) -> list[str]:
     counts = Counter(j.verdict for j in judged)
     rows.append(("all", len(judged), *(counts[v] or "" for v in VERDICTS)))
     return grid(("paper", "claims", *VERDICTS), rows)
+
+
+def outcomes(judged: Sequence[Judged]) -> list[str]:
+    """The claims by their verdict, folded."""
+    lines = []
+    for verdict in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
+        texts = [f"{j.claim.text} ({j.claim.paper}, {j.claim.place})" for j in judged if j.verdict == verdict]
+        if texts:
+            lines += [f'??? note "{verdict.capitalize()}: {len(texts)}"', *(f"    - {text}" for text in texts), ""]
+    return lines
 
 
 def _of(j: Judged, paper: str) -> bool:
@@ -161,7 +171,10 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
     papers = [[f"### {title}", "", *claim_rows([j for j in judged if _of(j, p)]), ""] for p, title in PAPERS.items()]
     parts: dict[str, Sequence[str]] = {
-        "counts": [f"{len(judged)} claims: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v]) + "."],
+        "counts": [
+            f"{len(judged)} claims. Verdicts: " + ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) + "."
+        ],
+        "outcomes": outcomes(judged),
         "short": short(judged),
         "shares": spread_lines(found),
         "purposes": recommendations(t),
