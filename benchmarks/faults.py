@@ -8,14 +8,15 @@
     python benchmarks/faults.py push --count 200            # needs MLflow; to a database and a folder beside the run
 
 Trial i is drawn from (seed, i) alone, so the work can be cut into chunks with --start, is shared by --jobs processes,
-and a failure is repeated with its number. The commands run on a small study (six pictures, two explainers) in these
-processes; kills are SIGKILL to processes of their own. `tests/support/faults.py` says what is tried and which laws must
-hold.
+and a failure is repeated with its number. With --out what is done is kept as it comes in, and gone on from. The
+commands run on a small study (six pictures, two explainers) in these processes; kills are SIGKILL to processes of their
+own. `tests/support/faults.py` says what is tried and which laws must hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -177,11 +179,11 @@ def chunk(given: tuple[str, range, int]) -> tuple[range, Counter[str], list[str]
     return numbers, *TRIALS[what](STAGES[0], numbers, seed)
 
 
-def chunks(given: argparse.Namespace, folder: str) -> Iterator[tuple[range, Counter[str], list[str]]]:
-    """The trials in tens, by one process or several, as they come in."""
+def chunks(given: argparse.Namespace, folder: str, done: set[int]) -> Iterator[tuple[range, Counter[str], list[str]]]:
+    """The trials in tens, but for those that are done, by one process or several, as they come in."""
     os.environ["HOLDFAST_STAGES"] = folder
     end = given.start + given.count
-    work = [(given.what, range(i, min(i + 10, end)), given.seed) for i in range(given.start, end, 10)]
+    work = [(given.what, range(i, min(i + 10, end)), given.seed) for i in range(given.start, end, 10) if i not in done]
     if given.jobs == 1:
         yield from map(chunk, work)
         return
@@ -197,26 +199,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with runs of its own")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after about so long, and say how far it came")
+    parser.add_argument("--out", type=Path, help="a line of JSON for every ten trials; those in it are not done again")
     given = parser.parse_args()
-    begun, done = time.perf_counter(), 0
-    counts, broken = Counter[str](), []
-    with tempfile.TemporaryDirectory() as folder:
-        for numbers, more, wrong in chunks(given, folder):
-            counts, broken, done = counts + more, broken + wrong, done + len(numbers)
-            for line in wrong:
+    begun = time.perf_counter()
+    told = given.out.read_text().splitlines() if given.out and given.out.exists() else []
+    pieces = [piece for piece in map(json.loads, told) if (piece["what"], piece["seed"]) == (given.what, given.seed)]
+    with tempfile.TemporaryDirectory() as folder, given.out.open("a") if given.out else nullcontext() as sink:
+        for numbers, counts, broken in chunks(given, folder, {piece["start"] for piece in pieces}):
+            piece = {"what": given.what, "seed": given.seed, "start": numbers.start, "trials": len(numbers)}
+            pieces.append(piece | {"counts": counts, "broken": broken})
+            if sink:
+                print(json.dumps(pieces[-1]), file=sink, flush=True)
+            for line in broken:
                 print(line, flush=True)
-            if done % 200 < 10:
-                print(f"{done} trials, {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+            if len(pieces) % 20 == 0:
+                print(f"{10 * len(pieces)} trials, {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
             if time.perf_counter() - begun > given.seconds:
                 break
-    for name, count in sorted(counts.items()):
+    for name, count in sorted(sum((Counter(piece["counts"]) for piece in pieces), Counter()).items()):
         print(f"{count:>6}  {name}")
-    took = time.perf_counter() - begun
+    wrong = sum(len(piece["broken"]) for piece in pieces)
     print(
-        f"{given.what}, {done} trials of {given.start} to {given.start + given.count - 1}, seed {given.seed}: "
-        f"{len(broken)} broke a law, {took:.0f} s"
+        f"{given.what}, {sum(piece['trials'] for piece in pieces)} trials of {given.start} to "
+        f"{given.start + given.count - 1}, seed {given.seed}: {wrong} broke a law, {time.perf_counter() - begun:.0f} s"
     )
-    sys.exit(bool(broken))
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@
 
 Mutant i is drawn from the seed alone, so the work can be cut into chunks with --start and --count, on several machines;
 a file that is there already is gone on with. A mutant is met by the tests that enter its function, the quickest first,
-up to --budget seconds of them, in a process forked from one that has imported the large packages. One that all of them
-pass survived; `untested` means that no test enters the function in its own process. Left out from the start:
-annotations, decorators, words (errors, f-strings), numbers of layout, and swapped arguments of what is symmetric in
-them.
+up to --budget seconds of them, in a process forked from one that has imported the large packages. A test that fails
+counts if it passes by itself without the mistake. One that all of them pass survived; `untested` means that no test
+enters the function in its own process. Left out from the start: annotations, decorators, words (errors, f-strings),
+numbers of layout, and swapped arguments of what is symmetric in them.
 
 One line of JSON per mutant: number, status (killed, survived, timeout, untested), room, file, line, what was done, the
 diff, by which test, seconds.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import hashlib
 import json
 import multiprocessing
 import os
@@ -34,6 +35,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -284,17 +286,26 @@ def pytest_configure(config: Any) -> None:
         config.pluginmanager.register(Entered(Path(os.environ["HOLDFAST_MAP"])))
 
 
+def python_path(*first: Path) -> str:
+    """These folders, and after them what is on the path besides the package."""
+    rest = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part != str(ROOT / "src")]
+    return os.pathsep.join(filter(None, [*map(str, first), *rest]))
+
+
 def draw_map(given: argparse.Namespace) -> None:
     """Run the tests once, and keep which function each of them enters."""
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'benchmarks'}"}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
         command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--maxfail=1000"]
         command += [
-            *(["--numprocesses", str(given.jobs), "--dist", "loadfile"] if given.jobs > 1 else []),
+            *(["--numprocesses", str(given.jobs), "--dist", given.dist] if given.jobs > 1 else []),
             *given.tests,
         ]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}, check=False)
-        lines = [json.loads(line) for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
+        with suppress(subprocess.TimeoutExpired):  # what was told until then is there
+            settings = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}
+            subprocess.run(command, cwd=ROOT, env=settings, check=False, timeout=given.seconds)
+        told = [path.read_text().rpartition("\n")[0] for path in Path(folder).glob("*.jsonl")]
+        lines = [json.loads(line) for text in told for line in text.splitlines()]
     by_file: dict[str, set[str]] = defaultdict(set)
     for entry in lines:
         by_file[entry["test"].partition("::")[0]].update(entry.get("setup", ()))
@@ -346,7 +357,11 @@ def copy_of_the_repository() -> Path:
             elif source.exists():
                 shutil.copy(source, target)
         sys.path[:] = [path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))]
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(COPIES["here"] / "src")}
+        os.environ |= {
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": python_path(COPIES["here"] / "src"),
+        }
         for name in HEAVY:
             __import__(name)
     return COPIES["here"]
@@ -362,31 +377,51 @@ def attempt(given: tuple[int, Mutant, list[str], float]) -> dict[str, Any]:
         return told
     here = copy_of_the_repository()
     target = here / mutant.file
-    target.write_text(mutant.applied(text), encoding="utf-8")
-    CLOCK[0] += 2
-    os.utime(target, (CLOCK[0] + 10**9,) * 2)  # or Python takes the bytecode of another mutant of the same length
     begun = time.perf_counter()
-    limit = 3 * seconds + 60
+    while tests:
+        change(target, mutant.applied(text))
+        told["status"], told["by"] = outcome(here, tests, 3 * seconds + 60)
+        change(target, text)
+        asked = told["by"] if told["by"] in tests else tests[0]  # or the package cannot be imported any more
+        if told["status"] != "killed" or passes(here, asked):
+            break
+        told["status"], tests = "untested", [test for test in tests if test != asked]
+    told["seconds"] = round(time.perf_counter() - begun, 1)
+    return told
+
+
+def change(target: Path, text: str) -> None:
+    """Write a file with a time of its own, or Python takes the bytecode of another text of the same length."""
+    target.write_text(text, encoding="utf-8")
+    CLOCK[0] += 2
+    os.utime(target, (CLOCK[0] + 10**9,) * 2)
+
+
+def passes(here: Path, test: str) -> bool:
+    """Whether a test passes by itself in a copy without a mistake; asked once for all processes."""
+    known = here.parent / hashlib.sha256(test.encode()).hexdigest()
+    if not known.exists():
+        known.write_text(outcome(here, [test], 120)[0])
+    return known.read_text() == "survived"
+
+
+def outcome(here: Path, tests: list[str], limit: float) -> tuple[str, str]:
+    """How some tests end in a process of their own, and the first that fails."""
+    begun = time.perf_counter()
     child = os.fork()
     if child == 0:
         run_tests(here, tests)
-    told["status"] = "timeout"
     while time.perf_counter() - begun < limit:
         if (ended := os.waitpid(child, os.WNOHANG))[0]:
-            told["status"] = "survived" if os.waitstatus_to_exitcode(ended[1]) == 0 else "killed"
-            break
+            if os.waitstatus_to_exitcode(ended[1]) == 0:
+                return "survived", ""
+            said = (here / "said.txt").read_text(errors="replace")
+            found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
+            return "killed", found[1] if found else said[-300:]
         time.sleep(0.02)
-    else:
-        os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
-        os.waitpid(child, 0)
-    told["seconds"] = round(time.perf_counter() - begun, 1)
-    said = (here / "said.txt").read_text(errors="replace")
-    if told["status"] == "killed":
-        found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
-        told["by"] = found[1] if found else said[-300:]
-    target.write_text(text, encoding="utf-8")
-    os.utime(target, (CLOCK[0] + 10**9 + 1,) * 2)
-    return told
+    os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
+    os.waitpid(child, 0)
+    return "timeout", ""
 
 
 def run_tests(here: Path, tests: list[str]) -> None:
@@ -414,7 +449,6 @@ def run(given: argparse.Namespace) -> None:
     numbers = [i for i in range(given.start, given.start + given.count) if i not in done]
     numbers = [i for i in numbers if given.only in everything[i].file]
     work = [(i, everything[i], *chosen(everything[i], drawn, given.budget)) for i in numbers]
-    work.sort(key=lambda item: -item[3])  # the longest first, so that none of them is waited for alone
     begun = time.perf_counter()
     print(
         f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
@@ -461,6 +495,8 @@ def main() -> None:
     one.add_argument("tests", nargs="*", help="by default all")
     one.add_argument("--out", required=True)
     one.add_argument("--jobs", type=int, default=1)
+    one.add_argument("--dist", default="loadfile", help="how pytest-xdist shares the tests")
+    one.add_argument("--seconds", type=float, help="stop after so long, with the tests that have ended")
     two = commands.add_parser("run")
     two.add_argument("--map", required=True)
     two.add_argument("--out", required=True)

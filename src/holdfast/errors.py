@@ -17,6 +17,7 @@ T = TypeVar("T")
 _COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each further try of what failed for a reason that may pass."""
+_LOST = {"ConnectionError", "HTTPClientError", "TimeoutError"}  # by their names, since botocore has its own
 _PASSING = frozenset(
     getattr(errno, name)
     for name in (
@@ -82,15 +83,15 @@ def is_passing(error: BaseException) -> bool:
     >>> is_passing(OSError(errno.ESTALE, "stale file handle")), is_passing(OSError(errno.ENOSPC, "disk full"))
     (True, False)
     """
-    return isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) in _PASSING
+    return bool(_LOST & {kind.__name__ for kind in type(error).__mro__}) or getattr(error, "errno", None) in _PASSING
 
 
-def patiently(act: Callable[[], T]) -> T:
-    """What `act` gives, tried again after each of `PAUSES` while it fails for a reason that may pass."""
-    for pause in PAUSES:
+def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
+    """What `act` gives, tried again after each of `PAUSES` and `longer` while it fails for a reason that may pass."""
+    for pause in PAUSES + longer:
         try:
             return act()
-        except OSError as error:
+        except Exception as error:
             if not is_passing(error):
                 raise
         time.sleep(pause)

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,15 @@ keep_maps: true
 """
 
 
-def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code"]
+def end(study: Path, out: Path, *stopped: str) -> int:
+    """The exit code of a run, which may be stopped at the n-th thing that it does with a file by a signal."""
+    program = [str(SMALL.with_name("stopping.py")), *stopped] if stopped else ["-m", "holdfast"]
+    command = [sys.executable, *program, "run", str(study), "--out", str(out), "--allow-code"]
     with (study.parent / "said.txt").open("wb") as said:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent, env=ENVIRONMENT)
+        run = subprocess.run(
+            command, stdout=said, stderr=said, cwd=study.parent, env=ENVIRONMENT, timeout=300, check=False
+        )
+    return run.returncode
 
 
 def said(study: Path) -> str:
@@ -51,24 +55,14 @@ def test_ten_kills_change_nothing(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = start(study, whole)
-    assert process.wait(300) == 0, said(study)
+    assert end(study, whole) == 0, said(study)
     total = parts(whole)
     moments = random.Random(0)
-    for number in range(KILLS):
-        process = start(study, killed)
-        goal = total * (number + moments.random()) / (KILLS + 3)  # enough stays undone for every kill to interrupt
-        until = time.monotonic() + 240
-        while process.poll() is None and parts(killed) < max(goal, 1):
-            assert time.monotonic() < until, said(study)
-            time.sleep(0.005)
-        time.sleep(moments.random() * 0.1)
-        assert process.poll() is None, f"finished before kill {number}: {said(study)}"
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert parts(killed) < total, "nothing was left to finish"
-    process = start(study, killed)
-    assert process.wait(300) == 0, said(study)
+    for number in range(KILLS):  # a part with its pictures and maps takes ten steps, so that some stays undone
+        moment = moments.randint(1, 8 * total // KILLS)
+        assert end(study, killed, str(moment), "SIGKILL") == -signal.SIGKILL, f"kill {number}: {said(study)}"
+    assert 0 < parts(killed) < total, "the kills come too early, or too late"
+    assert end(study, killed) == 0, said(study)
     assert sorted_bytes(killed) == sorted_bytes(whole)
     maps = [sorted(p.relative_to(out) for p in out.glob("maps/**/*.parquet")) for out in (whole, killed)]
     assert len(maps[0]) == total and maps[0] == maps[1], "names carry the digests of the maps"
@@ -79,13 +73,7 @@ def test_ten_kills_change_nothing(tmp_path):
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
-    process = start(study, tmp_path / "run")
-    until = time.monotonic() + 240
-    while process.poll() is None and parts(tmp_path / "run") < 2:
-        assert time.monotonic() < until, said(study)
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert end(study, tmp_path / "run", "60", "SIGINT") == 130, said(study)
     assert "run the same command again" in said(study)
     assert "Traceback" not in said(study)
     assert parts(tmp_path / "run") >= 2

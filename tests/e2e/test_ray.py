@@ -1,4 +1,5 @@
-"""A real Ray cluster of three nodes on this machine; a node, then the driver, is killed: the table is the same."""
+"""A real Ray cluster of three nodes on this machine; a node, then the driver, is killed, then the store is away for a
+while: the table is the same."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.runs import storage
 from holdfast.runs.verify import verify
+from support.loopback import Gate, free_port, keys, s3_server
 from support.paths import SMALL
 
 pytestmark = [
@@ -38,7 +40,11 @@ shard_size: 2
 NODE = ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000", "--disable-usage-stats"]
 # Given here, so that all nodes bring the same: recent releases of Ray ask for a token that a home may hold or lack.
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **TOKEN}
+GATE = free_port()
+"""Where an S3 server is reached, by those who are let through."""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **TOKEN, **keys(GATE)}
+AWAY = float(os.environ.get("HOLDFAST_AWAY", "0"))
+"""Seconds for which the store is away at the least."""
 
 
 @dataclass
@@ -78,12 +84,6 @@ def title(pid: int) -> str:
         return ""
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def start_node(*options: str) -> int:
     """Start a node and return the process group that its processes are in."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *NODE, *options]
@@ -112,7 +112,7 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(study: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
+def start(study: Path, out: Path | str, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code", *options]
     with (study.parent / "said.txt").open("wb") as said:
         return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
@@ -130,7 +130,7 @@ def at_work(pid: int) -> bool:
     return "ShardActor.run" in title(pid)
 
 
-def as_text(out: Path) -> str:
+def as_text(out: Path | str) -> str:
     return holdfast.read(out).table().to_csv(index=False, float_format="%.17g")
 
 
@@ -181,3 +181,26 @@ def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
     assert start(study, out, "--ray", cluster.address).wait(600) == 0, (tmp_path / "said.txt").read_text()
     assert {path: path.read_bytes() for path in finished} == finished
     assert as_text(out) == as_text(tmp_path / "alone")
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(cluster, tmp_path, monkeypatch):
+    """It cuts every connection and turns everybody away until they have asked again; then it is back."""
+    study, out = tmp_path / "study.yaml", "s3://holdfast/run"
+    study.write_text(STUDY)
+    with s3_server(tmp_path / "server.txt") as port:
+        gate = Gate(GATE, port)
+        for name, value in keys(port).items():
+            monkeypatch.setenv(name, value)  # this process goes past the gate
+        assert start(study, tmp_path / "alone").wait(600) == 0, (tmp_path / "said.txt").read_text()
+        process = start(study, out, "--ray", cluster.address)
+        parts = storage.place(f"{out}/parts")
+        wait_for(lambda: process.poll() is not None or bool(storage.files(parts, ".parquet")), tmp_path)
+        assert process.poll() is None, (tmp_path / "said.txt").read_text()
+        gate.shut()
+        back = time.monotonic() + AWAY
+        wait_for(lambda: process.poll() is not None or (gate.turned_away > 20 and time.monotonic() > back), tmp_path)
+        assert process.poll() is None, (tmp_path / "said.txt").read_text()
+        gate.open()
+        assert process.wait(600) == 0, (tmp_path / "said.txt").read_text()
+        assert as_text(out) == as_text(tmp_path / "alone")
+        assert {verdict.state for verdict in verify(storage.place(out))} == {"whole"}

@@ -295,6 +295,11 @@ class TestRules:
         with pytest.raises(UserError, match=r"Named has none.*saliency or input_x_gradient"):
             GuidedBackprop()(Model(cnn(nn.GELU), name="Named"), SMALL, TARGET, 0)
 
+    def test_deep_lift_of_a_linear_model_is_the_product(self):
+        layer = nn.Linear(SMALL.x[0].numel(), 4)
+        maps = DeepLift(baseline=0.2)(Model(nn.Sequential(nn.Flatten(), layer)), SMALL, TARGET, 0)
+        assert_close(maps, (layer.weight[TARGET].view_as(SMALL.x) * (SMALL.x - 0.2)).detach())
+
     def test_deep_lift_refuses_hidden_non_linearities(self):
         class Square(nn.Module):
             def forward(self, x: Tensor) -> Tensor:

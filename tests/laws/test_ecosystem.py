@@ -8,7 +8,9 @@ from support.paths import ROOT
 
 LIBRARIES = ("torchvision", "timm", "transformers", "datasets", "mlflow", "wandb", "onnx", "s3fs", "moto")
 LIBRARIES += ("quantus", "zennit", "shap", "pytorch_grad_cam", "torch_geometric")
-ASKED_FOR = re.compile(rf'(?:importorskip|find_spec|needs|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b')
+ASKED_FOR = re.compile(
+    rf'(?:importorskip|find_spec|needs|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b|with s3_server\('
+)
 
 
 def test_every_file_that_may_skip_for_want_of_a_library_is_in_the_list() -> None:

@@ -12,6 +12,7 @@ import pytest
 from holdfast.axes import Judged, judge
 from holdfast.drawing.methods import colour_of
 from holdfast.drawing.pictures import Album
+from holdfast.drawing.prose import with_interval
 from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
 from holdfast.report.frontier import frontier_chart, frontier_charts, frontier_findings, frontier_points, on_frontier
 from holdfast.report.sections import sections_of
@@ -102,8 +103,17 @@ def test_less_is_better_turns_the_axis() -> None:
     assert found["x"].rank().tolist() == found["right"].rank().tolist()
     texts = {piece.text for piece in across.plots[0].sheet.pieces if isinstance(piece, Words)}
     assert "faithfulness, lower is better" in texts
-    (finding,) = frontier_findings(stability(STABLE | {"grad_cam": 0.4}), true)
+    held = stability(STABLE | {"grad_cam": 0.4})
+    (finding,) = frontier_findings(held, true)
     assert finding.title == "grad_cam is better on both axes" and finding.explainers == ("lime",)
+    gaps = []
+    for judged, sign in ((held, 1), (true, -1)):
+        tests = judged.tests[judged.tests["measure"] == judged.headlines[0].name]
+        pairs = map(set, zip(tests["a"], tests["b"], strict=True))
+        (row,) = tests[[pair == {"grad_cam", "lime"} for pair in pairs]].itertuples()
+        turn = sign if row.a == "grad_cam" else -sign
+        gaps.append(with_interval(turn * row.difference, *sorted((turn * row.low, turn * row.high))))
+    assert gaps[0] != gaps[1] and f"lime (stability by {gaps[0]}, faithfulness by {gaps[1]})" in finding.seen
 
 
 def test_names_do_not_lie_on_each_other() -> None:

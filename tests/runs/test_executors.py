@@ -220,14 +220,40 @@ def is_running(pid: int) -> bool:
     return bool(shown.strip()) and not shown.startswith("Z")
 
 
+HELD = f"""
+import multiprocessing, pathlib, sys, time, torch
+sys.path.insert(0, {str(SMALL.parents[1])!r})
+from support import small
+
+class Held(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        until = time.monotonic() + 120
+        while multiprocessing.parent_process() and any(pathlib.Path("run").glob("parts/**/[!.]*.parquet")):
+            if pathlib.Path("go").exists() or time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        return self.net(x)
+
+def model():
+    return small.Model(Held(small.network()), mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="shapes")
+"""
+"""A model whose passes, in a worker, wait from the first finished part on until they are told to go on."""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals and ps")
 @pytest.mark.parametrize("sent", ["SIGINT", "SIGKILL"])
-def test_the_workers_of_a_run_that_ends_early_end_too(study, whole, tmp_path, sent):
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--allow-code", "--out", str(tmp_path / "run")]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
+    (tmp_path / "held.py").write_text(HELD)
+    (tmp_path / "study.yaml").write_text(STUDY.replace(f"python:{SMALL}:model", "python:held.py:model"))
+    command = [sys.executable, "-m", "holdfast", "run", "study.yaml", "--allow-code", "--out", "run"]
+    how = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": tmp_path}
     with (tmp_path / "said.txt").open("wb") as said:
-        process = subprocess.Popen([*command, "--workers", "2"], stderr=said, start_new_session=True, env=one_thread)
+        process = subprocess.Popen([*command, "--workers", "2"], stderr=said, start_new_session=True, **how)
     until = time.monotonic() + 120
     while process.poll() is None and not list((tmp_path / "run").glob("parts/**/[!.]*.parquet")):
         assert time.monotonic() < until, (tmp_path / "said.txt").read_text()
@@ -247,8 +273,9 @@ def test_the_workers_of_a_run_that_ends_early_end_too(study, whole, tmp_path, se
         time.sleep(0.1)
     assert not any(map(is_running, workers))
     assert "Traceback" not in (tmp_path / "said.txt").read_text()
-    assert subprocess.run(command, env=one_thread, check=False, capture_output=True).returncode == 0
-    assert_same(holdfast.read(tmp_path / "run"), whole)
+    (tmp_path / "go").touch()
+    assert subprocess.run(command, **how, check=False, capture_output=True).returncode == 0
+    assert as_text(holdfast.read(tmp_path / "run")) == as_text(whole)
 
 
 # --- joining ------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ JPEG = Stability(perturbations="jpeg", k=20)
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     monkeypatch.setattr(errors, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(storage, "AWAY", ())
 
 
 def run(out, data=None, explainers=("saliency", "random"), **how):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,12 +13,14 @@ import pytest
 import torch
 
 import holdfast
+from holdfast import errors
 from holdfast.errors import UserError
 from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.storage import StorePath, place
 from holdfast.types import OK, Exhibit, Scores
+from support.loopback import keys, s3_server
 from support.paths import SMALL
 
 pytest.importorskip("fsspec")
@@ -156,34 +156,39 @@ class TestEvaluate:
         assert self.run(run.path).table().equals(run.table()) and part.read_bytes() == before
 
 
+def test_a_store_that_has_answered_is_waited_for_a_minute_and_one_that_never_has_is_not(monkeypatch):
+    class ConnectionError(Exception):
+        pass
+
+    def away(*_: object) -> None:
+        raise ConnectionError("Could not connect to the endpoint URL")
+
+    paused: list[float] = []
+    monkeypatch.setattr(errors, "PAUSES", (0.1, 0.2))
+    monkeypatch.setattr(storage, "AWAY", (5.0, 60.0))
+    monkeypatch.setattr(errors.time, "sleep", paused.append)
+    (there := fresh() / "a.json").write_bytes(b"1")
+    other = fresh() / "a.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage._connect(there.base)[0].__class__, "info", away)
+        for path in (there, other):
+            with pytest.raises(ConnectionError):
+                path.is_file()  # no "no": it may be there
+    assert paused == [0.1, 0.2, 5.0, 60.0, 0.1, 0.2]
+    with monkeypatch.context() as patch:
+        monkeypatch.setattr(errors.time, "sleep", lambda _: patch.undo())
+        patch.setattr(storage._connect(there.base)[0].__class__, "cat_file", away)
+        assert there.read_bytes() == b"1", "it came back"
+
+
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """The environment of a client of an S3 server on loopback."""
-    pytest.importorskip("moto", reason="needs moto[server] and s3fs for an S3 server on loopback")
-    pytest.importorskip("flask", reason="needs moto[server] and s3fs for an S3 server on loopback")
-    s3fs = pytest.importorskip("s3fs", reason="needs moto[server] and s3fs for an S3 server on loopback")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    said = (tmp_path_factory.mktemp("s3") / "said.txt").open("wb")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
-    keys["OMP_NUM_THREADS"] = "1"  # the net that the study trains depends on the number of threads
-    keys |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
-    server = subprocess.Popen(command, stdout=said, stderr=said)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in keys.items():
+    one_thread = {"OMP_NUM_THREADS": "1"}  # the net that the study trains depends on the number of threads
+    with s3_server(tmp_path_factory.mktemp("s3") / "said.txt") as port, pytest.MonkeyPatch.context() as patch:
+        for name, value in (keys(port) | one_thread).items():
             patch.setenv(name, value)
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        s3fs.S3FileSystem().mkdir("holdfast")
         yield
-    server.terminate()
-    server.wait()
-    said.close()
 
 
 @pytest.mark.slow

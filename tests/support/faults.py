@@ -37,7 +37,7 @@ NAMELESS = ("read", "write", "fsync")
 DIRECTORY = {
     os: ("fsync", "replace", "rename", "link", "unlink", "mkdir", "listdir", "scandir", "stat", "rmdir"),
 }
-STORE = ("isfile", "exists", "isdir", "ls", "cat_file", "pipe_file", "rm_file", "find")
+STORE = ("info", "ls", "cat_file", "pipe_file", "rm_file", "find")
 
 
 @dataclass
@@ -55,7 +55,6 @@ class Faults:
     meanwhile: Callable[[], None] | None = None
     only: str = ""
     done: list[str] = field(default_factory=list)
-    handles: dict[int, str] = field(default_factory=dict)
 
     def pass_by(self, what: str, where: object) -> None:
         """One operation: counted, and refused if it is its turn."""
@@ -86,7 +85,7 @@ class Faults:
 
     def _watched(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any, **options: Any) -> Any:
-            where = self.handles.get(given[0]) if name == "fsync" else given[0] if given else "."
+            where = os.readlink(f"/proc/self/fd/{given[0]}") if name == "fsync" else given[0] if given else "."
             self.pass_by(name, where)
             return act(*given, **options)
 
@@ -107,7 +106,6 @@ class Faults:
             self.pass_by("open", where)
             file = act(where, mode, *given, **options)
             if isinstance(where, str | os.PathLike) and str(where).startswith(self.root):
-                self.handles[file.fileno()] = str(where)
                 return _File(file, self, str(where))
             return file
 
@@ -289,7 +287,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         from support.small import pictures
 
-        errors.PAUSES = (0.0, 0.0, 0.0)
+        errors.PAUSES, storage.AWAY = (0.0, 0.0, 0.0), (0.0,)
         self.folder, self.work = folder / "stage", folder / "work"
         (self.folder / "pictures").mkdir(parents=True)
         for number, picture in enumerate(pictures(6)[0]):

@@ -19,16 +19,7 @@ from holdfast.errors import UserError
 from holdfast.explainers.cam_layer import refuse_averages
 from holdfast.explainers.gradient import input_gradient, normalised
 from holdfast.explainers.lrp_pass import Relevance
-from holdfast.explainers.lrp_rules import (
-    Affine,
-    Rule,
-    alpha_beta,
-    box,
-    epsilon_rule,
-    flat,
-    gamma_rule,
-    z_plus,
-)
+from holdfast.explainers.lrp_rules import Affine, Rule, alpha_beta, box, epsilon_rule, flat, gamma_rule, z_plus
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method
 

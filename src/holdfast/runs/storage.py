@@ -35,6 +35,8 @@ STORES = {
 """The stores in which a put is atomic, and the package through which fsspec reaches each."""
 FRESH = (0.5, 5.0)
 """Seconds for which a listing of a directory, and of a store, answers whether parts are there."""
+AWAY = (5.0, 10.0, 20.0, 30.0)
+"""Seconds before each further try of a store that has answered before: it is waited for about a minute."""
 AT_ONCE = 32
 """Requests to a store at a time."""
 T = TypeVar("T")
@@ -75,15 +77,21 @@ class StorePath:
 
     def is_file(self) -> bool:
         """Whether there is an object."""
-        return bool(self._ask("isfile"))
+        return self._kind() == "file"
 
     def exists(self) -> bool:
         """Whether there is an object, or something lies below."""
-        return bool(self._ask("exists"))
+        return self._kind() is not None
 
     def is_dir(self) -> bool:
         """Whether something lies below; a store has no directories of its own."""
-        return bool(self._ask("isdir"))
+        return self._kind() == "directory"
+
+    def _kind(self) -> str | None:
+        try:  # `isfile` and its like take a store that is away for one without the object
+            return str(self._ask("info")["type"])
+        except FileNotFoundError:
+            return None
 
     def iterdir(self) -> Iterator[StorePath]:
         """What lies directly below."""
@@ -123,7 +131,9 @@ class StorePath:
     def _ask(self, what: str, *content: bytes, doing: str = "read", **options: Any) -> Any:
         """One request to the store, more where it fails for a reason that may pass."""
         files, path = self._there()
-        return tried(self, lambda: getattr(files, what)(path, *content, **options), doing)
+        found = tried(self, lambda: getattr(files, what)(path, *content, **options), doing)
+        _answered.add(self.base)
+        return found
 
     def _there(self) -> tuple[Any, str]:
         files, path = _connect(self.base)
@@ -134,6 +144,7 @@ class StorePath:
 Place: TypeAlias = Path | StorePath
 
 _listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
+_answered: set[str] = set()
 
 
 def place(where: str | Path | StorePath) -> Place:
@@ -255,7 +266,7 @@ def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
     if "botocore" in sys.modules:  # it has errors of its own for missing keys and the like
         failures += (importlib.import_module("botocore.exceptions").BotoCoreError,)
     try:
-        return patiently(act)
+        return patiently(act, AWAY if isinstance(where, StorePath) and where.base in _answered else ())
     except failures as error:
         if isinstance(error, FileExistsError) or (isinstance(error, FileNotFoundError) and doing != "written"):
             raise

@@ -17,14 +17,7 @@ from holdfast.axes.symmetry.criterion import Criterion, compare, flaw_text, flaw
 from holdfast.axes.symmetry.groups import GROUPS, build
 from holdfast.axes.symmetry.groups.contract import check_inputs, probe
 from holdfast.axes.symmetry.model import ModelInvariance, model_scores
-from holdfast.axes.symmetry.orbit import (
-    Estimate,
-    Orbit,
-    explanation_scores,
-    layer_errors,
-    orbit,
-    sensitivities,
-)
+from holdfast.axes.symmetry.orbit import Estimate, Orbit, explanation_scores, layer_errors, orbit, sensitivities
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
 from holdfast.errors import BadParameter, UserError
