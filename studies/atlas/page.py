@@ -123,9 +123,10 @@ def networks_lines(t: Tables) -> list[str]:
         return [f"{NOT_RUN.capitalize()}: there are no networks in the tables."]
     rows = []
     for r in t.networks.itertuples():
-        right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high)
-        about = (r.data, r.architecture, r.variant, r.seed, _count(r.parameters), right, number(r.ece, 3))
-        rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0), f"`{r.command}`"))
+        right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high) if r.accuracy > 0 else "–"
+        about = (r.data, r.architecture, r.variant, number(r.seed, 0), _count(r.parameters), right, number(r.ece, 3))
+        how = f"`{r.command}`" if isinstance(r.command, str) else "–"
+        rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0), how))
     head = ("network", "data", "architecture", "variant", "seed", "parameters", "% right", "ECE", "seconds", "command")
     return grid(head, rows)
 

@@ -30,8 +30,8 @@ SAME = ["axis", "measure", "condition", "severity", "explainer"]
 SWEEP = ".sweeps"
 """The end of the names of runs that repeat some conditions of others at more strengths, with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
-MODALITIES = {"ecg": "series", "graph": "graph", "mutag": "graph", "set": "set", "points": "set", "sst": "text"}
-MODALITIES |= {"text": "text", "volume": "volume"}
+MODALITIES = {"ecg": "series", "graph": "graph", "points": "set", "text": "text", "volume": "volume"}
+PHOTOGRAPHS = ("mobilenet", "squeezenet", "efficientnet")
 SIGNS = {(axis.name, m.name): m.sign for axis in AXES for m in axis.measures}
 """(axis, measure) -> 1 where more is better, −1 where less is, 0 where neither."""
 HEADLINES = {axis.name: axis.of_role("headline") for axis in AXES}
@@ -138,12 +138,10 @@ def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "me
 def load(folder: Path = TABLES) -> Tables:
     """Read what is there."""
     read = {name: _read(folder, name, columns.split()) for name, columns in COLUMNS.items()}
-    networks, cells, pairs = read["networks"], read["cells"], read["pairs"]
-    guess = [
-        next((kind for key, kind in MODALITIES.items() if key in str(n).lower()), "image") for n in networks["network"]
-    ]
-    networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(guess, dtype=object))
+    networks, cells, pairs = _with_known(read["networks"], read["cells"]), read["cells"], read["pairs"]
     about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
+    for name in ("cells", "values"):
+        read[name]["severity"] = read[name]["severity"].astype(float).round(6)
     cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
     cells["sweep"], pairs["sweep"] = (frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs))
     cells = cells.sort_values("sweep", kind="stable").drop_duplicates(["network", *SAME]).reset_index(drop=True)
@@ -153,17 +151,26 @@ def load(folder: Path = TABLES) -> Tables:
         for form in ("calibrated", "aligned_calibrated"):
             best = cells[form + edge].astype(float).where(cells[form].notna(), best)
         cells[f"best{edge}"] = best
-    cells["base"] = [base(str(name)) for name in cells["explainer"]]
+    cells["base"] = _bases(cells["explainer"])
     cells["control"] = cells["base"].isin(CONTROLS)
-    pairs = pairs.assign(
-        first_base=[base(str(n)) for n in pairs["first"]], second_base=[base(str(n)) for n in pairs["second"]]
-    )
-    values = (
-        read["values"]
-        .assign(base=[base(str(n)) for n in read["values"]["explainer"]])
-        .merge(about, on="network", how="left")
-    )
+    pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
+    values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
     return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"])
+
+
+def _bases(labels: pd.Series) -> pd.Series:
+    return labels.map({name: base(str(name)) for name in labels.unique()})
+
+
+def _with_known(networks: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Networks with their modality, and classifiers of photographs that others trained, which have no training card."""
+    kinds = [next((kind for key, kind in MODALITIES.items() if key in str(data)), "image") for data in networks["data"]]
+    networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(kinds, dtype=object))
+    there = set(networks["network"])
+    named = [n for n in cells["network"].astype(str).unique() if n not in there and n.startswith(PHOTOGRAPHS)]
+    known = {"data": "photographs", "family": "convolutional", "variant": "plain", "modality": "image"}
+    more = pd.DataFrame([{"network": n, "architecture": n, **known} for n in named])
+    return pd.concat([networks, more], ignore_index=True) if len(networks) and named else more if named else networks
 
 
 def _read(folder: Path, name: str, columns: list[str]) -> pd.DataFrame:
@@ -175,6 +182,8 @@ def _read(folder: Path, name: str, columns: list[str]) -> pd.DataFrame:
         frame = pd.read_parquet(parquet)
     else:
         frame = pd.DataFrame(columns=columns)
+    for column in frame.columns[[isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes]]:
+        frame[column] = frame[column].astype(object)
     for column in columns:
         if column not in frame:
             frame[column] = np.nan
