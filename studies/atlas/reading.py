@@ -27,8 +27,8 @@ COLUMNS = {
     "earlier": "key part value low high n page command",
 }
 SAME = ["axis", "measure", "condition", "severity", "explainer"]
-SWEEP = ".sweeps"
-"""The end of the names of runs that repeat some conditions of others at more strengths, with fewer methods."""
+OTHER, SWEEP = ".other", ".sweeps"
+"""Ends of names of runs: of other data than pictures, and of those that repeat others' conditions with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
 MODALITIES = {"ecg": "series", "graph": "graph", "points": "set", "text": "text", "volume": "volume"}
 PHOTOGRAPHS = ("mobilenet", "squeezenet", "efficientnet")
@@ -138,6 +138,10 @@ def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "me
 def load(folder: Path = TABLES) -> Tables:
     """Read what is there."""
     read = {name: _read(folder, name, columns.split()) for name, columns in COLUMNS.items()}
+    for name in ("cells", "pairs", "values"):
+        # studies of other data call their network "model"; the run has the name of the data
+        own = read[name]["run"].astype(str)
+        read[name]["network"] = read[name]["network"].where(~own.str.endswith(OTHER), own.str.removesuffix(OTHER))
     networks, cells, pairs = _with_known(read["networks"], read["cells"]), read["cells"], read["pairs"]
     about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
     for name in ("cells", "values"):
@@ -162,14 +166,22 @@ def _bases(labels: pd.Series) -> pd.Series:
     return labels.map({name: base(str(name)) for name in labels.unique()})
 
 
+def _modality(data: str) -> str:
+    return next((kind for key, kind in MODALITIES.items() if key in data), "image")
+
+
 def _with_known(networks: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Networks with their modality, and classifiers of photographs that others trained, which have no training card."""
-    kinds = [next((kind for key, kind in MODALITIES.items() if key in str(data)), "image") for data in networks["data"]]
+    """Networks with their modality, and those of the cells that have no training card of that name."""
+    kinds = [_modality(str(data)) for data in networks["data"]]
     networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(kinds, dtype=object))
     there = set(networks["network"])
-    named = [n for n in cells["network"].astype(str).unique() if n not in there and n.startswith(PHOTOGRAPHS)]
-    known = {"data": "photographs", "family": "convolutional", "variant": "plain", "modality": "image"}
-    more = pd.DataFrame([{"network": n, "architecture": n, **known} for n in named])
+    named = [n for n in cells["network"].dropna().astype(str).unique() if n not in there]
+    named = [n for n in named if n.startswith((*PHOTOGRAPHS, *MODALITIES))]
+    more = pd.DataFrame([{"network": n, "architecture": n, "variant": "plain"} for n in named])
+    if named:
+        more["data"] = ["photographs" if n.startswith(PHOTOGRAPHS) else n for n in named]
+        more["modality"] = ["image" if n.startswith(PHOTOGRAPHS) else _modality(n) for n in named]
+        more["family"] = ["convolutional" if n.startswith(PHOTOGRAPHS) else "other" for n in named]
     return pd.concat([networks, more], ignore_index=True) if len(networks) and named else more if named else networks
 
 
