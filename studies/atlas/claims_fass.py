@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from claims import GRID, Found, Part, every_pair, parts
 from reading import Tables, averaged
-from spread import split
 
 PAPER = {"rotation": 15.0, "translation": 20.0, "brightness": 1.5, "gaussian_noise": 0.15, "jpeg": 40.0}
 METHODS = ("grad_cam", "integrated_gradients", "gradient_shap", "lime")
@@ -151,7 +150,7 @@ def _apart(t: Tables, over: dict[str, object], of: str) -> pd.DataFrame:
 
 
 def method_first(t: Tables) -> Found:
-    found = split(t)
+    found = t.split
     if found is None:
         return Found(())
     row = found.contrast("method", "architecture")

@@ -116,6 +116,8 @@ def car_first(t: Tables) -> Found:
 def sensitivity(t: Tables) -> Found:
     """Pearson's correlation over samples of max-sensitivity and equivariance, with Fisher's interval."""
     held = t.values[t.values["axis"] == "symmetry"]
+    if not (held["measure"] == "max_sensitivity").any():
+        return Found(())
     found = []
     for (network, explainer), part in held.groupby(["network", "explainer"], sort=False, observed=True):
         sharp = part[part["measure"] == "max_sensitivity"].set_index("sample")["value"].astype(float)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from claims import DOES_NOT, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, VERDICTS, Judged, all_claims, judge
 from reading import HEADLINES, TABLES, Tables, load
-from spread import Split, split
+from spread import Split
 
 from holdfast.drawing.prose import number, with_interval
 from holdfast.drawing.sheet import Sheet
@@ -36,8 +36,8 @@ FIGURES = {
 }
 LARGEST = 300_000
 """All figures together, in bytes."""
-SIDE = 640
-"""Width of a hold sheet, in pixels."""
+LARGE, SIDE = 60_000, 640
+"""Bytes of an SVG from which on it is a PNG, and the width of a hold sheet in pixels."""
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -212,18 +212,18 @@ def packaged(t: Tables) -> pd.DataFrame:
     return rows.astype(small).sort_values([*atlas.KEY, "network"]).reset_index(drop=True)
 
 
-def drawn(sheet: Sheet, target: Path, title: str) -> str:
+def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
     """Write a figure as SVG, or as PNG of few colours where that would be large; its name."""
     from PIL import Image
 
     svg = sheet.encoded("svg", title, 8.5)
-    if len(svg) <= 60_000:
-        target = target.with_suffix(".svg")
+    target = target.with_suffix(".svg" if len(svg) <= LARGE else ".png")
+    if write and len(svg) <= LARGE:
         target.write_bytes(svg)
-        return target.name
-    picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB").quantize(48)
-    target = target.with_suffix(".png")
-    picture.save(target, optimize=True)
+    elif write:
+        picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
+        wide = round(1.25 * sheet.width)
+        picture.resize((wide, picture.height * wide // picture.width)).quantize(24).save(target, optimize=True)
     return target.name
 
 
@@ -246,17 +246,19 @@ def hold_sheets(folder: Path, docs: Path) -> None:
         print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
 
-def pictures_of(t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path) -> dict[str, str]:
+def pictures_of(
+    t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
+) -> dict[str, str]:
     """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
     made = {"strip": figures.strip(judged), "matrix": figures.matrix(t), "frontier": figures.frontier(t)}
     made["spread"] = figures.spread(found)
     names = {}
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     for key, sheet in made.items():
-        for old in (docs / "figures").glob(f"atlas-{key}.*"):
+        for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():
             old.unlink()
         if sheet is not None:
-            names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key])
+            names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key], write)
     for path in sorted((docs / "figures").glob("atlas-sheet-*.jpg")):
         names[f"sheet {path.stem.removeprefix('atlas-sheet-')}"] = path.name
     return names
@@ -272,7 +274,7 @@ def main() -> None:
     if given.sheets is not None:
         hold_sheets(given.sheets, given.docs)
     t = load(given.tables)
-    judged, found = [judge(claim, t) for claim in all_claims()], split(t)
+    judged, found = [judge(claim, t) for claim in all_claims()], t.split
     names = pictures_of(t, judged, found, given.docs)
     (given.docs / "atlas.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
     rows = packaged(t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ COLUMNS = {
 }
 SAME = ["axis", "measure", "condition", "severity", "explainer"]
 OTHER, SWEEP = ".other", ".sweeps"
-"""Ends of names of runs: of other data than pictures, and of those that repeat others' conditions with fewer methods."""
+"""Ends of names of runs: of other data than pictures, and of those that repeat conditions with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
 MODALITIES = {"ecg": "series", "graph": "graph", "points": "set", "text": "text", "volume": "volume"}
 PHOTOGRAPHS = ("mobilenet", "squeezenet", "efficientnet")
@@ -73,10 +74,20 @@ class Tables:
         """Cells by their columns, each given as one value or a tuple of them."""
         return _chosen(self.cells, wanted)
 
+    @cached_property
+    def _measured(self) -> set[tuple[str, str]]:
+        return set(self.cells[["axis", "measure"]].drop_duplicates().itertuples(index=False, name=None))
+
     def headline(self, axis: str) -> str:
         """The first headline of an axis that the cells have; empty where there is none."""
-        known = set(self.cells.loc[self.cells["axis"] == axis, "measure"])
-        return next((name for name in HEADLINES.get(axis, []) if name in known), "")
+        return next((name for name in HEADLINES.get(axis, []) if (axis, name) in self._measured), "")
+
+    @cached_property
+    def split(self) -> Any:
+        """Where the spread of FASS comes from: a `spread.Split`, or None."""
+        from spread import split
+
+        return split(self)
 
     def between(self, axis: str, measure: str, first: str, second: str) -> pd.DataFrame:
         """The paired differences first − second of two methods, one row a network (network, value, low, high)."""

@@ -68,17 +68,17 @@ def variances(y: Array, codes: list[NDArray[np.int64]]) -> Array:
     >>> [round(float(v), 6) for v in variances(y, [np.array([0, 0, 1, 1])])]
     [2.0, 0.0]
     """
-    n = len(y)
+    n, k = len(y), len(codes)
     centred = y - y.mean()
-    designs = [np.eye(int(c.max()) + 1)[c] for c in codes]
-    designs = [z - z.mean(0) for z in designs]
-    own = [float(((z.T @ centred) ** 2).sum()) for z in designs] + [float((centred**2).sum())]
-    k = len(designs)
+    counts = [np.bincount(c).astype(float) for c in codes]
+    own = [float((np.bincount(c, centred) ** 2).sum()) for c in codes] + [float((centred**2).sum())]
     matrix = np.empty((k + 1, k + 1))
     for i in range(k):
-        for j in range(k):
-            matrix[i, j] = ((designs[i].T @ designs[j]) ** 2).sum()
-        matrix[i, k] = matrix[k, i] = (designs[i] ** 2).sum()
+        for j in range(i, k):  # Z'QZ is how often two levels meet, less what chance would have
+            shape = (len(counts[i]), len(counts[j]))
+            met = np.bincount(codes[i] * shape[1] + codes[j], minlength=shape[0] * shape[1]).reshape(shape)
+            matrix[i, j] = matrix[j, i] = ((met - np.outer(counts[i], counts[j]) / n) ** 2).sum()
+        matrix[i, k] = matrix[k, i] = n - (counts[i] ** 2).sum() / n
     matrix[k, k] = n - 1
     return np.linalg.lstsq(matrix, np.array(own), rcond=None)[0]
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,18 +39,15 @@ def study() -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture(scope="module")
-def remade(study, tmp_path_factory) -> tuple[Path, list]:
-    """A folder with the page and figures made of the committed tables, and the claims as judged."""
-    docs = tmp_path_factory.mktemp("docs")
-    (docs / "figures").mkdir()
-    for sheet in (ROOT / "docs" / "figures").glob("atlas-sheet-*.jpg"):
-        shutil.copy(sheet, docs / "figures")
-    tables = study.reading.load()
-    judged = [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
-    found = study.spread.split(tables)
-    pictures = study.page.pictures_of(tables, judged, found, docs)
-    (docs / "atlas.md").write_text(study.page.markdown(tables, judged, pictures, found), encoding="utf-8")
-    return docs, judged
+def tables(study):
+    """The committed tables."""
+    return study.reading.load()
+
+
+@pytest.fixture(scope="module")
+def judged(study, tables) -> list:
+    """Every claim, judged by the committed tables."""
+    return [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
 
 
 def same(one: str, other: str) -> bool:
@@ -65,15 +61,15 @@ def same(one: str, other: str) -> bool:
     return True
 
 
-def test_the_page_is_what_the_tables_make(remade):
+def test_the_page_is_what_the_tables_make(study, tables, judged):
     """Fails where a table, a claim or the page was changed alone: `python studies/atlas/page.py` writes it again."""
-    docs, _ = remade
-    made, kept = (folder / "atlas.md" for folder in (docs, ROOT / "docs"))
-    pairs = zip(made.read_text("utf-8").splitlines(), kept.read_text("utf-8").splitlines(), strict=True)
-    assert [(a, b) for a, b in pairs if not same(a, b)] == []
-    names = [{p.name for p in (folder / "figures").glob("atlas-*")} for folder in (docs, ROOT / "docs")]
-    assert names[0] == names[1]
-    assert sum(p.stat().st_size for p in (ROOT / "docs" / "figures").glob("atlas-*")) <= 300_000
+    docs = ROOT / "docs"
+    pictures = study.page.pictures_of(tables, judged, tables.split, docs, write=False)
+    made = study.page.markdown(tables, judged, pictures, tables.split).splitlines()
+    kept = (docs / "atlas.md").read_text("utf-8").splitlines()
+    assert [(a, b) for a, b in zip(made, kept, strict=True) if not same(a, b)] == []
+    assert {path.name for path in (docs / "figures").glob("atlas-*")} == set(pictures.values())
+    assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= 300_000
 
 
 def test_one_changed_number_is_seen():
@@ -82,8 +78,7 @@ def test_one_changed_number_is_seen():
     assert not same("holds: 0.41", "does not: 0.41")
 
 
-def test_there_are_claims_of_every_paper_and_none_without_a_number(remade, study):
-    _, judged = remade
+def test_there_are_claims_of_every_paper_and_none_without_a_number(judged, study):
     assert len(judged) >= 30
     assert {"FASS", "Soft stability", "Invariance", "ROAD", "SRG", "LATEC", "Adebayo 2018"} <= {
         j.claim.paper for j in judged
@@ -96,12 +91,12 @@ def test_there_are_claims_of_every_paper_and_none_without_a_number(remade, study
             assert j.power or all(p.low == p.high for p in j.found.parts), f"{j.claim.key} has no power"
 
 
-def test_published_numbers_are_in_the_table_of_printed_values(remade, study):
-    tables, found = study.reading.load(), []
+def test_published_numbers_are_in_the_table_of_printed_values(judged, tables):
+    found = []
     printed = {float(str(v).lstrip("<")) for v in tables.papers["value"]}
     means = [tables.paper("fass", f"retention by {by}")["mean"].mean() for by in ("perturbation", "data")]
     printed |= {round(m, 1) for m in means} | {1.0}
-    for j in remade[1]:
+    for j in judged:
         for text in re.findall(r"(?<!\w)[-−]?\d*\.\d+", j.claim.published):
             value = float(text.replace("−", "-"))
             if not any(abs(value - p) < 1e-9 for p in printed):
@@ -109,9 +104,8 @@ def test_published_numbers_are_in_the_table_of_printed_values(remade, study):
     assert found == []
 
 
-def test_earlier_results_stand_on_the_page_that_they_name(study):
-    earlier = study.reading.load().earlier
-    for r in earlier.itertuples():
+def test_earlier_results_stand_on_the_page_that_they_name(tables):
+    for r in tables.earlier.itertuples():
         text = (ROOT / r.page).read_text("utf-8").replace("**", "")
         if r.low == 0.9999:
             assert "1 to four digits in every sample" in text
@@ -123,9 +117,9 @@ def test_earlier_results_stand_on_the_page_that_they_name(study):
         assert whole in re.sub(r"\s+", " ", text), (r.key, whole)
 
 
-def test_appendix_cells_are_whole(study):
+def test_appendix_cells_are_whole(tables):
     """Row means that the paper's text repeats come out of the transcribed cells."""
-    t = study.reading.load()
+    t = tables
     cells = t.paper("fass", "cells ImageNet Grad-CAM")
     assert cells.shape == (4, 5)
     for network in ("ConvNeXt-T", "ResNet-50"):
@@ -268,8 +262,8 @@ def test_a_folder_called_atlas_is_a_run_like_any_other(own, tmp_path, monkeypatc
     assert done.exit_code == 0 and "agree exactly" in done.output
 
 
-def test_the_package_has_the_table_that_the_page_wrote(study):
-    rows = study.page.packaged(study.reading.load())
+def test_the_package_has_the_table_that_the_page_wrote(study, tables):
+    rows = study.page.packaged(tables)
     assert atlas.TABLE.exists() == bool(len(rows))
     if len(rows):
         assert atlas.TABLE.stat().st_size < 500_000
