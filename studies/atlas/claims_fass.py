@@ -11,6 +11,7 @@ from claims import GRID, Found, Part, every_pair, parts
 from reading import Tables, averaged
 
 PAPER = {"rotation": 15.0, "translation": 20.0, "brightness": 1.5, "gaussian_noise": 0.15, "jpeg": 40.0}
+PLAIN = {"axis": "stability", "measure": "fass", "modality": "image", "variant": "plain", "sweep": False}
 METHODS = ("grad_cam", "integrated_gradients", "gradient_shap", "lime")
 GEOMETRIC, PHOTOMETRIC = ("rotation", "translation"), ("brightness", "gaussian_noise")
 
@@ -29,7 +30,7 @@ def at_paper(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def values_at_paper(t: Tables) -> Tables:
     """The tables with the values of stability at the paper's magnitudes alone."""
-    values = t.values[t.values["axis"] == "stability"]
+    values = t.values[(t.values["axis"] == "stability") & ~t.values["sweep"]]
     return replace(t, values=pd.concat([at_paper(values, name) for name in PAPER]))
 
 
@@ -37,7 +38,7 @@ def retained(name: str) -> Callable[[Tables], Found]:
     """The share of pairs whose prediction a perturbation leaves, in per cent, one part a network."""
 
     def test(t: Tables) -> Found:
-        rows = at_paper(t.select(axis="stability", measure="fass", modality="image", variant="plain"), name)
+        rows = at_paper(t.select(**PLAIN), name)
         rows = rows.dropna(subset=["retention_low"]).drop_duplicates("network")
         shares = averaged(rows, of="retention")
         published = {"gaussian_noise": "noise"}.get(name, name)
@@ -56,9 +57,7 @@ def retained(name: str) -> Callable[[Tables], Found]:
 
 def noise_first(t: Tables) -> Found:
     """Noise retains more than each of the others, by the worst of them."""
-    rows = t.select(axis="stability", measure="fass", modality="image", variant="plain").dropna(
-        subset=["retention_low"]
-    )
+    rows = t.select(**PLAIN).dropna(subset=["retention_low"])
     shares = {name: averaged(at_paper(rows, name).drop_duplicates("network"), of="retention") for name in PAPER}
     noise, found = shares.pop("gaussian_noise"), []
     for r in noise.itertuples():
@@ -72,7 +71,7 @@ def noise_first(t: Tables) -> Found:
 
 
 def mild(t: Tables) -> Found:
-    rows = t.select(axis="stability", measure="fass", modality="image", variant="plain", condition="rotation")
+    rows = t.select(**PLAIN, condition="rotation")
     rows = (
         rows[np.isclose(rows["severity"].astype(float), 5)].dropna(subset=["retention_low"]).drop_duplicates("network")
     )
@@ -139,7 +138,7 @@ def families(form: str) -> Callable[[Tables], Found]:
 
 def _apart(t: Tables, over: dict[str, object], of: str) -> pd.DataFrame:
     """Photometric less geometric from cells; the ends of both intervals are added, as the pairing is not used."""
-    rows = t.select(**over)
+    rows = t.select(**over, sweep=False)
     sides = []
     for names in (PHOTOMETRIC, GEOMETRIC):
         chosen = pd.concat([at_paper(rows, name) for name in names])
@@ -163,7 +162,7 @@ def method_first(t: Tables) -> Found:
 
 def transformer(t: Tables) -> Found:
     """IG on transformers less IG on convolutional networks of the same data."""
-    rows = t.select(axis="stability", measure="fass", modality="image", base="integrated_gradients", variant="plain")
+    rows = t.select(**PLAIN, base="integrated_gradients")
     means = averaged(averaged(rows, ("data", "family", "network")), ("data", "family"), "value")
     found = []
     for data, part in means.groupby("data", sort=False):
@@ -175,7 +174,7 @@ def transformer(t: Tables) -> Found:
 
 
 def data_order(t: Tables) -> Found:
-    rows = t.select(axis="stability", measure="fass", modality="image", variant="plain", base="grad_cam")
+    rows = t.select(**PLAIN, base="grad_cam")
     rows = rows[rows["data"].astype(str).str.contains("imagenet|photographs|cifar", case=False)]
     named = np.where(rows["data"].astype(str).str.contains("cifar", case=False), "cifar", "imagenet")
     by = averaged(rows.assign(set=named), ("set",)).set_index("set")
@@ -190,7 +189,7 @@ def data_order(t: Tables) -> Found:
 
 def order_kept(t: Tables) -> Found:
     """Rank correlation of Grad-CAM's maps before and after, as the paper rescales it."""
-    rows = t.select(axis="stability", measure="spearman", modality="image", variant="plain", base="grad_cam")
+    rows = t.select(**{**PLAIN, "measure": "spearman"}, base="grad_cam")
     rows = rows[rows["data"].astype(str).str.contains("imagenet|photographs", case=False)]
     return Found(
         parts(averaged(rows)),

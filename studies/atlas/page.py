@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +37,9 @@ FIGURES = {
 }
 LARGEST = 300_000
 """All figures together, in bytes."""
-LARGE, SIDE = 60_000, 640
-"""Bytes of an SVG from which on it is a PNG, and the width of a hold sheet in pixels."""
+LARGE, SHEETS = 60_000, 120_000
+"""Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
+BOARD = "atlas-leaderboard.html"
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -187,7 +189,10 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         ],
         "networks": networks_lines(t),
         "cost": cost_lines(t),
-        "sheets": sheets or undrawn,
+        "sheets": [
+            *(sheets or undrawn),
+            *([f"[All of them as a leaderboard]({BOARD})."] if "board" in pictures else []),
+        ],
     }
     for key, title in FIGURES.items():
         name = pictures.get(key)
@@ -228,22 +233,33 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
 
 
 def hold_sheets(folder: Path, docs: Path) -> None:
-    """The hold sheet of every run in a folder as a small JPEG, and the leaderboard of all of them."""
+    """The hold sheets of the runs in a folder, one a network, as JPEG in the size that lets all fit; and a leaderboard.
+
+    Of networks that differ in their seed alone the first is shown, in the study `paper` where it has several.
+    """
     from PIL import Image
 
     import holdfast
     from holdfast.report.comparison import leaderboard, leaderboard_page
 
-    runs = [holdfast.read(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
-    for run in runs:
-        picture = Image.open(io.BytesIO(run.hold_sheet().encoded("png", "Hold sheet", 8.5))).convert("RGB")
-        target = docs / "figures" / f"atlas-sheet-{run.path.name}.jpg"
-        picture.resize((SIDE, picture.height * SIDE // picture.width)).save(target, quality=62, optimize=True)
-        print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
-    if runs:
-        target = docs / "atlas-leaderboard.html"
-        target.write_text(leaderboard_page(leaderboard(*runs)), encoding="utf-8")
-        print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
+    paths = sorted(path.parent for path in folder.glob("*/manifest.json"))
+    shown = [path for path in paths if path.suffix in ("", ".paper") and not re.search(r"-s[1-9]", path.name)]
+    sheets = [Image.open(io.BytesIO(holdfast.read(path).hold_sheet().encoded("png", "", 8.5))) for path in shown]
+    for old in (docs / "figures").glob("atlas-sheet-*.jpg"):
+        old.unlink()
+    for side, quality in ((640, 62), (560, 50), (480, 45), (400, 40), (320, 35)):
+        small = [sheet.convert("RGB").resize((side, sheet.height * side // sheet.width)) for sheet in sheets]
+        files = [io.BytesIO() for _ in small]
+        for picture, file in zip(small, files, strict=True):
+            picture.save(file, "JPEG", quality=quality, optimize=True)
+        if sum(len(file.getvalue()) for file in files) <= SHEETS:
+            break
+    for path, file in zip(shown, files, strict=True):
+        (docs / "figures" / f"atlas-sheet-{path.stem}.jpg").write_bytes(file.getvalue())
+    if shown:
+        page = leaderboard_page(leaderboard(*shown))
+        (docs / BOARD).write_text(page, encoding="utf-8")
+        print(f"{len(shown)} hold sheets of {side} pixels, {docs / BOARD} of {len(page) / 1000:.0f} kB")
 
 
 def pictures_of(
@@ -253,7 +269,6 @@ def pictures_of(
     made = {"strip": figures.strip(judged), "matrix": figures.matrix(t), "frontier": figures.frontier(t)}
     made["spread"] = figures.spread(found)
     names = {}
-    (docs / "figures").mkdir(parents=True, exist_ok=True)
     for key, sheet in made.items():
         for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():
             old.unlink()
@@ -261,7 +276,7 @@ def pictures_of(
             names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key], write)
     for path in sorted((docs / "figures").glob("atlas-sheet-*.jpg")):
         names[f"sheet {path.stem.removeprefix('atlas-sheet-')}"] = path.name
-    return names
+    return names | ({"board": f"../{BOARD}"} if (docs / BOARD).exists() else {})
 
 
 def main() -> None:
@@ -271,6 +286,7 @@ def main() -> None:
     ask.add_argument("--package", type=Path, default=atlas.TABLE)
     ask.add_argument("--sheets", type=Path, metavar="RUNS_FOLDER")
     given = ask.parse_args()
+    (given.docs / "figures").mkdir(parents=True, exist_ok=True)
     if given.sheets is not None:
         hold_sheets(given.sheets, given.docs)
     t = load(given.tables)
@@ -282,7 +298,7 @@ def main() -> None:
         rows.to_parquet(given.package, compression="zstd", index=False)
     else:
         given.package.unlink(missing_ok=True)
-    size = sum((given.docs / "figures" / name).stat().st_size for name in names.values())
+    size = sum(path.stat().st_size for path in (given.docs / "figures").glob("atlas-*"))
     if size > LARGEST:
         raise SystemExit(f"the figures have {size / 1000:.0f} kB together, more than {LARGEST / 1000:.0f}")
     print(f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB, {len(rows)} rows for the package")

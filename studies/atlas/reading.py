@@ -170,6 +170,7 @@ def load(folder: Path = TABLES) -> Tables:
     cells["control"] = cells["base"].isin(CONTROLS)
     pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
     values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
+    values["sweep"] = values["run"].astype(str).str.endswith(SWEEP)
     return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"])
 
 

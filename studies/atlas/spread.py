@@ -1,8 +1,8 @@
 """Where the spread of scores comes from: a crossed random-effects model of cells, by MINQUE(0).
 
 y = μ + Σ_k u_k[level] + e over the cells of plain networks of images, u_k with variance σ²_k: method, architecture,
-data, perturbation, seed (networks that differ in nothing else), the interactions of the method with three of these, and
-the rest. The quadratic forms y'QZ_kZ_k'Qy have expectations that are linear in the variances, also where cells are
+data, perturbation, seed (networks that differ in nothing else), the interactions of the architecture with the data and
+of the method with three of these, and the rest. The quadratic forms y'QZ_kZ_k'Qy have expectations that are linear in the variances, also where cells are
 missing; solving for these is unbiased. Shares are of the sum of the variances, negative ones counted as 0. Intervals
 are by the jackknife: every network and every method is left out once, and the two variances are added.
 """
@@ -23,6 +23,7 @@ FACTORS = {
     "architecture": ["architecture"],
     "data": ["data"],
     "perturbation": ["condition", "severity"],
+    "architecture × data": ["architecture", "data"],
     "seed": ["network"],
     "method × architecture": ["explainer", "architecture"],
     "method × data": ["explainer", "data"],

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -23,7 +26,7 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_road", "spread", "figures", "page")
+MODULES = ("reading", "claims", "claims_fass", "claims_road", "spread", "figures", "page", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,8 @@ def test_the_page_is_what_the_tables_make(study, tables, judged):
     made = study.page.markdown(tables, judged, pictures, tables.split).splitlines()
     kept = (docs / "atlas.md").read_text("utf-8").splitlines()
     assert [(a, b) for a, b in zip(made, kept, strict=True) if not same(a, b)] == []
-    assert {path.name for path in (docs / "figures").glob("atlas-*")} == set(pictures.values())
+    named = {name for key, name in pictures.items() if key != "board"}
+    assert {path.name for path in (docs / "figures").glob("atlas-*")} == named
     assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= 300_000
 
 
@@ -188,6 +192,83 @@ def test_rankings_that_agree_and_rankings_that_do_not(study):
     same_order, turned = 2 * one, -one
     assert study.claims_road.rank_agreement(one, same_order) == pytest.approx((1, 1, 1))
     assert study.claims_road.rank_agreement(one, turned) == pytest.approx((-1, -1, -1))
+
+
+# -- from runs to the page
+
+
+QUICK = {"faithfulness": {"fractions": [0.5], "metrics": ["road"]}}
+WHOLE = [QUICK, {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": [5, 15]}}]}}]
+
+
+@pytest.fixture(scope="module")
+def exported(study, tmp_path_factory) -> tuple[Path, list[holdfast.Run]]:
+    """Three small networks as the grid would have them: real runs, kept as its exporter keeps them."""
+    target, runs, cards = tmp_path_factory.mktemp("tables"), [], []
+    x, _ = small.pictures(8)
+    methods = ["saliency", "grad_cam", {"integrated_gradients": {"steps": 2}}, "input_x_gradient", "random"]
+    for seed in range(3):
+        net = copy.deepcopy(small.network())
+        with torch.no_grad():
+            for weights in net.parameters():
+                weights.mul_(1 + 0.05 * seed)
+        name = f"cifar10-net{seed % 2}-s{seed}"
+        model = holdfast.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name)
+        runs.append(holdfast.evaluate(model, {"shapes": x}, methods, WHOLE, show_progress=False))
+        cards.append((name, "cifar10", f"net{seed % 2}", "convolutional", seed, "plain", "image", 60.0))
+    columns = ["network", "data", "architecture", "family", "seed", "variant", "modality", "seconds_to_train"]
+    pd.DataFrame(cards, columns=columns).to_csv(target / "networks.csv", index=False)
+    found = {}
+    for (name, *_), run in zip(cards, runs, strict=True):
+        ranked = study.tables.ranking(run)
+        found[f"{name}.paper"] = {"cells": study.tables.cells(run), "pairs": study.tables.pairs(run)}
+        found[f"{name}.paper"] |= {"values": study.tables.values(run, ranked)}
+    for name in ("cells", "pairs", "values"):
+        columns = getattr(study.tables, name.upper())
+        study.tables.store(target / f"{name}.parquet", study.tables.joined(found, name, columns))
+    facts = [study.tables.facts(run, f"{name}.paper", {}, "0") for (name, *_), run in zip(cards, runs, strict=True)]
+    pd.DataFrame(facts).to_csv(target / "runs.csv", index=False)
+    for name in ("papers", "earlier"):
+        shutil.copy(FOLDER / "tables" / f"{name}.csv", target)
+    return target, runs
+
+
+def test_the_packaged_table_has_the_scores_of_the_runs(study, exported):
+    folder, runs = exported
+    rows = study.page.packaged(study.reading.load(folder))
+    for run in runs:
+        own = atlas.headline_scores(run)
+        there = rows[rows["network"] == own["model"].iloc[0]]
+        both = own.merge(there, on=atlas.KEY, suffixes=("", "_there"))
+        defined = own[own["score"].notna()]
+        assert len(both) == len(there) == len(defined) > 10
+        for end in ("score", "low", "high"):
+            np.testing.assert_allclose(both[end], both[f"{end}_there"], atol=2e-4)
+
+
+def test_claims_and_pictures_are_those_of_the_runs(study, exported, tmp_path):
+    folder, runs = exported
+    tables = study.reading.load(folder)
+    found = study.claims_fass.retained("jpeg")(tables)
+    told = [run.summary().query("measure == 'fass' and condition == 'jpeg'").iloc[0] for run in runs]
+    assert [p.value for p in found.parts] == pytest.approx([100 * r.retention for r in told], abs=0.02)
+    assert [p.low for p in found.parts] == pytest.approx([100 * r.retention_low for r in told], abs=0.02)
+    lead = tables.contrast({"measure": "fass"}, {"base": "grad_cam"}, {"base": "saliency"}, ("condition", "severity"))
+    for run, r in zip(runs, lead.itertuples(), strict=True):
+        rows = run.table().query("measure == 'fass' and status == 'ok'")
+        wide = rows.pivot_table(
+            index=["sample", "condition", "level"], columns="explainer", values="value", observed=True
+        )
+        apart = (wide["grad_cam"] - wide["saliency"]).dropna().groupby("sample").mean()
+        assert r.value == pytest.approx(apart.mean(), abs=1e-3)
+        assert r.low < r.value < r.high
+    judged = [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
+    (tmp_path / "figures").mkdir()
+    pictures = study.page.pictures_of(tables, judged, tables.split, tmp_path)
+    assert set(pictures) == {"strip", "matrix", "frontier", "spread"}
+    text = study.page.markdown(tables, judged, pictures, tables.split)
+    assert "{{" not in text and "nan" not in text
+    assert tables.split.share.sum() == pytest.approx(1)
 
 
 # -- a run beside the atlas
