@@ -2,9 +2,10 @@
 
 y = μ + Σ_k u_k[level] + e over the cells of plain networks of images, u_k with variance σ²_k: method, architecture,
 data, perturbation, seed (networks that differ in nothing else), the interactions of the architecture with the data and
-of the method with three of these, and the rest. The quadratic forms y'QZ_kZ_k'Qy have expectations that are linear in the variances, also where cells are
-missing; solving for these is unbiased. Shares are of the sum of the variances, negative ones counted as 0. Intervals
-are by the jackknife: every network and every method is left out once, and the two variances are added.
+of the method with three of these, and the rest. The quadratic forms y'QZ_kZ_k'Qy have expectations that are linear in
+the variances, also where cells are missing; solving for these is unbiased. Shares are of the sum of the variances,
+negative ones counted as 0. Intervals are by the jackknife: every network and every method is left out once, and the two
+variances are added.
 """
 
 from __future__ import annotations
