@@ -200,7 +200,7 @@ def small(frame: pd.DataFrame, decimals: int) -> pd.DataFrame:
 
 def store(path: Path, frame: pd.DataFrame, decimals: int = 4) -> int:
     """Write a table; how many bytes it has. One that is too large has three decimals."""
-    small(frame, decimals).to_parquet(path, compression="zstd", compression_level=19, index=False)
+    small(frame, decimals).to_parquet(path, compression="zstd", compression_level=15, index=False)
     size = path.stat().st_size
     return store(path, frame, 3) if size > LARGEST.get(path.stem, size) and decimals > 3 else size
 
@@ -227,6 +227,16 @@ def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd
     before = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
     before = before[~before[key].astype(str).isin(set(new))]
     return pd.concat([before, frame], ignore_index=True) if len(before) else frame
+
+
+def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
+    """Store values without as many of the last conditions as make the file too large; those that were kept."""
+    kept = every
+    while (size := store(file, kept[VALUES])) > LARGEST["values"] and kept["place"].nunique() > 1:
+        rows = kept["place"].value_counts().sort_index().cumsum()
+        fitting = rows[rows <= len(kept) * LARGEST["values"] / size]
+        kept = kept[kept["place"] <= (fitting.index.max() if len(fitting) else rows.index.min())]
+    return kept
 
 
 def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
@@ -263,9 +273,5 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
     file = target / "values.parquet"
     every = updated(file, every, "run", found)
     every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
-    for most in sorted(set(every["place"]) | {0}, reverse=True):
-        kept = every[every["place"] <= most][VALUES]
-        size = store(file, kept)
-        if size <= LARGEST["values"]:
-            break
-    print(f"values: {len(kept)} rows of {len(every)}, conditions up to place {most}, {size} bytes")
+    kept = thinned(file, every)
+    print(f"values: {len(kept)} rows of {len(every)}, {file.stat().st_size} bytes")

@@ -189,7 +189,7 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         (trained / f"{task.network}.safetensors").touch()
         content = grid.content(task, trained, data, trained, 1024)
         made = parse(content, trained, allow_code=True)
-        assert made.shard_size == 64 and len(made.explainers) > 15
+        assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
@@ -261,3 +261,15 @@ def test_tables_of_another_machine_are_added(runs: Path, tmp_path: Path, scripts
         frame = pd.read_parquet(tmp_path / "tables" / f"{name}.parquet")
         counts = frame["run"].astype(str).value_counts()
         assert list(frame) == columns and set(counts.index) == {"net.trial", "other.trial"} and counts.nunique() == 1
+
+
+def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = scripts("tables")
+    generator = np.random.default_rng(0)
+    rows = {name: "a" for name in tables.VALUES} | {"severity": 0.0, "value": generator.random(30_000)}
+    every = pd.DataFrame(rows).assign(place=np.repeat(np.arange(10), 3000))
+    whole = tables.store(tmp_path / "values.parquet", every[tables.VALUES])
+    monkeypatch.setitem(tables.LARGEST, "values", whole // 3)
+    kept = tables.thinned(tmp_path / "values.parquet", every)
+    assert 1 <= kept["place"].nunique() < 10 and (kept["place"].value_counts() == 3000).all()
+    assert kept["place"].min() == 0 and (tmp_path / "values.parquet").stat().st_size <= whole // 3
