@@ -138,21 +138,21 @@ def _count(value: float) -> str:
 
 
 def cost_lines(t: Tables) -> list[str]:
-    """GPU minutes of trainings and runs."""
+    """Minutes of trainings and of runs."""
+    if t.networks.empty:
+        return [f"{NOT_RUN.capitalize()}: there are neither networks nor runs in the tables."]
+    taught = t.networks["seconds_to_train"].dropna()
+    said = f"Training: {len(taught)} networks, {number(taught.sum() / 60, 1)} minutes by their own clocks, several at once."
     if t.runs.empty:
-        return [f"{NOT_RUN.capitalize()}: there are no runs in the tables."]
-    training, running = t.networks["seconds_to_train"].sum() / 60, t.runs["device_seconds"].sum() / 60
-    attempted = t.cells.loc[
-        t.cells["measure"].isin([m for names in HEADLINES.values() for m in names]), "undefined"
-    ].sum()
-    lines = [f"{number(training, 1)} minutes of the device for {len(t.networks)} networks, {number(running, 1)} for "]
-    lines[0] += f"{len(t.runs)} runs. {attempted:,.0f} headline scores were undefined, and count as such in the tables."
+        return [said, "", f"Runs: {NOT_RUN}."]
+    headlines = {name for names in HEADLINES.values() for name in names}
+    undefined = t.cells.loc[t.cells["measure"].isin(headlines), "undefined"].sum()
+    told = f"Runs: {len(t.runs)}, {number(t.runs['device_seconds'].sum() / 60, 1)} minutes of the device. "
+    told += f"{undefined:,.0f} headline scores are undefined, and count as such in the tables."
     by = t.runs.groupby("axes", sort=False)
-    rows = [
-        (axes, len(part), _count(part["samples"].sum()), number(part["device_seconds"].sum() / 60, 1))
-        for axes, part in by
-    ]
-    return [*lines, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
+    minutes = {axes: number(part["device_seconds"].sum() / 60, 1) for axes, part in by}
+    rows = [(axes, len(part), _count(part["samples"].sum()), minutes[axes]) for axes, part in by]
+    return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
 def differs_lines(judged: Sequence[Judged]) -> list[str]:
