@@ -142,7 +142,8 @@ def cost_lines(t: Tables) -> list[str]:
     if t.networks.empty:
         return [f"{NOT_RUN.capitalize()}: there are neither networks nor runs in the tables."]
     taught = t.networks["seconds_to_train"].dropna()
-    said = f"Training: {len(taught)} networks, {number(taught.sum() / 60, 1)} minutes by their own clocks, several at once."
+    minutes = number(taught.sum() / 60, 1)
+    said = f"Training: {len(taught)} networks, {minutes} minutes by their own clocks, several at once."
     if t.runs.empty:
         return [said, "", f"Runs: {NOT_RUN}."]
     headlines = {name for names in HEADLINES.values() for name in names}
@@ -150,8 +151,8 @@ def cost_lines(t: Tables) -> list[str]:
     told = f"Runs: {len(t.runs)}, {number(t.runs['device_seconds'].sum() / 60, 1)} minutes of the device. "
     told += f"{undefined:,.0f} headline scores are undefined, and count as such in the tables."
     by = t.runs.groupby("axes", sort=False)
-    minutes = {axes: number(part["device_seconds"].sum() / 60, 1) for axes, part in by}
-    rows = [(axes, len(part), _count(part["samples"].sum()), minutes[axes]) for axes, part in by]
+    took = {axes: number(part["device_seconds"].sum() / 60, 1) for axes, part in by}
+    rows = [(axes, len(part), _count(part["samples"].sum()), took[axes]) for axes, part in by]
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 

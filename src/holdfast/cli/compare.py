@@ -80,7 +80,7 @@ def compare(
     check_file("--out", out, "comparison.html")
     from holdfast.report import comparison as room
 
-    if runs[1:] == [Path("atlas")] and not runs[1].exists():
+    if runs[1:] == [Path("atlas")] and not runs[1].exists() and out is None:
         return say(room.atlas_text(runs[0]))
     comparison = room.compare(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
     if out is None or text:
