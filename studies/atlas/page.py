@@ -126,11 +126,12 @@ def networks_lines(t: Tables) -> list[str]:
     rows = []
     for r in t.networks.itertuples():
         right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high) if r.accuracy > 0 else "–"
-        about = (r.data, r.architecture, r.variant, number(r.seed, 0), _count(r.parameters), right, number(r.ece, 3))
-        how = f"`{r.command}`" if isinstance(r.command, str) else "–"
-        rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0), how))
-    head = ("network", "data", "architecture", "variant", "seed", "parameters", "% right", "ECE", "seconds", "command")
-    return grid(head, rows)
+        epochs = re.search(r"--epochs (\d+)", str(r.command))
+        about = (r.variant, _count(r.parameters), right, number(r.ece, 3), epochs[1] if epochs else "–")
+        rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0)))
+    how = "The command of each is in `studies/atlas/tables/networks.csv`."
+    head = ("network", "variant", "parameters", "% right on test pictures", "calibration error", "epochs", "seconds")
+    return [how, "", *grid(head, rows)]
 
 
 def _count(value: float) -> str:
