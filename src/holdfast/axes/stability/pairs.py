@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.axes.stability.perturbations.contract import Perturbation, condition, level
+from holdfast.axes.stability.perturbations.texts import Reworded
 from holdfast.statistics.bootstrap import calibrate
 from holdfast.statistics.forms import forms_of
 from holdfast.types import Batch, Condition, Exhibit, Subject
@@ -26,6 +27,7 @@ class Pairs:
     batch: Batch
     status: Tensor
     reason: tuple[str, ...]
+    text: Reworded | None = None
 
     @property
     def where(self) -> Condition:
