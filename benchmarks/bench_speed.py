@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
+
+from bench_study import ceiling, finish, seconds
 
 try:
     import torchvision
@@ -54,40 +55,6 @@ EVERY_EXPLAINER = [
 ]
 
 
-def seconds(work: Callable[[], Any], times: int = 1) -> float:
-    """Of a call, after one that is not counted."""
-    work()
-    _finish()
-    begun = time.perf_counter()
-    for _ in range(times):
-        work()
-    _finish()
-    return (time.perf_counter() - begun) / times
-
-
-def _finish() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def ceiling(model: Model, rows: int, times: int = 10) -> tuple[float, float]:
-    """Forward passes and differentiated passes per second of the bare network."""
-    network = model._compiled if model.is_compiled else model.module
-    layout = torch.channels_last if model.channels_last else torch.contiguous_format
-    kind = weight_type(model.precision) or torch.float32
-    x = torch.rand(rows, 3, SIDE, SIDE, device=model.device).to(kind, memory_format=layout)
-
-    def forward() -> None:
-        with torch.no_grad():
-            network(x)
-
-    def gradient() -> None:
-        leaf = x.detach().requires_grad_()
-        torch.autograd.grad(network(leaf)[:, 0].sum(), leaf)
-
-    return rows / seconds(forward, times), rows / seconds(gradient, times)
-
-
 def published(module: torch.nn.Module, x: torch.Tensor, lime: bool) -> tuple[float, float]:
     """Explanations per second of IG, and seconds per explanation of LIME, as the released code calls Captum."""
     from captum.attr import IntegratedGradients as CaptumGradients
@@ -103,7 +70,7 @@ def published(module: torch.nn.Module, x: torch.Tensor, lime: bool) -> tuple[flo
     explain = CaptumLime(module).attribute
     begun = time.perf_counter()
     explain(x[:1], target=0, feature_mask=mask, n_samples=1000, perturbations_per_eval=1)
-    _finish()
+    finish()
     return gradients, time.perf_counter() - begun
 
 
@@ -114,6 +81,8 @@ def main() -> None:
     ask.add_argument("--rows", type=int, default=256 if torch.cuda.is_available() else 8)
     ask.add_argument("--images", type=int, default=128 if torch.cuda.is_available() else 4)
     ask.add_argument("--precisions", nargs="+", default=[precision for precision, _ in MODES])
+    ask.add_argument("--only", nargs="+", default=[], help="explainers to time, in every precision, without Captum")
+    ask.add_argument("--eager", action="store_true", help="compile nothing")
     ask.add_argument("--explainers", default="resnet50", help="the architecture on which every explainer is timed")
     given = ask.parse_args()
     print(
@@ -127,17 +96,20 @@ def main() -> None:
         torch.manual_seed(0)
         module = getattr(torchvision.models, name)().eval().to(given.device)
         lime = name in ("resnet50", "vit_b_16")
-        way, way_lime = published(module, x, lime)
+        way, way_lime = (math.nan, math.nan) if given.only else published(module, x, lime)
         print(
             f"\n{name}, the published way: IG-50 {way:.1f} explanations/s" + f", LIME {way_lime:.2f} s" * lime,
             flush=True,
         )
-        for precision, compiled in (mode for mode in MODES if mode[0] in given.precisions):
+        for precision, compiled in ((p, c and not given.eager) for p, c in MODES if p in given.precisions):
             torch._dynamo.reset()
             model = Model(module if weight_type(precision) is None else _twin(name, module)).use(precision, compiled)
             model.rows = given.rows
             with arithmetic(precision):
-                forward, gradient = ceiling(model, given.rows)
+                forward, gradient = ceiling(model, (given.rows,), 10)
+                if given.only:
+                    every(model, batch, target, forward, gradient, given.only)
+                    continue
                 rate = given.images / seconds(lambda m=model: IntegratedGradients()(m, batch, target, 0))
                 line = f"  {precision:<8} {'compiled' if compiled else 'eager':<8} ceiling {forward:>6.0f} forward/s "
                 line += f"{gradient:>6.0f} gradients/s  IG-50 {rate:>6.1f}/s, {50 * rate / gradient:.2f} of ceiling, "
@@ -160,10 +132,13 @@ def main() -> None:
     print(f"\nIG-50 in {FASTEST[0]}, geometric mean: {mean:.1f} times the published way", flush=True)
 
 
-def every(model: Model, batch: Batch, target: torch.Tensor, forward: float, gradient: float) -> None:
+def every(
+    model: Model, batch: Batch, target: torch.Tensor, forward: float, gradient: float, only: Sequence[str] = ()
+) -> None:
     """Each explainer's passes per second over the ceiling."""
-    print(f"  every explainer on {len(batch)} images: passes, of which differentiated, per image; of ceiling")
-    for explainer in EVERY_EXPLAINER:
+    how = f"{model.precision}{' compiled' * model.is_compiled}, {forward:.0f} forward/s, {gradient:.0f} gradients/s"
+    print(f"  {how}, {len(batch)} images: passes, of which differentiated, per image; of ceiling")
+    for explainer in (item for item in EVERY_EXPLAINER if not only or item.name in only):
         model.passes = model.gradient_passes = 0
         explainer(model, batch, target[: len(batch)], 0)
         passes, differentiated = model.passes, model.gradient_passes

@@ -2,12 +2,20 @@
 
     python benchmarks/bench_study.py --images DIR [--networks mobilenet_v2=WEIGHTS resnet50 vit_b_16] [--photographs 32]
         [--modes float32 float16 float16+compile] [--axes stability faithfulness certificate symmetry]
+        [--few] [--extrapolate 256] [--kernels]
 
 The limit is the time that the study's passes would take on the bare network: forwards at its forward rate,
 differentiated ones at its forward-and-backward rate, in the same precision, layout and process, at its best batch size,
 on inputs that lie ready. The share of the limit is that time over the wall time of `evaluate`, batch sizes found and
 networks compiled within it; a pass that only fills a batch up counts for nothing. Where the rest goes is sampled from
 the main thread a hundred times a second: the innermost function of holdfast, and of what it called if that is outside.
+Every axis has a share of its own, and the shards after the first, in which kernels are built and references explained,
+have theirs: a study of many shards comes near it. `--extrapolate 256` says what these make of 256 photographs.
+
+`--few` leaves every method as it is and takes away conditions, so that a study fits into minutes: stability has one
+perturbation that moves and one that does not in place of five, symmetry four elements in place of eight. Faithfulness
+and certificates, the axes with the lowest shares, are then more of the whole than in the study itself. `--kernels`
+asks torch's profiler which kernels the device was busy with, and for how much of the time it was idle.
 
 `mobilenet_v2=FOLDER` takes the trained network of a folder with `mnv2.py` and its weights; `efficientnet_lite0` is the
 trained one of its package; the others are torchvision's with random weights and a favoured class (see fass_grid.py).
@@ -22,14 +30,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast import Model, evaluate, open_data
+from holdfast import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data
 from holdfast.models.precision import arithmetic, weight_type
 
 EXPLAINERS: list[Any] = [
@@ -50,6 +59,10 @@ AXES: dict[str, Any] = {
     "faithfulness": {"faithfulness": {}},
     "certificate": {"certificate": {}},
     "symmetry": {"symmetry": {"group": "dihedral"}},
+}
+FEW: dict[str, Any] = {
+    "stability": {"stability": {"perturbations": ["gaussian_noise", "rotation"]}},
+    "symmetry": {"symmetry": {"group": "dihedral", "elements": 4}},
 }
 SIDE = 224
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -74,30 +87,31 @@ def network(name: str) -> Model:
     return Model(fass_grid.network(name), fass_grid.MEAN, fass_grid.STD, device=DEVICE, name=name)
 
 
-def seconds(work: Callable[[], Any], times: int) -> float:
+def seconds(work: Callable[[], Any], times: int = 1) -> float:
     """Of a call, after one that is not counted."""
     work()
-    _finish()
+    finish()
     begun = time.perf_counter()
     for _ in range(times):
         work()
-    _finish()
+    finish()
     return (time.perf_counter() - begun) / times
 
 
-def _finish() -> None:
-    if DEVICE == "cuda":
+def finish() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def ceiling(model: Model, sizes: tuple[int, ...]) -> tuple[float, float]:
+def ceiling(model: Model, sizes: Sequence[int], times: int = 5 if DEVICE == "cuda" else 1) -> tuple[float, float]:
     """The bare network's best rates over batch sizes: forward passes and differentiated passes per second."""
     bare = model._compiled if model.is_compiled else model.module
     layout = torch.channels_last if model.channels_last else torch.contiguous_format
     kind = weight_type(model.precision) or torch.float32
     best = [0.0, 0.0]
     for rows in sizes:
-        x = torch.rand(rows, 3, SIDE, SIDE, device=DEVICE).to(kind, memory_format=layout)
+        x = torch.rand(rows, 3, SIDE, SIDE, device=model.device).to(kind, memory_format=layout)
 
         def forward(x: torch.Tensor = x) -> None:
             with torch.no_grad():
@@ -108,7 +122,7 @@ def ceiling(model: Model, sizes: tuple[int, ...]) -> tuple[float, float]:
             torch.autograd.grad(bare(leaf)[:, 0].sum(), leaf)
 
         for i, work in enumerate((forward, gradient)):
-            best[i] = max(best[i], rows / seconds(work, 5 if DEVICE == "cuda" else 1))
+            best[i] = max(best[i], rows / seconds(work, times))
     return best[0], best[1]
 
 
@@ -137,16 +151,94 @@ def sampled(found: collections.Counter[str]) -> Iterator[None]:
         thread.join()
 
 
+@dataclass
+class Part:
+    """What one axis did with one shard."""
+
+    axis: str
+    seconds: float
+    passes: int
+    differentiated: int
+
+    def ideal(self, forward: float, gradient: float) -> float:
+        """Seconds of its passes at these rates."""
+        return (self.passes - self.differentiated) / forward + self.differentiated / gradient
+
+
+@contextmanager
+def counted(model: Model, parts: list[Part]) -> Iterator[None]:
+    """Note what every axis does with every shard; what axes share counts for the first that asks for it."""
+    kinds = [Stability, Faithfulness, Certificate, Symmetry]
+    before = {kind: kind.__call__ for kind in kinds}
+
+    def watched(axis: Any, subject: Any) -> Iterator[Any]:
+        finish()
+        begun, passes, differentiated = time.perf_counter(), model.passes, model.gradient_passes
+        yield from before[type(axis)](axis, subject)
+        finish()
+        spent = time.perf_counter() - begun
+        parts.append(Part(axis.name, spent, model.passes - passes, model.gradient_passes - differentiated))
+
+    for kind in kinds:
+        kind.__call__ = watched
+    try:
+        yield
+    finally:
+        for kind, call in before.items():
+            kind.__call__ = call
+
+
+def shares(parts: list[Part], wall: float, rates: tuple[float, float], samples: int, wanted: int) -> Iterator[str]:
+    """A line for each axis with its share, in all and after its first shard, and for the study of `wanted` samples."""
+    shards = max(collections.Counter(part.axis for part in parts).values())
+    first, later = [0.0, 0.0], [0.0, 0.0]
+    for axis in dict.fromkeys(part.axis for part in parts):
+        own = [part for part in parts if part.axis == axis]
+        spent, ideal = [part.seconds for part in own], [part.ideal(*rates) for part in own]
+        line = f"{axis}: {sum(spent):.1f} s, {sum(part.passes for part in own)} passes, {sum(ideal) / sum(spent):.2f}"
+        if shards > 1:
+            line += f", after the first shard {sum(ideal[1:]) / sum(spent[1:]):.2f}"
+            for kept, values in ((first, (spent[0], ideal[0])), (later, (sum(spent[1:]), sum(ideal[1:])))):
+                kept[0], kept[1] = kept[0] + values[0], kept[1] + values[1]
+        yield line
+    if shards > 1 and wanted:
+        more = (wanted * shards / samples - 1) / (shards - 1)
+        whole = wall - first[0] - later[0] + first[0] + more * later[0]
+        share = (first[1] + more * later[1]) / whole
+        yield f"{wanted} photographs: {whole:.0f} s, share {share:.2f}; later shards alone {later[1] / later[0]:.2f}"
+
+
+@contextmanager
+def profiled(wanted: bool, lines: list[str]) -> Iterator[None]:
+    """Which kernels the device was busy with, and for how much of the time it was."""
+    if not wanted:
+        yield
+        return
+    kinds = [torch.profiler.ProfilerActivity.CUDA if DEVICE == "cuda" else torch.profiler.ProfilerActivity.CPU]
+    begun = time.perf_counter()
+    with torch.profiler.profile(activities=kinds) as watch:
+        yield
+        finish()
+        spent = time.perf_counter() - begun
+    spans: dict[str, list[float]] = collections.defaultdict(list)
+    for event in watch.profiler.kineto_results.events():  # not torch's own table, which takes minutes for a million
+        if (event.device_type() != torch.autograd.DeviceType.CPU) == (DEVICE == "cuda"):
+            spans[event.name()].append(event.duration_ns() / 1e9)
+    busy = sorted(((sum(each), len(each), name) for name, each in spans.items()), reverse=True)
+    lines.append(f"    device busy {sum(total for total, *_ in busy):.1f} of {spent:.1f} s")
+    lines += [f"    {total:7.2f} s {count:>7}  {name[:110]}" for total, count, name in busy[:40]]
+
+
 def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, Any]:
     """Seconds of a whole study, and its run."""
     with tempfile.TemporaryDirectory() as folder:
-        _finish()
+        finish()
         begun = time.perf_counter()
         run = evaluate(
             model, data, given.explainers, axes, out=Path(folder) / "run", show_progress=False,
             batch_size=given.batch_size, **({"shard_size": given.shard_size} if given.shard_size else {}),
         )  # fmt: skip
-        _finish()
+        finish()
         return time.perf_counter() - begun, run
 
 
@@ -158,17 +250,21 @@ def main() -> None:
     ask.add_argument("--modes", nargs="+", default=["float32"])
     ask.add_argument("--axes", nargs="+", default=list(AXES), choices=list(AXES))
     ask.add_argument("--singly", action="store_true", help="one explainer after another, each with a line of its own")
-    ask.add_argument("--explainers", nargs="+", default=None)
+    ask.add_argument("--explainers", nargs="+", default=None, help="of the eleven, or others by name")
+    ask.add_argument("--few", action="store_true", help="fewer conditions")
+    ask.add_argument(
+        "--extrapolate", type=int, default=0, help="to so many photographs, from the shards after the first"
+    )
+    ask.add_argument("--kernels", action="store_true", help="what the device was busy with")
     ask.add_argument("--batch-size", type=int)
     ask.add_argument("--shard-size", type=int)
     ask.add_argument("--sizes", type=int, nargs="+", default=[64, 256] if DEVICE == "cuda" else [8])
     ask.add_argument("--where", type=int, default=25, help="how many places are listed")
     given = ask.parse_args()
     chosen = given.explainers
-    given.explainers = EXPLAINERS if chosen is None else [
-        e for e in EXPLAINERS if (e if isinstance(e, str) else next(iter(e))) in chosen
-    ]  # fmt: skip
-    axes = {name: AXES[name] for name in given.axes}
+    known = {e if isinstance(e, str) else next(iter(e)): e for e in EXPLAINERS}
+    given.explainers = EXPLAINERS if chosen is None else [known.get(name, name) for name in chosen]
+    axes = {name: (FEW if given.few else {}).get(name, AXES[name]) for name in given.axes}
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}", flush=True)
     for name in given.networks:
         for mode in given.modes:
@@ -181,7 +277,8 @@ def main() -> None:
                 given.explainers = group
                 model.passes = model.gradient_passes = 0
                 found: collections.Counter[str] = collections.Counter()
-                with arithmetic(precision), sampled(found):
+                parts, kernels = list[Part](), list[str]()
+                with arithmetic(precision), profiled(given.kernels, kernels), counted(model, parts), sampled(found):
                     wall, run = study(model, data, axes, given)
                 passes, differentiated = model.passes, model.gradient_passes
                 with arithmetic(precision):
@@ -192,10 +289,12 @@ def main() -> None:
                     f"{label}, {given.photographs} photographs, {mode}: {wall:.1f} s, {passes} passes, "
                     f"{differentiated} of them differentiated, limit {ideal:.1f} s "
                     f"({forward:.0f} and {gradient:.0f} a second), "
-                    f"share {ideal / wall:.2f}; batch {list(run.manifest['sessions'][-1]['batch_sizes'].values())}; "
-                    f"seconds {run.manifest['sessions'][-1]['durations']}",
+                    f"share {ideal / wall:.2f}; batch {list(run.manifest['sessions'][-1]['batch_sizes'].values())}",
                     flush=True,
                 )
+                for line in shares(parts, wall, (forward, gradient), given.photographs, given.extrapolate):
+                    print(f"  {line}")
+                print(*kernels, sep="\n", end="\n" * bool(kernels))
                 whole = max(1, sum(found.values()))
                 for place, count in found.most_common(given.where):
                     print(f"    {count / whole:5.1%}  {place}")

@@ -47,7 +47,8 @@ dash in place of the width: no interval shorter than half of the scale holds, so
     "families": """Five methods under five conditions. *Family of tests*: the share of replicates in which any of the
 ten pairs of methods with equal means was called different at 5 % after Holm's correction. *Ranks*: the share in which
 the ranks of any method, of means 0.60, 0.60, 0.63, 0.66 and 0.70, left out a true one; in brackets how many ranks are
-open to a method on average. *No ends*: the scale has no declared ends, so nothing unseen can be thought of.""",
+open to a method on average. *No ends*: the scale has no declared ends, so that rare
+failures which no sample showed cannot be allowed for.""",
     "evaluate": """The interval of whole runs of a small network on drawn images against the score of one large run,
 with references drawn anew each time; in brackets the mean width.""",
 }
@@ -417,8 +418,9 @@ def _shown(line: dict[str, Any] | None) -> str:
         return ""
     if "error" in line:
         return f"{line['error']:.3f}" + (f" ({line['width']:.1f})" if line["width"] is not None else "")
-    width = "" if line["width"] is None else f" ({line['width']:.2f}" + (")" if "betting" not in line else "")
-    if "betting" in line:
+    compared = math.isfinite(line.get("betting", math.nan))
+    width = "" if line["width"] is None else f" ({line['width']:.2f}" + ("" if compared else ")")
+    if compared:
         width = f"{width or ' (–'}; {line['betting']:.2f})"
     return f"{line['covered']:.3f}{width}"
 

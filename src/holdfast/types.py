@@ -77,12 +77,17 @@ class Batch:
     def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
         """The samples at a slice, a list of positions or a boolean mask."""
         positions = torch.arange(len(self))[index]
+
+        def taken(values: Tensor) -> Tensor:  # without waiting for the device
+            some = index if isinstance(index, slice) else positions.to(values.device, non_blocking=True)
+            return values[some].clone() if isinstance(index, slice) else values[some]
+
         return Batch(
             ids=tuple(self.ids[i] for i in positions.tolist()),
-            x=self.x[positions.to(self.x.device)],
-            aux={name: tensor[positions.to(tensor.device)] for name, tensor in self.aux.items()},
-            label=None if self.label is None else self.label[positions.to(self.label.device)],
-            moved=self.moved and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
+            x=taken(self.x),
+            aux={name: taken(tensor) for name, tensor in self.aux.items()},
+            label=None if self.label is None else taken(self.label),
+            moved=self.moved and Moved(self.moved.act, taken(self.moved.g)),
         )
 
     @staticmethod

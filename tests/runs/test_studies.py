@@ -46,7 +46,7 @@ def scripts() -> Iterator[Callable[[str], ModuleType]]:
 def studies(scripts: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of the study files beside everything that they read."""
     root = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(FOLDER, root / "studies", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(FOLDER, root / "studies", ignore=shutil.ignore_patterns("__pycache__", "atlas"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_STUDIES", str(root / "runs" / "studies"))
         patch.setattr(scripts("common"), "CONCEPT_EXAMPLES", 30)

@@ -237,6 +237,9 @@ def test_coverage_in_short(bench: ModuleType) -> None:
         two_sided, lower = bench.of_calibrated(False, strength, r, 60, 400)
         assert within(two_sided, 0.93) and within(lower, 0.93)
     assert all(within(line, 0.95) for line in bench.of_rate(0.9, 8, 600))
+    for n in (5, 8, 14):  # of a scale without ends, with a long tail
+        two_sided, lower, upper = bench.of_population("equivariance: 1 − small errors", n, 600)
+        assert within(two_sided, 0.93) and within(lower, 0.95) and within(upper, 0.95)
 
 
 @pytest.mark.parametrize("kind", ["exchangeable", "unequal skew and variance"])

@@ -65,17 +65,17 @@ def test_without_requirements(holdfast_run):
 
 
 def test_assertions_raise_with_the_lines_of_the_check_and_name_the_run_that_was_kept(tmp_path):
-    images = small.pictures(10)[0]
-    found = testing.assert_stable(small.model(), images, ["saliency", "random"], 0.3, 0.9, MILD, k=50)
+    images, axis = small.pictures(10)[0], holdfast.Stability(perturbations=MILD, k=50)
+    found = testing.assert_holds(small.model(), images, ["saliency", "random"], "stability.fass >= 0.3 @ 0.9", axis)
     assert [(o.explainer, o.passed) for o in found] == [("saliency", True)]
-    keep = tmp_path / "kept"
+    keep, wish = tmp_path / "kept", "stability.fass >= 0.999 @ 0.95"
     with pytest.raises(AssertionError) as failure:
-        testing.assert_stable(small.model(), images, "saliency", 0.999, perturbations=MILD, k=50, out=keep)
+        testing.assert_holds(small.model(), images, "saliency", wish, axis, out=keep)
     text = str(failure.value)
-    assert "stability.fass >= 0.999 @ 0.95" in text and "  FAIL  saliency" in text and str(keep) in text
+    assert wish in text and "  FAIL  saliency" in text and str(keep) in text
     assert (keep / "manifest.json").is_file()
     with pytest.raises(UserError, match="confidence"):
-        testing.assert_stable(small.model(), images, "saliency", confidence=95)
+        testing.assert_holds(small.model(), images, "saliency", "stability.fass >= 0.6 @ 95")
 
 
 def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -78,6 +78,11 @@ def run(
         settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
         plan = settings.plan(allow_code=allow_code)
+        if settings.compile == "auto":
+            from holdfast.runs.precision_audit import compile_if_it_pays
+            from holdfast.runs.storage import place
+
+            say("compile: auto, which " + ("pays" if compile_if_it_pays(plan, place(target)) else "would not pay"))
         return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
     from holdfast.runs import executors
 
@@ -101,13 +106,13 @@ def plan(
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and what it could tell apart.
 
-    Passes and time are those of a trial on the first two samples, times the number of samples.
+    Passes and time are those of the first sample, times the number of samples, if every pair is retained.
     """
     _check_count("--limit", limit)
     from holdfast.runs.progress import duration
-    from holdfast.runs.run import trial
     from holdfast.runs.shard import usual_references
     from holdfast.runs.study.file import read_study
+    from holdfast.runs.trial import trial
     from holdfast.statistics.power import power_sentence
 
     made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
@@ -128,7 +133,7 @@ def plan(
     if no_trial:
         return
     passes, seconds = (each * sum(len(data.ids) for data in made.data.values()) for each in trial(made))
-    took = f"{duration(seconds)} in this process, by a trial of two samples"
+    took = f"{duration(seconds)} in this process, by a trial of one sample"
     typer.echo(f"about {passes:,.0f} passes through the models and {took}")
 
 
@@ -179,15 +184,16 @@ def _carry_out(
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
     from holdfast.runs.progress import duration
-    from holdfast.runs.run import execute, trial
+    from holdfast.runs.run import execute
     from holdfast.runs.storage import place
+    from holdfast.runs.trial import trial
 
     where = place(out)
     _announce(plan)
     keep_freed_memory()
     samples = sum(len(data.ids) for data in plan.data.values())
     if executor is None and samples >= WORTH_A_TRIAL and not (where / "manifest.json").exists():
-        say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of two samples")
+        say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of one sample")
     try:
         done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
     except KeyboardInterrupt as stop:

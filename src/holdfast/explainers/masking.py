@@ -83,9 +83,10 @@ class Occlusion(Method):
 
         def covered(owner: Tensor, index: Tensor) -> Tensor:
             inside = index.new_ones((len(index), *[1] * len(axes)), dtype=torch.bool)
-            for dim, (axis, at) in enumerate(zip(axes, torch.unravel_index(index, counts), strict=True)):
+            for dim, axis in enumerate(axes):
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
+                at = index // math.prod(counts[dim + 1 :]) % counts[dim]
                 inside = inside & axis[at].reshape(shape)
             return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
 
@@ -157,9 +158,11 @@ class Rise(Method):
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
 
         total = torch.zeros(len(batch), places, dtype=torch.float64, device=inputs.device)
+        done = 0
         with torch.no_grad():
             for owner, index, scores in readouts(model, batch, target, self.samples, self.readout, masked):
-                first, last = int(owner[0]), int(owner[-1]) + 1  # the few samples that this pass is about
+                first, done = done // self.samples, done + len(owner)
+                last = -(-done // self.samples)  # the few samples that this pass is about, known without asking a GPU
                 belongs = (owner == torch.arange(first, last, device=owner.device)[:, None]) * scores
                 total[first:last] += belongs @ masks(owner, index).flatten(1).double()  # drawn again rather than kept
         return spread_out((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs, batch)

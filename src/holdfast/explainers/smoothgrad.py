@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.errors import UserError
-from holdfast.explainers.gradient import Saliency, draws, per_row
+from holdfast.explainers.gradient import Saliency, per_row, slices
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Explainer, Method, adopted, name_of
@@ -39,21 +39,22 @@ def noisy_moments(
     batch = batch.to(model.device)
     target = target.to(model.device)
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
-    flat = batch.x.flatten(1)
-    scale = sigma * (flat.amax(1) - flat.amin(1)) if relative else torch.full_like(flat[:, 0], sigma)
+    values = batch.x.flatten(1)
+    scale = sigma * (values.amax(1) - values.amin(1)) if relative else torch.full_like(values[:, 0], sigma)
     # Sums are kept of differences from each sample's first map: no cancellation when the maps hardly vary.
     first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
-    for image, draw in draws(len(batch), samples, model.rows):
-        row, index = image.to(model.device), draw.to(model.device)
-        part = batch[image]
+    for rows in slices(len(batch) * samples, model.rows):  # places are reckoned, so that nothing waits for a GPU
+        place = torch.arange(rows.start, rows.stop)
+        part, flat = batch[place // samples], torch.arange(rows.start, rows.stop, device=model.device)
+        row, index = flat // samples, flat % samples
         noise = part.carried(rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x))
         noisy = part.with_x(part.x + per_row(scale[row], batch.x) * noise)
         maps = of(model, noisy, target[row], seed)
         if not len(first):
             first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
-        starting = (draw == 0).to(maps.device)
-        row = row.to(maps.device)
-        first[row[starting]] = maps[starting]
+        row, begun = row.to(maps.device), -(-rows.start // samples)
+        starting = maps[begun * samples - rows.start :: samples]
+        first[begun : begun + len(starting)] = starting
         difference = maps - first[row]
         total.index_add_(0, row, difference)
         squares.index_add_(0, row, difference.square_())

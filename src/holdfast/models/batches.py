@@ -65,9 +65,9 @@ class Workbench:
 
         def logits(part: Batch, _: Tensor) -> Tensor:
             moved = part.to(self.model.device)
-            return self.model.logits(self.model.inputs(moved), moved.aux).float().cpu()
+            return self.model.logits(self.model.inputs(moved), moved.aux).float()
 
-        return self._forward(logits, batch)
+        return self._forward(logits, batch).cpu()
 
     def fixed(self, batch: Batch) -> Batch:
         """The samples with what the task fixes on samples as they are; see `Model.fixed`."""

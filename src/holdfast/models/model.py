@@ -333,7 +333,7 @@ class Model:
         worth_it = self.device.type != "cpu" or (self.is_compiled and 2 * rows > self.rows)
         if rows > self.rows or not worth_it:
             return rows
-        return next((size for size in (self.rows // 16, self.rows // 4) if rows <= size), self.rows)
+        return self.rows // 4 if rows <= self.rows // 4 else self.rows
 
     def filled_up(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The inputs of a pass in one of these sizes, for who hooks a layer and drops the rows that are no samples."""

@@ -65,6 +65,7 @@ class Runner:
     root: Place
     seconds: dict[str, float] = field(default_factory=dict)
     batch_sizes: dict[str, int] = field(default_factory=dict)
+    workbench: type[Workbench] = Workbench
     _kept: tuple[str, str, Workbench, References] | None = None
 
     def __call__(self, job: Job, tick: Tick, loaded: Future[Loaded] | None = None) -> None:
@@ -72,7 +73,7 @@ class Runner:
         dataset, model, number = job
         if not self.plan.is_pending(self.root, job):
             return
-        bench, shared = self._workplace(dataset, model)
+        bench, shared = self.workplace(dataset, model)
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
         self._refuse_changed(job, samples)
@@ -98,7 +99,8 @@ class Runner:
                 f"{listed(changed)}"
             )
 
-    def _workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
+    def workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
+        """The bench of a model and the references of a data set, kept until another of them is asked for."""
         if self._kept is None or self._kept[:2] != (dataset, name):
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
@@ -106,7 +108,7 @@ class Runner:
             named = self.manifest["study"]["datasets"][dataset]["references"]  # by whoever began the run
             batch = load(len(named), named).to(model.device)
             rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
-            bench = Workbench(model, rows)
+            bench = self.workbench(model, rows)
             self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
         return self._kept[2:]
 

@@ -161,14 +161,14 @@ def make_plan(
     references: int | None = None,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
-    compile: bool = False,
+    compile: bool | Literal["auto"] = False,
     keep_maps: bool | Sequence[str] = False,
     study_file: str = "",
 ) -> Plan:
     """The plan for what `holdfast.evaluate` takes, with everything checked that can be without a model pass.
 
-    Where the precision is left open, or is "auto", the models compute as they were made. Where maps are kept, there
-    may be no evaluation.
+    Where the precision is left open, or is "auto", the models compute as they were made; `compile="auto"` compiles
+    nothing yet. Where maps are kept, there may be no evaluation.
     """
     methods = registry.explainers(explainers)
     judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
@@ -176,9 +176,12 @@ def make_plan(
     for what, named in (("model", models), ("data", datasets)):
         if not named:
             raise UserError(f"no {what} is given")
+    if not isinstance(compile, bool) and compile != AUTO:
+        raise UserError(f"compile must be true, false or {AUTO}, got {compile!r}")
     if precision is not None or compile:
         for network in models.values():
-            network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile)
+            chosen = network.precision if precision in (None, AUTO) else check_precision(precision)
+            network.use(chosen, compile is True)
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
     if references is not None:

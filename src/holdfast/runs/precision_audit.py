@@ -36,6 +36,8 @@ MOST_LOST = 0.02
 SAMPLES = 32
 WORTH_AUDITING = 8 * SAMPLES
 """Below so many samples the trials would take longer than they save."""
+WORTH_COMPILING = 600.0
+"""Seconds below which a study is not worth trying to compile: that takes minutes, and saves a part of the rest."""
 KEY = ["dataset", "model", "evaluation", "explainer", "measure", "condition", "level", "sample"]
 
 
@@ -98,8 +100,7 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     >>> audit(plan, ["float32"]).chosen
     'float32'
     """
-    on_gpu = any(model.device.type == "cuda" for model in plan.models.values())
-    given = candidates if candidates is not None else PRECISIONS if on_gpu else ()
+    given = candidates if candidates is not None else PRECISIONS if _on_gpu(plan) else ()
     others = [check_precision(name) for name in given if name != "float32"]
     wrong = [f"{n} computes in {m.precision}" for n, m in plan.models.items() if m.precision != "float32"]
     if wrong:
@@ -107,10 +108,9 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     trials = [Trial("float32", 1.0, 0.0, 0.0, "", 0.0, True)]
     if not others:
         return Audit("float32", tuple(trials), pd.DataFrame(columns=["precision", *KEY[:5]]))
-    # By a hash of their ids, so that they do not depend on the order of the data.
-    few = {name: data.only(reference_positions(data, plan.seed)[:samples]) for name, data in plan.data.items()}
-    whole = sum(len(data.ids) for data in plan.data.values()) / sum(len(data.ids) for data in few.values())
-    plan = replace(plan, data=few, shard_size=max(1, -(-samples // 2)))
+    total = sum(len(data.ids) for data in plan.data.values())
+    plan = _few(plan, samples)
+    whole = total / sum(len(data.ids) for data in plan.data.values())
     truth, _, pace = _scores(plan)
     tables = []
     for name in others:
@@ -136,6 +136,36 @@ def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | N
         return "float32", None
     found = audit(plan)
     return found.chosen, found.record()
+
+
+def compile_if_it_pays(plan: Plan, out: Place | None) -> bool:
+    """Compile the models of a study that one process does, where what is left of it then ends earlier; whether it does.
+
+    Each way is tried on a few samples; compiling counts, and is not tried on a CPU or for less than ten minutes.
+    """
+    jobs = [job for job in plan.jobs() if out is None or plan.is_pending(out, job)]
+    few, precision = _few(plan, SAMPLES // 2), next(iter(plan.models.values())).precision
+    whole = sum(len(plan.shards(d)[n]) for d, _, n in jobs) / sum(len(few.shards(d)[n]) for d, _, n in few.jobs())
+    seconds = whole * _scores(few, precision)[2] if _on_gpu(plan) and jobs else 0.0
+    if seconds < WORTH_COMPILING:
+        return False
+    for model in plan.models.values():
+        model.use(model.precision, compile=True)
+    _, building, each = _scores(few, precision)
+    pays = building + whole * each < seconds
+    for model in plan.models.values() if not pays else ():
+        model.use(model.precision)
+    return pays
+
+
+def _on_gpu(plan: Plan) -> bool:
+    return any(model.device.type == "cuda" for model in plan.models.values())
+
+
+def _few(plan: Plan, samples: int) -> Plan:
+    """The study of so many samples in two shards, by a hash of their ids: their order in the data has no say."""
+    few = {name: data.only(reference_positions(data, plan.seed)[:samples]) for name, data in plan.data.items()}
+    return replace(plan, data=few, shard_size=max(1, -(-samples // 2)))
 
 
 def lower(model: Model, precision: Precision) -> Model:

@@ -236,7 +236,7 @@ def evaluate(
     references: int | None = None,
     device: str | None = None,
     precision: Precision | Literal["auto"] | None = None,
-    compile: bool = False,
+    compile: bool | Literal["auto"] = False,
     workers: int = 1,
     retry_errors: bool = False,
     show_progress: bool | None = None,
@@ -248,12 +248,12 @@ def evaluate(
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
     many other samples the chance level of a score is taken from, by default 8 to 32. `precision` and `compile` are
-    those of `Model.use`;
-    without them a model computes as it was made, and "auto" is the fastest precision that does not change the answer on
-    a few samples, see `precision_audit`. `workers` above 1 do the shards in as many new processes, one per GPU where
-    there are any; models, data and explainers are sent to them by pickle. `retry_errors` reads samples again that the
-    storage, not their content, kept from being read. `keep_maps` keeps the maps of all samples, or of those named, in
-    the run, for `Run.maps`; then `evaluations` may be empty.
+    those of `Model.use`; without them a model computes as it was made. "auto" is the fastest precision that does not
+    change the answer on a few samples, and compiles where one process then ends earlier, see `precision_audit`.
+    `workers` above 1 do the shards in as many new processes, one per GPU where there are any; models, data and
+    explainers are sent to them by pickle. `retry_errors` reads samples again that the storage, not their content, kept
+    from being read. `keep_maps` keeps the maps of all samples, or of those named, in the run, for `Run.maps`; then
+    `evaluations` may be empty.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -270,6 +270,10 @@ def evaluate(
 
         chosen, audit = settle(plan, None if out is None else place(out))
         plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
+    if compile == AUTO and workers == 1:
+        from holdfast.runs.precision_audit import compile_if_it_pays
+
+        compile_if_it_pays(plan, None if out is None else place(out))
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
     from holdfast.runs.executors import Processes, pickled
@@ -353,15 +357,6 @@ def execute(
     manifest.record(root, found, session)
     keep_one(paths)
     return Run(root)
-
-
-def trial(plan: Plan, samples: int = 2) -> tuple[float, float]:
-    """Passes through the models, and seconds, that one sample of each data set costs, from a run of the first few."""
-    few = replace(plan, data={name: data.limit(samples) for name, data in plan.data.items()}, references=2)
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        session = execute(few, folder, "holdfast plan", show_progress=False).manifest["sessions"][-1]
-    tried = sum(len(data.ids) for data in few.data.values()) / len(few.data)
-    return sum(session["passes"].values()) / tried, session["seconds"] / tried
 
 
 def precisely(plan: Plan) -> AbstractContextManager[None]:

@@ -5,7 +5,8 @@ A number is given by what each sample adds to its error (see `estimates`): with 
 large enough for what was not seen to be small beside it. Elsewhere (scores that are nearly alike, that have a long tail
 on this side, or that are 0 or 1) one more sample is thought of, which nobody saw, between the mean and the end of the
 scale, and the bound is the quantile of the mean with Dirichlet weights (1, …, 1) on the samples and that one. For
-shares that is Clopper and Pearson's bound; with the unseen sample at the very end it is Gaffke's.
+shares that is Clopper and Pearson's bound; with the unseen sample at the very end it is Gaffke's. On a scale without
+ends the unseen one lies beyond the lowest seen, the farther the fewer there are, and the wider of both is given.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ LONG_TAIL = 0.25
 UNSEEN, UNSEEN_PAIRED = 0.75, 0.5
 """How far from the mean towards the end of the scale the unseen sample lies, and that of a difference of two scores, of
 which one would have to fail and the other not; that of shares is at the end itself."""
+BEYOND, BEYOND_PAIRED = 1.0, 0.5
+"""Where the scale has no end the unseen sample is so many times 9/n − 0.3 ranges beyond the lowest seen, …"""
+EITHER_WAY, EITHER_WAY_PAIRED = 0.1, 0.2
+"""… and is thought of unless the skewness over √n is above 2.5/n, about its standard error, less this."""
 TESTED_WITH_UNSEEN = 100
 """Up to so many samples a test always counts the unseen one: far out in the tails skewness is hard to see."""
 WIDEST = 0.5
@@ -81,7 +86,8 @@ def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
     rows = np.flatnonzero(added)
     for start in range(0, len(rows), step := max(1, ENTRIES // max(seen.parts.shape[1], 1))):
         some = rows[start : start + step]
-        bound[some] = seen.value[some] + _quantiles(*_with_unseen(seen[some], n[some]), miss)
+        found = seen.value[some] + _quantiles(*_with_unseen(seen[some], n[some]), miss)
+        bound[some] = np.where(np.isnan(seen.below[some]), np.fmin(bound[some], found), found)
     rule = np.where(added, np.where(seen.exact, EXACT, ADDED), STUDENT)
     bound = np.fmax(bound, seen.value - seen.below)  # not beyond the end of the scale, where it has one
     return np.where((n > 1) | (seen.exact & (n > 0)), bound, np.nan), rule
@@ -137,9 +143,10 @@ def _moments(parts: Array) -> tuple[Array, Array, Array]:
 
 def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> NDArray[np.bool_]:
     """Where what was not seen below may be more than what was seen suggests."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         alike = n * error < SPREAD * seen.below
-        return np.asarray((seen.exact | alike | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0))
+        endless = np.isnan(seen.below) & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
+        return np.asarray((seen.exact | alike | endless | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0))
 
 
 def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Array]:
@@ -147,7 +154,9 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Arra
     there = np.isfinite(seen.parts)
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
     farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
-    return values, there, np.minimum(-farthest, values.min(1))
+    lowest, beyond = values.min(1), BEYOND_PAIRED if seen.paired else BEYOND
+    endless = lowest - beyond * np.maximum(9 / np.maximum(n, 1) - 0.3, 0.0) * (values.max(1) - lowest)
+    return values, there, np.where(np.isnan(seen.below), endless, np.minimum(-farthest, lowest))
 
 
 def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float) -> Array:

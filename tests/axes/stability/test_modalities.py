@@ -19,7 +19,7 @@ from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitte
 from holdfast.rand import keys, normal
 from holdfast.runs.shard import load_references
 from holdfast.runs.table import KEY
-from holdfast.testing import assert_stable
+from holdfast.testing import assert_holds
 from holdfast.testing.check import check as gate
 from holdfast.testing.requirement import parse_all
 from support.modalities import case
@@ -340,7 +340,7 @@ def test_a_study_file_that_only_names_the_axis(kind: str, tmp_path: Path) -> Non
 
 
 def test_assertions_on_a_table() -> None:
-    mild = {"perturbations": "table-mild", "k": 0.3}
-    assert assert_stable(tabular(), rows(30), "saliency", at_least=0.5, **mild)[0].passed
+    mild = Stability(perturbations="table-mild", k=0.3)
+    assert assert_holds(tabular(), rows(30), "saliency", "stability.fass >= 0.5 @ 0.95", mild)[0].passed
     with pytest.raises(AssertionError, match="explanations do not hold"):
-        assert_stable(tabular(), rows(12), "random", at_least=0.9, measure="fass{explainer=random}", **mild)
+        assert_holds(tabular(), rows(12), "random", "stability.fass{explainer=random} >= 0.9", mild)

@@ -215,7 +215,7 @@ def _certify(
             active &= ~stop
             if not bool(active.any()):
                 break
-    lost = problem.lost[here].cpu()
+    lost = problem.lost[here].cpu() > 0
     decision[lost] = OPEN
     for values in (rate, low, high, early):
         values[lost] = torch.nan

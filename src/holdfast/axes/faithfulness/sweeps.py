@@ -203,10 +203,10 @@ def predict_kept(
     [[1.0, 0.0], [0.0, 0.0]]
     """
     step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
-    found = []
+    found, places = [], index.cpu()
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
-        part = batch[index[rows].cpu()]
+        part = batch[places[rows]]
         if hasattr(imputer, "hide"):
             found.append(predict(imputer.hide(part, keep(rows))))
         else:

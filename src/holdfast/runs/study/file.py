@@ -67,7 +67,7 @@ class Study:
     batch_size: Annotated[int, _from(1)] | None = None
     shard_size: Annotated[int, _from(1)] = 32
     precision: Annotated[Precision | Literal["auto"], BeforeValidator(_precision)] | None = None
-    compile: StrictBool = False
+    compile: StrictBool | Literal["auto"] = False
     references: Annotated[int, _from(2)] | None = None
     keep_maps: StrictBool | list[str] = False
     text: str = ""

@@ -1,0 +1,260 @@
+"""What is kept of the atlas's runs: small tables, by the product's own `summary`, `ranking`, `tests` and `table`.
+
+| file | a row is |
+|---|---|
+| networks.csv | a network, from its model card |
+| runs.csv | a run directory: what was asked of whom, on how many samples, and what it cost |
+| cells.parquet | the mean of a measure over the samples, with its interval, under one condition |
+| ranking.parquet | the overall score of an explainer on an axis, its rank and the ranks that tests leave open |
+| pairs.parquet | a paired test between two explainers, p with Holm's correction |
+| values.parquet | the headline of one sample; conditions are left out, the last first, until the file is small enough |
+
+`mean`, `low`, `high` are of the plain score; `best`, `best_low`, `best_high` of the form that the report prints:
+aligned and calibrated by chance where the table has both, else calibrated, else the plain one. A cell of which `best`
+is NaN was undefined. Curves are kept as accuracy alone, agreement as rank correlation.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import holdfast
+from holdfast import axes
+
+HERE = Path(__file__).resolve().parent
+LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
+LARGEST_VALUES = 1_900_000
+FAMILIES = {"ecg": "convolutional", "graphs": "graph", "points": "set", "text": "set", "volumes": "convolutional"}
+FAMILIES |= {"fashion": "convolutional"}
+NETWORKS = ["network", "data", "architecture", "family", "seed", "variant", "parameters", "accuracy", "accuracy_low"]
+NETWORKS += ["accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
+RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device_seconds", "holdfast"]
+CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "n", "undefined"]
+CELLS += ["retention", "mean", "low", "high", "chance", "best", "best_low", "best_high"]
+PAIRS = ["run", "network", "axis", "measure", "first", "second", "difference", "low", "high", "p", "n"]
+RANKING = ["run", "network", "axis", "evaluation", "measure", "explainer", "score", "low", "high", "raw"]
+RANKING += ["rank", "rank_low", "rank_high", "samples", "mark"]
+VALUES = ["run", "network", "axis", "explainer", "condition", "sample", "value"]
+
+
+def axis_names(run: holdfast.Run) -> dict[str, str]:
+    """Evaluation -> the axis that it belongs to."""
+    return {name: axes.axis_of(name, run.manifest).name for name in run.manifest["study"]["evaluations"]}
+
+
+def cells(run: holdfast.Run) -> pd.DataFrame:
+    """The summary in the columns of `CELLS` but for the run's key."""
+    found = run.summary()
+    dull = found["measure"].isin(LEFT_OUT) | found["measure"].str.endswith("_random")
+    dull |= (found["evaluation"] == "agreement") & (found["measure"] != "spearman")
+    found = found[~dull].reset_index(drop=True)
+    for edge in ("", "_low", "_high"):
+        plain = found[edge.removeprefix("_") or "mean"]
+        form = found[f"aligned_calibrated{edge}"].where(found["aligned_calibrated"].notna(), found[f"calibrated{edge}"])
+        has = found["aligned_calibrated"].notna() | found["calibrated"].notna()
+        found[f"best{edge}"] = form.where(has, plain)
+    found["axis"] = found["evaluation"].map(axis_names(run))
+    return found.rename(columns={"model": "network", "level": "severity", "retained": "n"})
+
+
+def pairs(run: holdfast.Run) -> pd.DataFrame:
+    """The paired tests in the columns of `PAIRS`."""
+    found = run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run))).drop(columns=["p"])
+    return found.rename(columns={"model": "network", "a": "first", "b": "second", "p_holm": "p"})
+
+
+def ranking(run: holdfast.Run) -> pd.DataFrame:
+    """The rankings in the columns of `RANKING`."""
+    found = run.ranking().assign(axis=lambda t: t["evaluation"].map(axis_names(run)))
+    return found.rename(columns={"model": "network"})
+
+
+def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
+    """Per-sample values of the measures that rank, with their place among the conditions of the evaluation."""
+    headlines = set(zip(ranked["evaluation"], ranked["measure"], strict=True))
+    table = run.in_study_order()
+    table = table[(table["status"] == "ok") & (table["role"].astype(str) != "reference")]
+    here = [pair in headlines for pair in zip(table["evaluation"], table["measure"], strict=True)]
+    table = table[np.array(here, dtype=bool)].astype({"condition": str, "evaluation": str})
+    table = table[~table["evaluation"].isin([n for n, axis in axis_names(run).items() if axis == "agreement"])]
+    level = table["level"].map(lambda v: f" {v:g}" if v else "")
+    table = table.assign(condition=table["condition"] + level, axis=table["evaluation"].map(axis_names(run)))
+    table["place"] = table.groupby("evaluation")["condition"].transform(lambda c: pd.factorize(c)[0])
+    means = table.groupby([*VALUES[2:6], "model", "place"], observed=True, sort=False)["value"].mean().reset_index()
+    return means.rename(columns={"model": "network"})
+
+
+def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
+    """A row of runs.csv."""
+    study, sessions = run.manifest["study"], run.manifest["sessions"]
+    own = sum(float(session.get("seconds", 0)) for session in sessions)
+    command = f"python studies/atlas/grid.py study {key}" if key in cost else str(sessions[-1].get("command", ""))
+    return {
+        "run": key,
+        "network": "; ".join(study["models"]),
+        "study": command,
+        "axes": "; ".join(dict.fromkeys(axis_names(run).values())),
+        "samples": int(run.samples()["sample"].nunique()),
+        "explainers": "; ".join(study["explainers"]),
+        "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
+        "device_seconds": round(cost.get(key, own), 1),
+        "holdfast": version,
+    }
+
+
+def of_run(cost: Mapping[str, float], version: str, path: Path) -> tuple[str, Any]:
+    """Everything that is kept of one run, or why nothing is."""
+    try:
+        run = holdfast.read(path)
+        ranked = ranking(run)
+        found = {"cells": cells(run), "pairs": pairs(run), "ranking": ranked, "values": values(run, ranked)}
+        return path.name, {**found, "runs": facts(run, path.name, cost, version)}
+    except Exception as error:
+        return path.name, f"{type(error).__name__}: {error}"
+
+
+def cards(weights: Path, studies: Path) -> pd.DataFrame:
+    """Model cards in the columns of `NETWORKS`: those of train.py, and the summaries of studies/train_*.py."""
+    rows = []
+    for file in sorted(weights.glob("*.json")):
+        card = json.loads(file.read_text(encoding="utf-8"))
+        share = card["accuracy"]
+        rows.append(
+            {
+                **{name: card[name] for name in (*NETWORKS[:7], "command")},
+                **{"accuracy": share["value"], "accuracy_low": share["low"], "accuracy_high": share["high"]},
+                **{"ece": card["ece"]["value"], "samples_tested": card["samples"]},
+                "seconds_to_train": card["training"]["seconds"],
+            }
+        )
+    for file in sorted(studies.glob("*/*/summary.json")):
+        study, name = file.parent.parent.name, file.parent.name
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        share = summary["test"]
+        rows.append(
+            {
+                **{"network": f"{study}-{name}", "data": study, "architecture": name, "seed": summary["seed"]},
+                **{"family": FAMILIES.get(study, ""), "variant": "augmented" if name == "augmented" else "plain"},
+                **{"parameters": _stored(file.parent / "weights.pt"), "accuracy": share["accuracy"]},
+                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": np.nan},
+                **{"samples_tested": share["n"], "seconds_to_train": summary["seconds"]},
+                "command": f"python studies/train_{study}.py",
+            }
+        )
+    frame = pd.DataFrame(rows, columns=NETWORKS)
+    return frame.round({"accuracy": 5, "accuracy_low": 5, "accuracy_high": 5, "ece": 5})
+
+
+def _stored(path: Path) -> int:
+    import torch
+
+    return sum(t.numel() for t in torch.load(path, weights_only=True).values() if t.is_floating_point())
+
+
+def markdown(networks: pd.DataFrame) -> str:
+    """The model cards as a table of a page."""
+    lines = ["| network | weights | test accuracy (95 %) | calibration error | seconds |", "|---|---|---|---|---|"]
+    for row in networks.to_dict("records"):
+        share = f"{row['accuracy']:.1%} ({row['accuracy_low']:.1%} to {row['accuracy_high']:.1%})"
+        ece = "–" if pd.isna(row["ece"]) else f"{row['ece']:.3f}"
+        size = f"{row['parameters'] / 1e6:.2f} M" if row["parameters"] >= 1e5 else f"{row['parameters']:,}"
+        lines.append(f"| {row['network']} | {size} | {share} | {ece} | {row['seconds_to_train']:.0f} |")
+    return "\n".join(lines)
+
+
+def small(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text as categories, numbers in 32 bits and four decimals (p in four digits): a third of the size."""
+    made = {}
+    for name, column in frame.items():
+        if name == "p":
+            digits = np.where(column > 0, 3 - np.floor(np.log10(column.where(column > 0, 1.0))), 0)
+            made[name] = (np.round(column * 10.0**digits) / 10.0**digits).astype(np.float32)
+        elif pd.api.types.is_float_dtype(column):
+            made[name] = column.round(4).astype(np.float32)
+        elif pd.api.types.is_integer_dtype(column):
+            made[name] = column.astype(np.int32)
+        else:
+            made[name] = column.astype(str).astype("category")
+    return pd.DataFrame(made)
+
+
+def store(path: Path, frame: pd.DataFrame) -> int:
+    """Write a table; how many bytes it has."""
+    small(frame).to_parquet(path, compression="zstd", compression_level=19, index=False)
+    return path.stat().st_size
+
+
+def device_seconds(runs: Path) -> dict[str, float]:
+    """Run -> seconds of the device, those of its processes divided among all that shared it."""
+    file, found = runs / "costs.jsonl", dict[str, float]()
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        cost = json.loads(line)
+        found[cost["run"]] = found.get(cost["run"], 0.0) + cost["seconds"] / cost["jobs"]
+    return found
+
+
+def joined(found: Mapping[str, Mapping[str, Any]], name: str, columns: Iterable[str]) -> pd.DataFrame:
+    """One table of all runs, with the run's key in front."""
+    blocks = [parts[name].assign(run=key) for key, parts in found.items() if len(parts[name])]
+    return pd.concat(blocks, ignore_index=True)[list(columns)] if blocks else pd.DataFrame(columns=list(columns))
+
+
+def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd.DataFrame:
+    """The rows of a table that was written before, but for those of the `new` keys, and then these."""
+    if not file.is_file():
+        return frame
+    before = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    before = before[~before[key].astype(str).isin(set(new))]
+    return pd.concat([before, frame], ignore_index=True) if len(before) else frame
+
+
+def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
+    """Write all tables from the run directories in a folder and the model cards in another.
+
+    Runs and networks that the tables have and the folders have not stay as they are.
+    """
+    sys.path.insert(0, str(HERE.parent))
+    from common import place
+
+    target.mkdir(parents=True, exist_ok=True)
+    networks = cards(weights, place(""))
+    networks = updated(target / "networks.csv", networks, "network", networks["network"])
+    networks.to_csv(target / "networks.csv", index=False)
+    paths = sorted(path.parent for path in runs.glob("*/manifest.json"))
+    one = partial(of_run, device_seconds(runs), version)
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            told = dict(pool.map(one, paths))
+    else:
+        told = dict(map(one, paths))
+    for key, why in told.items():
+        if isinstance(why, str):
+            print(f"{key} is left out: {why}")
+    found = {key: parts for key, parts in told.items() if not isinstance(parts, str)}
+    about = pd.DataFrame([parts["runs"] for parts in found.values()], columns=RUNS)
+    updated(target / "runs.csv", about, "run", found).to_csv(target / "runs.csv", index=False)
+    for name, columns in (("cells", CELLS), ("pairs", PAIRS), ("ranking", RANKING)):
+        file = target / f"{name}.parquet"
+        frame = updated(file, joined(found, name, columns), "run", found)
+        print(f"{name}: {len(frame)} rows, {store(file, frame)} bytes")
+    every = joined(found, "values", [*VALUES, "place"])
+    every["place"] += 100 * every["run"].str.endswith(".sweeps")  # whose conditions the others have in part
+    file = target / "values.parquet"
+    every = updated(file, every, "run", found)
+    every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
+    for most in sorted(set(every["place"]) | {0}, reverse=True):
+        kept = every[every["place"] <= most][VALUES]
+        size = store(file, kept)
+        if size <= LARGEST_VALUES:
+            break
+    print(f"values: {len(kept)} rows of {len(every)}, conditions up to place {most}, {size} bytes")

@@ -1,0 +1,66 @@
+"""What a study will cost, reckoned in seconds: the passes that it counts, and those that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import holdfast
+from holdfast.runs import trial as trying
+from holdfast.runs.plan import make_plan
+from support import small
+
+EXPLAINERS = ["saliency", "grad_cam", "integrated_gradients", {"lime": {"samples": 80}}, "guided_backprop", "sobel"]
+AXES = [
+    {"stability": {"perturbations": [{"gaussian_noise": {"sigma": 0.01}}, {"brightness": {"factor": 1.02}}], "k": 20}},
+    {"symmetry": {"group": "dihedral", "elements": 4}},
+    {"certificate": {"radii": [1, 2], "features": {"patches": {"size": 8}}}},
+]
+
+
+class Counted(nn.Module):
+    """A network that counts the inputs it is given."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.seen = net, [0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen[0] += len(x)
+        out: Tensor = self.net(x)
+        return out
+
+
+def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Counted(small.model().module)
+    model = holdfast.Model(net)
+    seen: list[int] = model.module.seen
+    plan = make_plan(model, small.pictures(3)[0], EXPLAINERS, AXES, batch_size=8, references=2)
+    monkeypatch.setattr(trying, "_network", lambda *args: 1000.0)
+    each, seconds = trying.trial(plan)
+    assert seen[0] < 0.05 * each, "a linear function stands in for the network"
+    assert 1000 < seconds < 1000 + 600, "the network's own time is added once for each model and data set"
+    before = model.passes
+    x = small.pictures(2)[0]
+    torch.testing.assert_close(model.logits(model.inputs(holdfast.Batch(("a", "b"), x))), net(x))  # as it was
+    holdfast.evaluate(model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2)
+    assert 0.7 * 3 * each < model.passes - before < 1.3 * 3 * each
+
+
+def test_the_time_of_passes_is_that_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that moves by one second for every input: a differentiated pass is timed by itself."""
+    now = [0.0]
+
+    class Slow(Counted):
+        def forward(self, x: Tensor) -> Tensor:
+            now[0] += len(x) * (3.0 if torch.is_grad_enabled() else 1.0)
+            return super().forward(x)
+
+    monkeypatch.setattr(trying.time, "perf_counter", lambda: now[0])
+    model = holdfast.Model(Slow(small.model().module))
+    batch = holdfast.Batch(("a",), small.pictures(1)[0])
+    assert trying._network(model, batch, 4, 10, 0) == pytest.approx(10.0)
+    assert trying._network(model, batch, 4, 10, 4) == pytest.approx(6.0 + 12.0)
