@@ -268,12 +268,12 @@ def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     else:
         process.kill()
         process.wait()
+    (tmp_path / "go").touch()
     until = time.monotonic() + 60
     while any(map(is_running, workers)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(is_running, workers))
     assert "Traceback" not in (tmp_path / "said.txt").read_text()
-    (tmp_path / "go").touch()
     assert subprocess.run(command, **how, check=False, capture_output=True).returncode == 0
     assert as_text(holdfast.read(tmp_path / "run")) == as_text(whole)
 
