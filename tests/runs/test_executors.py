@@ -336,8 +336,11 @@ def test_the_same_part_with_other_numbers_is_not_joined(halves, tmp_path):
 def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tmp_path, monkeypatch):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("dear to me")
-    with pytest.raises(UserError, match="holds no holdfast run"):
-        merge(tmp_path / "thesis", halves)
+    for taken in ("thesis", "thesis/main.tex"):
+        with pytest.raises(UserError, match="holds no holdfast run"):
+            merge(tmp_path / taken, halves)
+    (tmp_path / "empty").mkdir()
+    assert missing(merge(tmp_path / "empty", halves).path) == []
     with pytest.raises(UserError, match="is not a run directory"):
         merge(tmp_path / "joined", [tmp_path / "thesis"])
     monkeypatch.setitem(sys.modules, "s3fs", None)
