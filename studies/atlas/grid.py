@@ -1,15 +1,18 @@
 """The atlas's grid: studies of every network, most important first, resumed from call to call; and what is kept of it.
 
-    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 8        # again, until nothing is missing
+    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 12       # again, until nothing is missing
     python studies/atlas/grid.py export studies/atlas/runs                    # the committed tables
     python studies/atlas/grid.py list                                         # what there is to do, in its order
     python studies/atlas/grid.py study cifar10-vit-s0.paper                   # one study, as YAML
+    python studies/atlas/grid.py cards                                        # the model cards, as a table of markdown
 
-A study is of 1,024 test pictures (or the 500 photographs) in 16 shards; it is done in 16 rounds of a shard each, all
+A study is of 1,024 test pictures (or the 500 photographs) in 8 shards; it is done in 8 rounds of a shard each, all
 networks in the first round before any in the second. A call that is cut short, or whose `--seconds` are over, loses no
 more than the shards under way. Studies are `paper` (every explainer asked again: stability under the FASS paper's
 perturbations and its code's mild ones, symmetry, dependence), `maps` (every explainer asked once: faithfulness,
-certificates, agreement, localisation by mosaics) and `sweeps` (explainers of few passes under growing perturbations).
+certificates, agreement, localisation by mosaics), `sweeps` (explainers of few passes under growing perturbations) and,
+for a network of each architecture on CIFAR-10, one round of `smoothing` (certificates of smoothed networks). `other`
+are the studies of series, graphs, sets and words beside this folder with more axes; studies/train_*.py come first.
 
 The precision is `auto` for the first network of each data set and architecture, on the study `paper` and 16 of its
 pictures; the other studies and seeds take the one found there. What a shard took is noted in `costs.jsonl`: seconds of
@@ -32,16 +35,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import yaml
 from networks import NETWORKS
 from pictures import MEAN, NAMES, STD, pictures
 
 HERE = Path(__file__).resolve().parent
-SAMPLES, SHARDS = 1024, 16
-PHOTOGRAPHS = 500
+sys.path.append(str(HERE.parent))
+
+from common import place  # noqa: E402
+
+SAMPLES, SHARDS = 1024, 8
+PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
 KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
-STUDIES = ("paper", "maps", "sweeps")
+WORDS = {"tokens": {"mask_token": 1}}
+OTHERS: dict[str, list[Any]] = {
+    "ecg": ["stability", "faithfulness", {"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}],
+    "graphs": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
+    "points": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
+    "text": [{"faithfulness": {"features": WORDS}}, {"certificate": {"features": WORDS, "radii": [1, 4]}}],
+}
+"""What is asked of the studies of other data beside their own symmetry, dependence and agreement."""
+STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
 AUDITED, CANDIDATES = 16, ("tf32",)
 """What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
 
@@ -59,6 +75,8 @@ class Task:
 
     @property
     def data(self) -> str:
+        if self.network in OTHERS:
+            return self.network
         return NETWORKS[self.network].data if self.network in NETWORKS else "photographs"
 
     @property
@@ -75,6 +93,12 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
     data, architecture = task.kind
     small = data != "photographs"
     steps, draws = 16, 8
+    if task.study == "smoothing":
+        return [
+            {"lime": {"samples": 50, "features": {"patches": {"size": 8}}}},
+            {"integrated_gradients": {"steps": steps}},
+            "random",
+        ]
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
     quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
@@ -113,6 +137,9 @@ def evaluations(task: Task) -> list[Any]:
         growing += [{"gaussian_noise": {"sigma": [0.01, 0.03, 0.07, 0.15]}}]
         return [{"stability": {"perturbations": [*growing, "beyond-paper"]}}]
     grid = {"patches": {"size": 4 if small else 32}}
+    if task.study == "smoothing":
+        kept = {"keeps": [0.25, 0.5, 1.0], "samples": 16, "radii": [1, 4]}
+        return [{"smoothing": {**kept, "features": grid, "epsilon": 0.2}}]
     mean = {"dataset_mean": {"mean": list(MEAN.get(task.data, (0.485, 0.456, 0.406)))}}
     removal = {"imputers": ["noisy_linear", "noisy_linear_published", mean], "fractions": [0.1, 0.3, 0.5, 0.7, 0.9]}
     removal |= {"segments": grid, "masks": 32}
@@ -123,6 +150,8 @@ def evaluations(task: Task) -> list[Any]:
 
 def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> dict[str, Any]:
     """A study as its file has it."""
+    if task.network in OTHERS:
+        return other(task.network, samples)
     if task.network in NETWORKS:
         net = NETWORKS[task.network]
         model: dict[str, Any] = {
@@ -134,7 +163,7 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
             "classes": list(NAMES[net.data]),
         }
         source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
-        rows = 4096
+        rows = 512
     else:
         file = KNOWN[task.network]
         named = f"python:{HERE / file}:{task.network}" if file else "bundled:efficientnet-lite0"
@@ -154,6 +183,18 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
     }
 
 
+def other(name: str, samples: int) -> dict[str, Any]:
+    """The study of series, graphs, sets or words beside this folder, with more axes and samples."""
+    text = (HERE.parent / f"{name}.yaml").read_text(encoding="utf-8")
+    text = text.replace("../runs/studies/", f"{place('').resolve()}/").replace(
+        "python:train", f"python:{HERE.parent}/train"
+    )
+    study: dict[str, Any] = yaml.safe_load(text)
+    study["evaluations"] += [{"dependence": {"draws": 2}}, "agreement", *OTHERS[name]]
+    samples = min(samples, OTHER_SAMPLES)
+    return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
+
+
 def picked(name: str, data: Path, runs: Path) -> None:
     """The test pictures of the grid, drawn once for all, as a file that holdfast opens."""
     target = runs / f"{name}.npz"
@@ -169,8 +210,9 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
-    """Every study of every network, in order of importance."""
-    return [Task(network, study) for study in studies for network in networks]
+    """Every study of every network, most important first: sweeps come last."""
+    order = [[study for study in studies if study != "sweeps"], [study for study in studies if study == "sweeps"]]
+    return [Task(network, study) for some in order for network in networks for study in some]
 
 
 # Doing it
@@ -206,8 +248,8 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     record = None
     if own.is_file():
         chosen = next(iter(read_manifest(own.parent)["study"]["models"].values()))["precision"]
-    elif settings.precision != "auto":
-        chosen = settings.precision
+    elif settings.precision != "auto" or task.network in OTHERS:  # so small that nothing is gained
+        chosen = "float32" if settings.precision == "auto" else settings.precision
     elif known.is_file():
         chosen = json.loads(known.read_text(encoding="utf-8"))["chosen"]
     else:
@@ -225,6 +267,8 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
 
     torch.set_num_threads(1)
     keep_freed_memory()
+    if torch.cuda.is_available():  # else the first to come takes it all
+        torch.cuda.set_per_process_memory_fraction(0.9 / settings.jobs)
     while True:
         try:
             task, number = todo.get_nowait()
@@ -252,17 +296,21 @@ def run(args: argparse.Namespace) -> None:
     begun = time.monotonic()
     args.runs.mkdir(parents=True, exist_ok=True)
     os.environ["HOLDFAST_DATA"] = str(args.data.resolve())  # for photographs.py
-    here = [key for key in chosen(args.networks) if key in KNOWN or (args.weights / f"{key}.safetensors").is_file()]
+    here = [
+        key
+        for key in chosen(args.networks)
+        if key in (*KNOWN, *OTHERS) or (args.weights / f"{key}.safetensors").is_file()
+    ]
     for name in dict.fromkeys(NETWORKS[key].data for key in here if key in NETWORKS):
         picked(name, args.data, args.runs)
     done = {(c["run"], c["round"]) for c in costs(args.runs) if c["done"]}
     rounds = range(1, SHARDS + 1)[: args.rounds]
-    wanted = [(task, number) for number in rounds for task in tasks(here, args.studies)]
+    wanted = [(task, n) for n in rounds for task in tasks(here, args.studies) if n == 1 or task.study != "smoothing"]
     wanted = [(task, number) for task, number in wanted if (task.key, number) not in done]
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
     for task, _ in wanted:
-        if not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
+        if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
     wanted = early + [item for item in wanted if item not in early]
@@ -309,8 +357,9 @@ def note(runs: Path, task: Task, number: int, seconds: float, jobs: int, done: b
 
 
 def chosen(names: list[str]) -> list[str]:
-    """Networks by name, or `all` (of CIFAR size), `photographs` (of ImageNet), `everything`."""
-    groups = {"all": list(NETWORKS), "photographs": list(KNOWN), "everything": [*NETWORKS, *KNOWN]}
+    """Networks by name, or `all` of CIFAR size, `photographs`, `others` (series, graphs, sets, words), `everything`."""
+    groups = {"all": list(NETWORKS), "photographs": list(KNOWN), "others": list(OTHERS)}
+    groups["everything"] = [*NETWORKS, *KNOWN, *OTHERS]
     found = [key for name in names for key in groups.get(name, [name])]
     strangers = [key for key in found if key not in groups["everything"]]
     if strangers:
@@ -334,13 +383,14 @@ def version(commit: str) -> str:
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = ask.add_subparsers(dest="stage", required=True)
-    for stage in ("run", "list", "study", "export"):
+    for stage in ("run", "list", "study", "export", "cards"):
         how = which.add_parser(stage)
         if stage == "study":
             how.add_argument("name", help="network.study")
+        if stage in ("export", "cards"):
+            how.add_argument("--tables", type=Path, default=HERE / "tables")
         if stage == "export":
             how.add_argument("runs", type=Path, help="folder of run directories")
-            how.add_argument("--tables", type=Path, default=HERE / "tables")
             how.add_argument("--commit", default="", help="of holdfast, where the checkout does not say")
             how.add_argument("--jobs", type=int, default=1)
         else:
@@ -352,7 +402,7 @@ def main() -> None:
         how.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
-            how.add_argument("--jobs", type=int, default=8)
+            how.add_argument("--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle")
             how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()
@@ -364,6 +414,10 @@ def main() -> None:
         network, _, study = args.name.rpartition(".")
         made = content(Task(chosen([network])[0], study), args.weights, args.data, args.runs, args.samples)
         yaml.safe_dump(made, sys.stdout, sort_keys=False, width=120)
+    elif args.stage == "cards":
+        from tables import markdown
+
+        print(markdown(pd.read_csv(args.tables / "networks.csv")))
     else:
         from tables import export
 

@@ -104,16 +104,20 @@ class P4Norm(nn.BatchNorm2d):
     """Batch norm with one mean and one variance for the four orientations of a channel."""
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.running_mean is not None and self.running_var is not None
-        mean, var = self.running_mean, self.running_var
-        if self.training:  # by hand, since a reshape for the library's own would copy every map
-            each, means = torch.var_mean(x.float(), (0, 2, 3), correction=0)
-            between, mean = torch.var_mean(means.unflatten(0, (-1, TURNS)), 1, correction=0)
-            var = each.unflatten(0, (-1, TURNS)).mean(1) + between
-            with torch.no_grad():
-                count = TURNS * x.shape[0] * x.shape[2] * x.shape[3]
-                self.running_mean.lerp_(mean, self.momentum or 0.1)
-                self.running_var.lerp_(var * count / (count - 1), self.momentum or 0.1)
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        if not self.training:  # by a function that explainers know
+            each = [t.repeat_interleave(TURNS) for t in (self.running_mean, self.running_var, self.weight, self.bias)]
+            return F.batch_norm(x, *each, training=False, eps=self.eps)
+        # By hand, since a reshape for the library's own would copy every map.
+        spread, means = torch.var_mean(x.float(), (0, 2, 3), correction=0)
+        between, mean = torch.var_mean(means.unflatten(0, (-1, TURNS)), 1, correction=0)
+        var = spread.unflatten(0, (-1, TURNS)).mean(1) + between
+        with torch.no_grad():
+            count = TURNS * x.shape[0] * x.shape[2] * x.shape[3]
+            self.num_batches_tracked += 1
+            share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(var * count / (count - 1), share)
         scale = self.weight * (var + self.eps).rsqrt()
         wide = [t.to(x.dtype).repeat_interleave(TURNS)[:, None, None] for t in (self.bias - mean * scale, scale)]
         return torch.addcmul(wide[0], x, wide[1])

@@ -9,9 +9,9 @@
 | pairs.parquet | a paired test between two explainers, p with Holm's correction |
 | values.parquet | the headline of one sample; conditions are left out, the last first, until the file is small enough |
 
-`mean`, `low`, `high` are of the plain score; `best`, `best_low`, `best_high` of the form that the report prints:
-aligned and calibrated by chance where the table has both, else calibrated, else the plain one. A cell of which `best`
-is NaN was undefined. Curves are kept as accuracy alone, agreement as rank correlation.
+Columns of cells have the names and the meaning of `Run.summary`, but for `network` (its model), `severity` (its level)
+and `n` (retained); `settings` are those of the evaluation, less what its conditions say. Curves are kept as accuracy
+alone, agreement as rank correlation.
 """
 
 from __future__ import annotations
@@ -30,21 +30,25 @@ import pandas as pd
 
 import holdfast
 from holdfast import axes
+from holdfast.runs.differences import parameters_of
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
-LARGEST_VALUES = 1_900_000
-FAMILIES = {"ecg": "convolutional", "graphs": "graph", "points": "set", "text": "set", "volumes": "convolutional"}
-FAMILIES |= {"fashion": "convolutional"}
-NETWORKS = ["network", "data", "architecture", "family", "seed", "variant", "parameters", "accuracy", "accuracy_low"]
-NETWORKS += ["accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
+LARGEST = {"cells": 2_200_000, "values": 1_500_000}
+FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
+KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
+KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
+"""Family and modality of the networks of studies/train_*.py."""
+NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
+NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
 RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device_seconds", "holdfast"]
-CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "n", "undefined"]
-CELLS += ["retention", "mean", "low", "high", "chance", "best", "best_low", "best_high"]
+CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "attempted", "n"]
+CELLS += ["undefined", "retention", "retention_low", "retention_high", "mean", "low", "high", "chance", *FORMS]
+CELLS += ["noise_floor", "settings"]
 PAIRS = ["run", "network", "axis", "measure", "first", "second", "difference", "low", "high", "p", "n"]
 RANKING = ["run", "network", "axis", "evaluation", "measure", "explainer", "score", "low", "high", "raw"]
 RANKING += ["rank", "rank_low", "rank_high", "samples", "mark"]
-VALUES = ["run", "network", "axis", "explainer", "condition", "sample", "value"]
+VALUES = ["run", "network", "axis", "measure", "explainer", "condition", "severity", "sample", "value"]
 
 
 def axis_names(run: holdfast.Run) -> dict[str, str]:
@@ -58,13 +62,16 @@ def cells(run: holdfast.Run) -> pd.DataFrame:
     dull = found["measure"].isin(LEFT_OUT) | found["measure"].str.endswith("_random")
     dull |= (found["evaluation"] == "agreement") & (found["measure"] != "spearman")
     found = found[~dull].reset_index(drop=True)
-    for edge in ("", "_low", "_high"):
-        plain = found[edge.removeprefix("_") or "mean"]
-        form = found[f"aligned_calibrated{edge}"].where(found["aligned_calibrated"].notna(), found[f"calibrated{edge}"])
-        has = found["aligned_calibrated"].notna() | found["calibrated"].notna()
-        found[f"best{edge}"] = form.where(has, plain)
     found["axis"] = found["evaluation"].map(axis_names(run))
+    found["settings"] = found["evaluation"].map({name: settings(run, name) for name in found["evaluation"].unique()})
     return found.rename(columns={"model": "network", "level": "severity", "retained": "n"})
+
+
+def settings(run: holdfast.Run, evaluation: str) -> str:
+    """The parameters of an evaluation less the one that its conditions name, as JSON."""
+    about = run.manifest["study"]["evaluations"][evaluation]
+    separable = axes.axis_of(evaluation, run.manifest).separable
+    return json.dumps({k: v for k, v in parameters_of(about).items() if k != separable}, sort_keys=True)
 
 
 def pairs(run: holdfast.Run) -> pd.DataFrame:
@@ -87,10 +94,11 @@ def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     here = [pair in headlines for pair in zip(table["evaluation"], table["measure"], strict=True)]
     table = table[np.array(here, dtype=bool)].astype({"condition": str, "evaluation": str})
     table = table[~table["evaluation"].isin([n for n, axis in axis_names(run).items() if axis == "agreement"])]
-    level = table["level"].map(lambda v: f" {v:g}" if v else "")
-    table = table.assign(condition=table["condition"] + level, axis=table["evaluation"].map(axis_names(run)))
-    table["place"] = table.groupby("evaluation")["condition"].transform(lambda c: pd.factorize(c)[0])
-    means = table.groupby([*VALUES[2:6], "model", "place"], observed=True, sort=False)["value"].mean().reset_index()
+    table = table.assign(axis=table["evaluation"].map(axis_names(run)), severity=table["level"])
+    where = table["condition"] + table["severity"].astype(str)
+    table["place"] = where.groupby(table["evaluation"]).transform(lambda c: pd.factorize(c)[0])
+    by = [*VALUES[2:8], "model", "place"]
+    means = table.groupby(by, observed=True, sort=False)["value"].mean().reset_index()
     return means.rename(columns={"model": "network"})
 
 
@@ -131,7 +139,8 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
         share = card["accuracy"]
         rows.append(
             {
-                **{name: card[name] for name in (*NETWORKS[:7], "command")},
+                **{name: card[name] for name in ("network", "data", "architecture", "family", "seed", "variant")},
+                **{"modality": "image", "parameters": card["parameters"], "command": card["command"]},
                 **{"accuracy": share["value"], "accuracy_low": share["low"], "accuracy_high": share["high"]},
                 **{"ece": card["ece"]["value"], "samples_tested": card["samples"]},
                 "seconds_to_train": card["training"]["seconds"],
@@ -140,11 +149,12 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
     for file in sorted(studies.glob("*/*/summary.json")):
         study, name = file.parent.parent.name, file.parent.name
         summary = json.loads(file.read_text(encoding="utf-8"))
-        share = summary["test"]
+        share, (family, modality) = summary["test"], KINDS.get(study, ("", ""))
         rows.append(
             {
                 **{"network": f"{study}-{name}", "data": study, "architecture": name, "seed": summary["seed"]},
-                **{"family": FAMILIES.get(study, ""), "variant": "augmented" if name == "augmented" else "plain"},
+                **{"family": family, "modality": modality},
+                "variant": "augmented" if name == "augmented" else "plain",
                 **{"parameters": _stored(file.parent / "weights.pt"), "accuracy": share["accuracy"]},
                 **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": np.nan},
                 **{"samples_tested": share["n"], "seconds_to_train": summary["seconds"]},
@@ -172,15 +182,15 @@ def markdown(networks: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def small(frame: pd.DataFrame) -> pd.DataFrame:
-    """Text as categories, numbers in 32 bits and four decimals (p in four digits): a third of the size."""
+def small(frame: pd.DataFrame, decimals: int) -> pd.DataFrame:
+    """Text as categories, numbers in 32 bits and a few decimals (p in four digits): a third of the size."""
     made = {}
     for name, column in frame.items():
         if name == "p":
             digits = np.where(column > 0, 3 - np.floor(np.log10(column.where(column > 0, 1.0))), 0)
             made[name] = (np.round(column * 10.0**digits) / 10.0**digits).astype(np.float32)
         elif pd.api.types.is_float_dtype(column):
-            made[name] = column.round(4).astype(np.float32)
+            made[name] = column.round(4 if name == "severity" else decimals).astype(np.float32)
         elif pd.api.types.is_integer_dtype(column):
             made[name] = column.astype(np.int32)
         else:
@@ -188,10 +198,11 @@ def small(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def store(path: Path, frame: pd.DataFrame) -> int:
-    """Write a table; how many bytes it has."""
-    small(frame).to_parquet(path, compression="zstd", compression_level=19, index=False)
-    return path.stat().st_size
+def store(path: Path, frame: pd.DataFrame, decimals: int = 4) -> int:
+    """Write a table; how many bytes it has. One that is too large has three decimals."""
+    small(frame, decimals).to_parquet(path, compression="zstd", compression_level=15, index=False)
+    size = path.stat().st_size
+    return store(path, frame, 3) if size > LARGEST.get(path.stem, size) and decimals > 3 else size
 
 
 def device_seconds(runs: Path) -> dict[str, float]:
@@ -216,6 +227,16 @@ def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd
     before = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
     before = before[~before[key].astype(str).isin(set(new))]
     return pd.concat([before, frame], ignore_index=True) if len(before) else frame
+
+
+def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
+    """Store values without as many of the last conditions as make the file too large; those that were kept."""
+    kept = every
+    while (size := store(file, kept[VALUES])) > LARGEST["values"] and kept["place"].nunique() > 1:
+        rows = kept["place"].value_counts().sort_index().cumsum()
+        fitting = rows[rows <= len(kept) * LARGEST["values"] / size]
+        kept = kept[kept["place"] <= (fitting.index.max() if len(fitting) else rows.index.min())]
+    return kept
 
 
 def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
@@ -252,9 +273,5 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
     file = target / "values.parquet"
     every = updated(file, every, "run", found)
     every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
-    for most in sorted(set(every["place"]) | {0}, reverse=True):
-        kept = every[every["place"] <= most][VALUES]
-        size = store(file, kept)
-        if size <= LARGEST_VALUES:
-            break
-    print(f"values: {len(kept)} rows of {len(every)}, conditions up to place {most}, {size} bytes")
+    kept = thinned(file, every)
+    print(f"values: {len(kept)} rows of {len(every)}, {file.stat().st_size} bytes")

@@ -390,7 +390,8 @@ def planned(job: Job, keys: list[str], context: Any) -> dict[str, int]:
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--networks", nargs="+", default=["all"], help=f"all, or of {', '.join(NETWORKS)}")
-    ask.add_argument("--data", type=Path, required=True, help="folder with cifar10/ and fashion_mnist/")
+    shared = Path(__file__).resolve().parents[3] / "shared" / "data"
+    ask.add_argument("--data", type=Path, default=shared, help="folder with cifar10/ and fashion_mnist/")
     ask.add_argument("--out", type=Path, default=Path(__file__).parent / "weights")
     ask.add_argument("--jobs", type=int, default=6, help="networks at once")
     ask.add_argument("--minutes", type=float, default=9.0)

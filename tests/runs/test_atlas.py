@@ -115,8 +115,14 @@ def test_training_and_asking_norms_of_p4_agree(scripts: Callable[[str], ModuleTy
     given = norm(x)
     by_channel = x.reshape(6, 2, 4, 4, 4)
     assert torch.allclose(norm.running_mean, by_channel.mean((0, 2, 3, 4)), atol=1e-5)
+    assert torch.allclose(norm.running_var, by_channel.var((0, 2, 3, 4)), atol=1e-4)
     norm.running_var = by_channel.var((0, 2, 3, 4), correction=0)
     assert torch.allclose(norm.eval()(x), given, atol=1e-4)
+    model = holdfast.Model(
+        nn.Sequential(scripts("networks").P4Conv(1, 2, 3, lifts=True), norm, nn.ReLU(), nn.Flatten())
+    )
+    batch = holdfast.Batch(("a",), torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(1)))
+    assert holdfast.Lrp()(model, batch, torch.tensor([3]), 0).isfinite().all()  # which knows every function in it
 
 
 def test_augmentation_moves_whole_pictures(scripts: Callable[[str], ModuleType]) -> None:
@@ -152,7 +158,7 @@ def test_a_late_training_ends_its_schedule(scripts: Callable[[str], ModuleType])
     x, y = torch.zeros(8, 1, 28, 28, dtype=torch.uint8), torch.arange(8)
     trainer = train.Trainer(networks.Network("fashion", "vit", 0), x, y)
     seen: list[float] = []
-    trainer.step = lambda rows, progress: seen.append(progress)
+    trainer.step = lambda x, y, progress: seen.append(progress)
     assert trainer.train(3, time.monotonic() + 1000) == 3
     assert np.allclose(seen, np.arange(12) / 12)
     assert trainer.train(1000, time.monotonic()) == 1
@@ -183,8 +189,10 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         (trained / f"{task.network}.safetensors").touch()
         content = grid.content(task, trained, data, trained, 1024)
         made = parse(content, trained, allow_code=True)
-        assert made.shard_size == 64 and len(made.explainers) > 15
+        assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
+    smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
+    assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = holdfast.open_data(trained / "fashion.npz")
     assert len(kept.ids) == PICTURES and kept.shape == (1, 28, 28)
     with pytest.raises(SystemExit, match="no such network: fashion-vgg"):
@@ -221,7 +229,10 @@ def test_tables_are_those_of_the_product(
     chosen = cells[(cells["measure"] == "fass") & (cells["explainer"] == "saliency") & (cells["severity"] > 0.04)]
     theirs = summary[(summary["measure"] == "fass") & (summary["explainer"] == "saliency") & (summary["level"] > 0.04)]
     assert chosen["mean"].item() == pytest.approx(theirs["mean"].item(), abs=1e-4)
-    assert chosen["best"].item() == pytest.approx(theirs["calibrated"].item(), abs=1e-4)
+    assert chosen["calibrated_low"].item() == pytest.approx(theirs["calibrated_low"].item(), abs=1e-4)
+    assert (
+        json.loads(chosen["settings"].item())["ties"] == "average" and "perturbations" not in chosen["settings"].item()
+    )
     assert chosen["n"].item() == theirs["retained"].item() and chosen["run"].item() == "net.trial"
     pairs, tests = pd.read_parquet(tmp_path / "pairs.parquet"), run.tests()
     assert list(pairs) == tables.PAIRS and len(pairs) == len(tests)
@@ -229,7 +240,7 @@ def test_tables_are_those_of_the_product(
     values = pd.read_parquet(tmp_path / "values.parquet")
     rows = run.table()
     one = rows[(rows["measure"] == "fass") & (rows["explainer"] == "random") & (rows["level"] == 0.01)]
-    kept = values[(values["explainer"] == "random") & (values["condition"] == "gaussian_noise 0.01")]
+    kept = values[(values["explainer"] == "random") & np.isclose(values["severity"], 0.01)]
     assert list(values) == tables.VALUES
     found = dict(zip(kept["sample"].astype(str), kept["value"], strict=True))
     assert found == pytest.approx(dict(zip(one["sample"], one["value"], strict=True)), abs=1e-4)
@@ -250,3 +261,15 @@ def test_tables_of_another_machine_are_added(runs: Path, tmp_path: Path, scripts
         frame = pd.read_parquet(tmp_path / "tables" / f"{name}.parquet")
         counts = frame["run"].astype(str).value_counts()
         assert list(frame) == columns and set(counts.index) == {"net.trial", "other.trial"} and counts.nunique() == 1
+
+
+def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = scripts("tables")
+    generator = np.random.default_rng(0)
+    rows = {name: "a" for name in tables.VALUES} | {"severity": 0.0, "value": generator.random(30_000)}
+    every = pd.DataFrame(rows).assign(place=np.repeat(np.arange(10), 3000))
+    whole = tables.store(tmp_path / "values.parquet", every[tables.VALUES])
+    monkeypatch.setitem(tables.LARGEST, "values", whole // 3)
+    kept = tables.thinned(tmp_path / "values.parquet", every)
+    assert 1 <= kept["place"].nunique() < 10 and (kept["place"].value_counts() == 3000).all()
+    assert kept["place"].min() == 0 and (tmp_path / "values.parquet").stat().st_size <= whole // 3
