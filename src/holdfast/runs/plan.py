@@ -200,7 +200,7 @@ def make_plan(
     for source in datasets.values():
         first = _first_sample(source)
         methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
-        for network in models.values():
+        for network in sorted(models.values(), key=lambda model: has_probability(model.task)):  # what all can read
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
