@@ -57,7 +57,7 @@
       cell.replaceChildren(within(button, [tile(sample, cell, column)]));
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
-    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of the ${samples(sheet).length} with maps`;
+    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
     sheet.querySelector("[data-said]").textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
     outline(sheet);
   };
