@@ -54,7 +54,7 @@ class Batch:
     the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
     their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
     where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
-    move along.
+    move along. `tokenizer` is what made texts token ids, where that is known.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -66,6 +66,7 @@ class Batch:
     aux: Mapping[str, Tensor] = field(default_factory=dict)
     label: Tensor | None = None
     moved: Moved | None = None
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(self.ids))
@@ -81,8 +82,8 @@ class Batch:
         positions = torch.arange(len(self))[index]
 
         def taken(values: Tensor) -> Tensor:  # without waiting for the device
-            some = index if isinstance(index, slice) else positions.to(values.device, non_blocking=True)
-            return values[some].clone() if isinstance(index, slice) else values[some]
+            whole = isinstance(index, slice)
+            return values[index].clone() if whole else values[positions.to(values.device, non_blocking=True)]
 
         return Batch(
             ids=tuple(self.ids[i] for i in positions.tolist()),
@@ -90,6 +91,7 @@ class Batch:
             aux={name: taken(tensor) for name, tensor in self.aux.items()},
             label=None if self.label is None else taken(self.label),
             moved=self.moved and Moved(self.moved.act, taken(self.moved.g)),
+            tokenizer=self.tokenizer,
         )
 
     @staticmethod
@@ -109,7 +111,7 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same samples on another device."""
         label = None if self.label is None else self.label.to(device)
-        return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label, self.moved)
+        return replace(self, x=self.x.to(device), aux={k: v.to(device) for k, v in self.aux.items()}, label=label)
 
     def carried(self, drawn: Tensor) -> Tensor:
         """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.

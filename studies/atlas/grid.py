@@ -1,12 +1,12 @@
 """The atlas's grid: studies of every network, most important first, resumed from call to call; and what is kept of it.
 
-    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 8        # again, until nothing is missing
+    python studies/atlas/grid.py run --data DIR --seconds 540 --jobs 12       # again, until nothing is missing
     python studies/atlas/grid.py export studies/atlas/runs                    # the committed tables
     python studies/atlas/grid.py list                                         # what there is to do, in its order
     python studies/atlas/grid.py study cifar10-vit-s0.paper                   # one study, as YAML
     python studies/atlas/grid.py cards                                        # the model cards, as a table of markdown
 
-A study is of 1,024 test pictures (or the 500 photographs) in 16 shards; it is done in 16 rounds of a shard each, all
+A study is of 1,024 test pictures (or the 500 photographs) in 8 shards; it is done in 8 rounds of a shard each, all
 networks in the first round before any in the second. A call that is cut short, or whose `--seconds` are over, loses no
 more than the shards under way. Studies are `paper` (every explainer asked again: stability under the FASS paper's
 perturbations and its code's mild ones, symmetry, dependence), `maps` (every explainer asked once: faithfulness,
@@ -46,7 +46,7 @@ sys.path.append(str(HERE.parent))
 
 from common import place  # noqa: E402
 
-SAMPLES, SHARDS = 1024, 16
+SAMPLES, SHARDS = 1024, 8
 PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
 KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
 WORDS = {"tokens": {"mask_token": 1}}
@@ -163,7 +163,7 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
             "classes": list(NAMES[net.data]),
         }
         source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
-        rows = 4096
+        rows = 512
     else:
         file = KNOWN[task.network]
         named = f"python:{HERE / file}:{task.network}" if file else "bundled:efficientnet-lite0"
@@ -210,13 +210,15 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
-    """Every study of every network, in order of importance."""
-    smoothed = [
-        key for key in networks if key in NETWORKS and (NETWORKS[key].data, NETWORKS[key].seed) == ("cifar10", 0)
-    ]
-    found = {"smoothing": smoothed, "other": [key for key in networks if key in OTHERS]}
-    usual = [key for key in networks if key not in OTHERS]
-    return [Task(key, study) for study in studies for key in found.get(study, usual)]
+    """Every study of every network that it is for, most important first: sweeps and smoothing come last."""
+    made = [Task(network, study) for network in networks for study in studies if _is_for(study, network)]
+    return sorted(made, key=lambda task: task.study in ("sweeps", "smoothing"))
+
+
+def _is_for(study: str, network: str) -> bool:
+    if study == "smoothing":
+        return network in NETWORKS and (NETWORKS[network].data, NETWORKS[network].seed) == ("cifar10", 0)
+    return (study == "other") == (network in OTHERS)
 
 
 # Doing it
@@ -248,12 +250,15 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
         file.write_text(text, encoding="utf-8")
     study = read_study(file, allow_code=True)
     plan = replace(study, precision=None).plan(allow_code=True)
+    if task.network in KNOWN:
+        size = sum(p.numel() for model in plan.models.values() for p in model.module.parameters())
+        (settings.runs / f"{task.network}.size").write_text(str(size), encoding="utf-8")
     own, known = settings.runs / task.key / "manifest.json", settings.runs / f"precision-{'-'.join(task.kind)}.json"
     record = None
     if own.is_file():
         chosen = next(iter(read_manifest(own.parent)["study"]["models"].values()))["precision"]
-    elif settings.precision != "auto":
-        chosen = settings.precision
+    elif settings.precision != "auto" or task.network in OTHERS:  # so small that nothing is gained
+        chosen = "float32" if settings.precision == "auto" else settings.precision
     elif known.is_file():
         chosen = json.loads(known.read_text(encoding="utf-8"))["chosen"]
     else:
@@ -271,6 +276,8 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
 
     torch.set_num_threads(1)
     keep_freed_memory()
+    if torch.cuda.is_available():  # else the first to come takes it all
+        torch.cuda.set_per_process_memory_fraction(0.9 / settings.jobs)
     while True:
         try:
             task, number = todo.get_nowait()
@@ -312,7 +319,7 @@ def run(args: argparse.Namespace) -> None:
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
     for task, _ in wanted:
-        if not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
+        if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
     wanted = early + [item for item in wanted if item not in early]
@@ -404,7 +411,7 @@ def main() -> None:
         how.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
-            how.add_argument("--jobs", type=int, default=8)
+            how.add_argument("--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle")
             how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()

@@ -279,6 +279,5 @@ def open_dgcnn(path: Path, *, length: int | None = None) -> Data:
         for graph, h in zip(graphs, hot, strict=True)
     ]
     numbers, names = ranked(labels)
-    return open_graphs(
-        Path(path.name.removesuffix(".gz")).stem, whole, length=length, labels=numbers, class_names=names
-    )
+    stem = Path(path.name.removesuffix(".gz")).stem
+    return open_graphs(stem, whole, length=length, labels=numbers, class_names=names)

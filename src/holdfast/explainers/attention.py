@@ -81,13 +81,14 @@ class _OfAttention(Method):
 
     def _rows(self, model: Model, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
         """What each token (B, L) gives to those that the output is read from."""
-        watched = Attentions(model.name)
+        watched, count = Attentions(model.name), len(inputs)
+        inputs, aux = model.filled_up(inputs, aux)
         with torch.enable_grad():
             leaf = inputs.detach().requires_grad_()
             with watched:
-                logits = model.logits(leaf.clone(), aux)
+                logits = model.logits(leaf.clone(), aux)[:count]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        kept = watched.kept
+        kept, watched.kept = watched.kept, []  # not to wait for the collector
         if not kept or {(len(a), a.shape[-1]) for a in kept} != {(len(inputs), kept[0].shape[-1])}:
             why = "has no attention" if not kept else "attends in windows or to tokens that grow fewer"
             raise UserError(f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}")
@@ -106,7 +107,7 @@ class _OfAttention(Method):
                 joint = joint + (gradients[layer] * weights).relu().mean(1) @ joint
         joint = joint if self.name == AttentionRollout.name else joint - one
         rows: Tensor = (read[:, None] @ joint)[:, 0]
-        return rows / read.sum(1, keepdim=True).clamp(min=1)
+        return (rows / read.sum(1, keepdim=True).clamp(min=1))[:count]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from holdfast.data import Data
 from holdfast.data.graphs import NODES
+from holdfast.data.sequences import spelled
 from holdfast.drawing.forms import layout
 from holdfast.errors import Damaged
 from holdfast.runs import digests, table
@@ -73,7 +74,7 @@ def _seen(e: Exhibit, data: Data | None, side: int) -> tuple[str, Tensor, Tensor
     values = None if values is None else values.reshape(len(x), -1).sum(1)[there]
     if not x.is_floating_point():
         ids = x[there].tolist()
-        return "text", x[there].float()[None], values, list(map(str, data.words(ids) if data and data.words else ids))
+        return "text", x[there].float()[None], values, spelled(data and data.tokenizer, ids)
     if "adjacency" not in aux:
         return "set", F.pad(x[there].float(), (0, 2))[:, :2], values, []
     edges, order = aux["adjacency"][there][:, there].float(), aux.get(NODES, torch.arange(len(x)))[there].argsort()

@@ -42,7 +42,7 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     whole = f"the class predicted for the whole {words.sample}"
     against = "the label" if judged.settings.get("against") == "label" else whole
     named = spoken(imputer, {})
-    filled = named if words.parts == "tokens" else f"filled in by {named}"
+    filled = named if words.sample == "text" else f"filled in by {named}"
     caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
     caption += f"class early when its most relevant {words.parts} go first (MoRF, solid), and keeps it when the least "
     caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % intervals; MoRF of other "

@@ -62,6 +62,7 @@ class Pairs(NamedTuple):
     batch: Batch
     status: Tensor
     reason: tuple[str, ...]
+    text: perturbing.Reworded | None = None
 
     @property
     def where(self) -> Condition:
@@ -114,6 +115,8 @@ class Stability:
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         checked_kind(modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations))
+        for of_texts in (p for p in self.perturbations if isinstance(p, perturbing.OfTexts)):
+            of_texts.needs(batch)
         if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
             found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
             raise UserError(f"volumes are perturbed in [0, 1], and these have values {found}; scale them first")
@@ -163,13 +166,13 @@ class Stability:
 
     def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
         changed = perturb()
+        text = changed if isinstance(changed, perturbing.Reworded) else None
+        changed = changed if text is None else text.batch.x
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
-            raise UserError(
-                f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
-            )
-        batch = subject.batch.with_x(changed)
+            raise UserError(f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree")
+        batch = subject.batch.with_x(changed) if text is None else text.batch
         if perturbing.is_geometric(perturbation):
             move, known = perturbation.move, (batch.ids, subject.seed)
             batch = with_region(batch, changed, lambda region: move(region[:, None], *known)[0][:, 0])
@@ -181,6 +184,8 @@ class Stability:
         def verdict(i: int) -> tuple[int, str]:
             if not finite[i]:
                 return UNDEFINED, NOT_FINITE
+            if text is not None and text.lost[i]:
+                return UNDEFINED, text.lost[i]
             if not same[i]:
                 return FLIPPED, task.change(before[i], after[i], int(subject.target[i]), subject.model.class_name)
             if self.max_drop is not None and drop[i] > self.max_drop:
@@ -189,7 +194,7 @@ class Stability:
 
         verdicts = [verdict(i) for i in range(len(batch))]
         status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
-        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts))
+        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts), text)
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
@@ -207,7 +212,11 @@ class Stability:
                 if why:
                     status[i], reason[i] = UNDEFINED, why
             rows = (status == OK).nonzero().flatten()
-            columns, above = self._columns(subject, maps, originals, chance, rows)
+            if pair.text is not None:  # word by word, for tokens have other places now, or other numbers
+                words = pair.text.by_word(maps, pair.text.after)
+                columns, above = self._aligned_columns(subject, explainer, pair.text, clean, words, rows, "")
+            else:
+                columns, above = self._columns(subject, maps, originals, chance, rows)
             if self.aligned and perturbing.is_geometric(pair.perturbation):
                 moved = self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
                 columns, above = columns | moved[0], above | moved[1]
@@ -240,14 +249,14 @@ class Stability:
         self,
         subject: Subject,
         explainer: str,
-        perturbation: perturbing.Geometric,
+        perturbation: perturbing.Geometric | perturbing.Reworded,
         clean: Tensor,
         maps: Tensor,
         rows: Tensor,
+        suffix: str = "_aligned",
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         if not len(rows):
-            suffixes = ("_aligned", "_aligned_chance")
-            return {m + suffix: torch.empty(0) for suffix in suffixes for m in _measures(maps)}, {}
+            return {m + suffix + chance: torch.empty(0) for chance in ("", "_chance") for m in _measures(maps)}, {}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
         moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
         perturbed = self._profile(_at(maps, rows), valid)
@@ -264,8 +273,8 @@ class Stability:
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
-        chance, above = _chance(subject, rows, others, "_aligned_chance")
-        return {f"{m}_aligned": v for m, v in aligned.items()} | chance, above
+        chance, above = _chance(subject, rows, others, f"{suffix}_chance")
+        return {m + suffix: v for m, v in aligned.items()} | chance, above
 
     def _floor(
         self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]

@@ -115,9 +115,7 @@ class Symmetry:
         """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""
         self.group.check(tuple(shape))
         if self.similarity == "ssim" and len(shape) != 3:
-            raise UserError(
-                f"ssim compares images (C, H, W), this data has samples of shape {tuple(shape)}; use cosine"
-            )
+            raise UserError(f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
@@ -178,7 +176,8 @@ class Symmetry:
             return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
         explain = partial(subject.explain, explainer)
         changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
-        why = [flaw_text(flaw) for flaw in (flaws("cosine", clean) % 3).tolist()]  # a constant map may change
+        flawed = flaws("cosine", clean) % (3 if clean[0].numel() == 1 else 4)  # a single number is no constant map
+        why = [flaw_text(flaw) for flaw in flawed.tolist()]
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 
