@@ -11,7 +11,7 @@
   const headOf = (sheet, column) => all(".change", sheet)[column].textContent;
   const input = (sample, column, alt) => {
     const [key, now] = sample.inputs[column];
-    return within(make("div", "tile input"), [key && image(key, "", alt), now && make("span", "why", now)]);
+    return within(make("div", key || now ? "tile input" : ""), [key && image(key, "", alt), now && make("span", "why", now)]);
   };
   const tile = (sample, cell, column) => {
     const [map, score, why, under] = sample.cells[cell.dataset.cell.split(",")[0]][column];
