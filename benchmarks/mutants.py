@@ -46,6 +46,7 @@ NEEDED = ("src", "tests", "docs", "studies", "benchmarks", "conftest.py", "pypro
 NEEDED += ("CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml", ".ci", ".github")
 NEEDED += (".gitignore", "constraints.txt", "constraints-ecosystem.txt")
 HEAVY = ("torch", "numpy", "scipy.stats", "pandas", "pyarrow.parquet", "pydantic", "PIL.Image", "pytest", "yaml")
+QUIET = ("-p", "no:cacheprovider", "-p", "no:benchmark")  # the latter warns where tests run in parallel
 COMPARED = {
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="),
     ast.GtE: (">=", ">"), ast.In: ("in", "not in"), ast.NotIn: (r"not\s+in", "in"), ast.Is: ("is", "is not"),
@@ -251,7 +252,7 @@ class Entered:
         self.kept: dict[str, dict[str, Any]] = {}
         self.prefix = f"{PACKAGE}{os.sep}"
         if sys.version_info >= (3, 12):
-            watch = sys.monitoring
+            watch, self.never_again = sys.monitoring, sys.monitoring.DISABLE
             watch.use_tool_id(watch.COVERAGE_ID, "mutants")
             watch.register_callback(watch.COVERAGE_ID, watch.events.PY_START, self._started)
             watch.set_events(watch.COVERAGE_ID, watch.events.PY_START)
@@ -260,7 +261,7 @@ class Entered:
 
     def _started(self, code: Any, _: int) -> Any:
         self._note(code)
-        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        return self.never_again
 
     def _note(self, code: Any) -> None:
         if code.co_filename.startswith(self.prefix):
@@ -296,7 +297,7 @@ def draw_map(given: argparse.Namespace) -> None:
     """Run the tests once, and keep which function each of them enters."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         places = {"HOLDFAST_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
-        command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--maxfail=1000"]
+        command = [sys.executable, "-m", "pytest", "-p", "mutants", *QUIET, "--maxfail=1000"]
         command += [
             *(["--numprocesses", str(given.jobs), "--dist", given.dist] if given.jobs > 1 else []),
             *given.tests,
@@ -435,7 +436,7 @@ def run_tests(here: Path, tests: list[str]) -> None:
     sys.path[:0] = [str(here / "src")]
     import pytest
 
-    code = pytest.main(["-x", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests])
+    code = pytest.main(["-x", *QUIET, "--tb=no", "-rfE", *tests])
     sys.stdout.flush()
     os._exit(int(code))
 

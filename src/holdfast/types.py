@@ -33,6 +33,8 @@ REDRAW = "redraw"
 IDENTITY = "identity"
 """The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
 Condition = tuple[str, float]
+CLEAN: Condition = ("clean", 0.0)
+"""The condition of an input as it is."""
 """What was done to the input, and how strongly: ("jpeg", 40.0)."""
 
 
@@ -80,8 +82,8 @@ class Batch:
         positions = torch.arange(len(self))[index]
 
         def taken(values: Tensor) -> Tensor:  # without waiting for the device
-            some = index if isinstance(index, slice) else positions.to(values.device, non_blocking=True)
-            return values[some].clone() if isinstance(index, slice) else values[some]
+            whole = isinstance(index, slice)
+            return values[index].clone() if whole else values[positions.to(values.device, non_blocking=True)]
 
         return Batch(
             ids=tuple(self.ids[i] for i in positions.tolist()),
@@ -308,9 +310,9 @@ class Scores:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W), and a note.
+    """One sample for the report's gallery: an input, its map and a note.
 
-    `role` says why a pair is shown, the worst, the median or the best of `pairs`; it is empty for a sample on show.
+    `aux` is what the input brings along, such as the edges of a graph.
     """
 
     explainer: str
@@ -320,15 +322,21 @@ class Exhibit:
     image: Tensor
     map: Tensor | None
     note: str = ""
-    role: str = ""
-    pairs: int = 0
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = "") -> Exhibit:
+        """A row of a batch with the map of an explainer."""
+        aux = {key: tensor[row] for key, tensor in batch.aux.items()}
+        return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
 
 
 @dataclass(frozen=True)
 class Shown:
     """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
 
-    Of series and rows of tables the numbers (C, T) are kept in place of an image, and the map is (T,).
+    Of series, rows of tables and texts, by `kind`, the numbers (C, T) are kept in place of an image, of graphs and sets
+    where each of N nodes is drawn and its edges (N, 2 + N); the map has T or N values. `words` name columns and tokens.
     """
 
     dataset: str
@@ -341,8 +349,8 @@ class Shown:
     map: npt.NDArray[np.float32] | None
     evaluation: str = ""
     note: str = ""
-    role: str = ""
-    pairs: int = 0
+    kind: str = "image"
+    words: tuple[str, ...] = ()
 
 
 class Subject(Protocol):
@@ -361,7 +369,6 @@ class Subject(Protocol):
     probability: Tensor
     explainers: Mapping[str, Explainer]
     showcase: frozenset[str]
-    keeps_extremes: bool
 
     @property
     def model(self) -> Model:

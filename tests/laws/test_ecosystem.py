@@ -9,7 +9,8 @@ from support.paths import ROOT
 LIBRARIES = ("torchvision", "timm", "transformers", "datasets", "mlflow", "wandb", "onnx", "s3fs", "moto")
 LIBRARIES += ("quantus", "zennit", "shap", "pytorch_grad_cam", "torch_geometric")
 ASKED_FOR = re.compile(
-    rf'(?:importorskip|find_spec|needs|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b|with s3_server\('
+    rf'(?:importorskip|find_spec|needs|needed|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b'
+    "|from support.(?:loopback|model_cases) import"
 )
 
 

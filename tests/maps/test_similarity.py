@@ -148,6 +148,21 @@ def test_an_impossible_k_is_named(k):
         similarity.jaccard(maps(1, 50), maps(1, 50), k=k)
 
 
+@pytest.mark.parametrize("measure", [similarity.ssim, similarity.spearman, similarity.jaccard, similarity.cosine])
+def test_maps_of_two_shapes_are_refused_and_not_stretched(measure):
+    one, three = torch.rand(1, 1, 12, 12), torch.rand(3, 1, 12, 12)
+    for pair in ((one, three), (three, one), (three, three[:, 0])):
+        with pytest.raises(UserError, match=r"two maps of one shape \(B, …\) are needed"):
+            measure(*pair)
+
+
+def test_only_two_profiles_with_windows_have_an_ssim():
+    maps = torch.rand(2, 1, 12, 12)
+    profiles = [similarity.profile(maps, k=10, dims=dims) for dims in (2, 0)]
+    for i, j in itertools.product(range(2), repeat=2):
+        assert ("ssim" in similarity.compare(profiles[i], profiles[j])) == (i == j == 0)
+
+
 def test_k_may_be_a_fraction():
     a, b = maps(2, 200, seed=1), maps(2, 200, seed=2)
     assert torch.equal(similarity.jaccard(a, b, k=0.1), similarity.jaccard(a, b, k=20))

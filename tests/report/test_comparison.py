@@ -457,6 +457,12 @@ def test_a_condition_is_shared_where_the_same_entry_made_it():
         common(sides, only_shared=True)
 
 
+def test_a_run_with_nothing_that_counts_is_on_no_board(tmp_path):
+    asked = {"stability": holdfast.Stability(perturbations="identity", k=50)}
+    run = holdfast.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    assert holdfast.leaderboard(run)["boards"] == []
+
+
 def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tmp_path):
     asked = {"stability": holdfast.Stability(perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50)}
     run = holdfast.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")

@@ -162,8 +162,8 @@ def test_rankings_that_disagree() -> None:
     road = {"a": 0.05, "b": 0.15, "c": 0.25, "d": 0.35}
     given = of(faithful(road, ("noisy_linear", "blur"), flip="blur"), study(faithfulness={}))
     card = given["MoRF and LeRF rank the methods differently"]
-    assert "blur morf and blur lerf −1.00" in card.seen and "noisy_linear morf" not in card.seen
-    assert "noisy_linear lerf and blur lerf" in given["Two fillings rank the methods differently"].seen
+    assert "blur MoRF and blur LeRF −1.00" in card.seen and "noisy linear MoRF" not in card.seen
+    assert "noisy linear LeRF and blur LeRF" in given["Two fillings rank the methods differently"].seen
     assert not of(faithful(road, ("noisy_linear", "blur")), study(faithfulness={}))
 
 
@@ -182,7 +182,7 @@ def test_leaks_are_told() -> None:
     assert "zero may leak the class" in of(pd.concat([run, again]), study(faithfulness={}))
     shown = pd.concat([run, leak(40, 0.99)])
     card = of(shown, study(faithfulness={}))["zero leaks the class"]
-    assert card.severity == "act" and card.do == "Rank the methods by noisy_linear."
+    assert card.severity == "act" and card.do == "Rank the methods by noisy linear."
     assert not of(pd.concat([run, leak(40, 0.6)]), study(faithfulness={})), "measured, and hidden well enough"
 
 

@@ -126,13 +126,13 @@ def test_a_terminal_gets_colours_unless_told_otherwise(run, no_colour, monkeypat
         monkeypatch.setenv("NO_COLOR", "1")
     ours, theirs = pty.openpty()
     shown: list[bytes] = []
-    reader = threading.Thread(target=read_all, args=(ours, shown))
+    reader = threading.Thread(target=read_all, args=(ours, shown), daemon=True)
     reader.start()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
         show(run.path, None, None, 3)
     monkeypatch.undo()
-    reader.join()
+    reader.join(60)
     os.close(ours)
     text = b"".join(shown).decode()
     assert "lowest fass" in text

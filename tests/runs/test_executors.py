@@ -268,12 +268,12 @@ def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     else:
         process.kill()
         process.wait()
+    (tmp_path / "go").touch()
     until = time.monotonic() + 60
     while any(map(is_running, workers)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(is_running, workers))
     assert "Traceback" not in (tmp_path / "said.txt").read_text()
-    (tmp_path / "go").touch()
     assert subprocess.run(command, **how, check=False, capture_output=True).returncode == 0
     assert as_text(holdfast.read(tmp_path / "run")) == as_text(whole)
 
@@ -336,8 +336,11 @@ def test_the_same_part_with_other_numbers_is_not_joined(halves, tmp_path):
 def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tmp_path, monkeypatch):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("dear to me")
-    with pytest.raises(UserError, match="holds no holdfast run"):
-        merge(tmp_path / "thesis", halves)
+    for taken in ("thesis", "thesis/main.tex"):
+        with pytest.raises(UserError, match="holds no holdfast run"):
+            merge(tmp_path / taken, halves)
+    (tmp_path / "empty").mkdir()
+    assert missing(merge(tmp_path / "empty", halves).path) == []
     with pytest.raises(UserError, match="is not a run directory"):
         merge(tmp_path / "joined", [tmp_path / "thesis"])
     monkeypatch.setitem(sys.modules, "s3fs", None)

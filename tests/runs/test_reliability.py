@@ -383,11 +383,11 @@ def test_processes_with_the_same_host_and_number_do_not_meet(tmp_path, monkeypat
         except UserError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=write, args=(i,), daemon=True) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert not failed and len(set((tmp_path / "same.json").read_text())) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["same.json"]
 

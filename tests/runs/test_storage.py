@@ -175,6 +175,12 @@ def test_a_store_that_has_answered_is_waited_for_a_minute_and_one_that_never_has
             with pytest.raises(ConnectionError):
                 path.is_file()  # no "no": it may be there
     assert paused == [0.1, 0.2, 5.0, 60.0, 0.1, 0.2]
+    storage.expect(place(other.base))
+    with monkeypatch.context() as patch:
+        patch.setattr(storage._connect(there.base)[0].__class__, "cat_file", away)
+        with pytest.raises(ConnectionError):
+            other.read_bytes()
+    assert paused[-2:] == [5.0, 60.0], "another process has reached it"
     with monkeypatch.context() as patch:
         monkeypatch.setattr(errors.time, "sleep", lambda _: patch.undo())
         patch.setattr(storage._connect(there.base)[0].__class__, "cat_file", away)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runs import storage
+
 
 def free_port() -> int:
     """A port of loopback that nobody listens to."""
@@ -41,13 +43,15 @@ def s3_server(said: Path) -> Iterator[int]:
     with said.open("wb") as log:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         server = subprocess.Popen(command, stdout=log, stderr=log)
-    make = "import sys, boto3; boto3.client('s3').create_bucket(Bucket='holdfast')"
+    make = "import boto3; boto3.client('s3').create_bucket(Bucket='holdfast')"
     try:
         until = time.monotonic() + 120
         while not _listens(port):
             assert server.poll() is None and time.monotonic() < until, said.read_text()
             time.sleep(0.05)
         subprocess.run([sys.executable, "-c", make], env=keys(port), check=True)
+        sys.modules["s3fs"].S3FileSystem.clear_instance_cache()  # those of another server, which is gone
+        storage._connect.cache_clear()
         yield port
     finally:
         server.kill()

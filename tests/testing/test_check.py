@@ -171,6 +171,20 @@ def test_what_is_needed_would_do():
     assert samples_needed(of_means(scores[0], (0.0, 1.0)), 1.0, 0.95, True) is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "need"),
+    [
+        ("> 0.5", "a mean 0.2 higher at the least"),
+        ("< 0.1", "a mean 0.2 lower at the least"),
+        (">= {mean!r}", "more than the mean"),
+    ],
+)
+def test_where_no_number_of_samples_helps_the_mean_must_change(run, asked, need):
+    measure = "faithfulness.accuracy{condition=zero morf}"
+    found = one(run, f"{measure} {asked.format(mean=one(run, f'{measure} > 0').seen.mean)}")
+    assert not found.passed and found.need == need
+
+
 def test_each_must_pass_but_controls(run):
     assert [o.explainer for o in check(run, ["stability.fass > 0"])] == [
         "grad_cam",

@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 _LARGEST_MEMBER = 2**31
 _TU_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
 
+NODES = "_nodes"
+"""The auxiliary tensor (B, N) with the place that each node of a moved graph had before."""
+
 
 class Graph(NamedTuple):
     """Nodes (n, F), edges (2, E) from their first row to their second, and optionally a weight (E,) for each.

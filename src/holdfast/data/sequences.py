@@ -102,6 +102,17 @@ def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]
     return partial(encode, add_special_tokens=not bare) if hasattr(vocabulary, "all_special_ids") else encode
 
 
+def spelled(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """A word for each token id, or the id where nobody knows more.
+
+    >>> spelled(Vocabulary(("a", "film")), [3, 0, 1]), spelled(None, [3])
+    (['film', '', '…'], ['3'])
+    """
+    if isinstance(tokenizer, Vocabulary):
+        return ["".join(tokenizer.decode([token])) for token in ids]
+    return list(map(str, getattr(tokenizer, "convert_ids_to_tokens", list)(ids)))
+
+
 def prompts(
     tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = (), length: int | None = None
 ) -> Batch:

@@ -257,6 +257,11 @@ def must_be_shared(where: Place) -> None:
         raise UserError(f"{where} is the memory of one process; workers need a directory or a store that all can reach")
 
 
+def expect(where: Place) -> None:
+    """Wait for a store from the first request on: another process has reached it."""
+    _answered.add(str(where))
+
+
 def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
     """What `act` gives, tried again while that may help; a failure is an error that names the file and what to do.
 

@@ -14,14 +14,7 @@ from __future__ import annotations
 
 from holdfast.statistics.cubes import arrange, groups_of
 from holdfast.statistics.forms import Form, with_best
-from holdfast.statistics.means import (
-    FEW_SAMPLES,
-    FEWEST_PAIRS,
-    LOWEST_RETENTION,
-    exact_share,
-    retention,
-    summary,
-)
+from holdfast.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTION, exact_share, retention, summary
 from holdfast.statistics.pairs import disagreement, holm, paired_tests
 from holdfast.statistics.ranks import ranking
 

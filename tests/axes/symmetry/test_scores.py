@@ -323,6 +323,7 @@ def test_layers_are_told_apart(modality):
     assert found.verdict == "equivariant"
     assert found.equivariance_error is not None and found.equivariance_error.max() < 1e-5
     assert found.invariance_error.max() > 0.01
+    assert len(found.elements) != len(batch) == len(found.invariance_error) == len(found.equivariance_error)
     found = layer_symmetry(model, batch, fixed, group, n=12)
     assert found.verdict == "invariant" and found.equivariance_error is None
     assert found.invariance_error.max() < 1e-5

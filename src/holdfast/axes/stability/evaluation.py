@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field, field_validator
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
@@ -27,8 +26,8 @@ from holdfast.models.batches import beside
 from holdfast.models.modality import modality
 from holdfast.models.tasks import at, has_probability, with_region
 from holdfast.types import (
+    CLEAN,
     FLIPPED,
-    IDENTITY,
     OK,
     REDRAW,
     STRICT,
@@ -54,6 +53,21 @@ MEASURES = (
 
 Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
+
+
+class Pairs(NamedTuple):
+    """The shard's samples after one perturbation, and which of them kept their prediction."""
+
+    perturbation: perturbing.Perturbation
+    batch: Batch
+    status: Tensor
+    reason: tuple[str, ...]
+    text: perturbing.Reworded | None = None
+
+    @property
+    def where(self) -> Condition:
+        """Condition and level of the perturbation."""
+        return perturbing.condition(self.perturbation), perturbing.level(self.perturbation)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -184,17 +198,15 @@ class Stability:
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
-        pictured = subject.batch.x.ndim in (4, 5)  # worst pairs are shown of these alone
         shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
         for i in shown:
-            yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
+            yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
         originals = self._profile(clean)
         chance = self._profile(subject.reference(explainer))
         blank = reasons(clean, "the clean map")
         if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._floor(subject, explainer, originals, blank)
-        candidates: list[Candidate] = []
-        for number, (pair, status, reason, maps) in enumerate(_explained(subject, explainer, pairs, clean, blank)):
+        for pair, status, reason, maps in _explained(subject, explainer, pairs, clean, blank):
             rows = (status == OK).nonzero().flatten()
             for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
                 if why:
@@ -213,13 +225,7 @@ class Stability:
                 column = Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
                 yield replace(column, by_reference=above.get(measure))
             for i in shown:
-                picture = maps[i] if status[i] == OK else None
-                yield Exhibit(explainer, *pair.where, subject.batch.ids[i], pair.batch.x[i], picture)
-            if len(rows) and pictured and subject.keeps_extremes and pair.where[0] != IDENTITY:
-                flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
-                scores = pair_scores(columns).tolist()
-                candidates += [Candidate(*c, number) for c in zip(scores, rows.tolist(), flat, strict=True)]
-        yield from worst_exhibit(subject, explainer, pairs, clean, candidates)
+                yield Exhibit.of(explainer, pair.where, pair.batch, i, maps[i] if status[i] == OK else None)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0

@@ -17,7 +17,7 @@ from holdfast.errors import UserError
 from holdfast.runs.engine import Tick
 from holdfast.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError, shard_name
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import Place, must_be_shared, place
+from holdfast.runs.storage import Place, expect, must_be_shared, place
 
 CORES = 4
 """How many cores an actor without a GPU takes, where its node has so many."""
@@ -111,6 +111,7 @@ class ShardActor:
 
     def load(self, recipe: FromStudy, root: str, shard_size: int) -> None:
         """Make the plan in this process; separate from the making of the actor, so that a mistake is told as such."""
+        expect(place(root))
         if not (place(root) / "manifest.json").is_file():
             raise UserError(f"a node of the Ray cluster does not see {root}; a run needs a path that all nodes share")
         self.worker = Worker(recipe, place(root), shard_size, 0)

@@ -26,7 +26,7 @@ from holdfast.errors import UserError
 from holdfast.runs.engine import Tick
 from holdfast.runs.executors.worker import MOST_LOSSES, Recipe, Tally, Worker, WorkerError, shard_name
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import Place, must_be_shared
+from holdfast.runs.storage import Place, expect, must_be_shared
 
 PATIENCE = 10.0
 """Seconds that a worker has to end by itself."""
@@ -195,6 +195,7 @@ def _serve(connection: Connection, recipe: Recipe, root: Place, shard_size: int,
         except OSError as error:
             raise SystemExit(0) from error  # the parent is gone; whatever starts next finds the finished parts
 
+    expect(root)
     try:
         worker = Worker(recipe, root, shard_size, number, threads)
         say("ready", None)
