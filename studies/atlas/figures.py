@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from claims import DOES_NOT, HOLDS, Judged
-from reading import SIGNS, Tables, averaged, base
+from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
 from holdfast.axes import BY_NAME
@@ -150,11 +150,7 @@ def unbeaten(t: Tables) -> pd.DataFrame:
     for r in rows.itertuples():
         ahead = SIGNS[r.axis, r.measure] * r.difference > 0
         winner, loser = (r.first, r.second) if ahead else (r.second, r.first)
-        if base(loser) not in ("random", "sobel", "weight_noise") and base(winner) not in (
-            "random",
-            "sobel",
-            "weight_noise",
-        ):
+        if not {base(winner), base(loser)} & set(CONTROLS):
             counts.setdefault((r.axis, winner), [set(), set()])[0].add(r.network)
             counts.setdefault((r.axis, loser), [set(), set()])[1].add(r.network)
     found = [(axis, name, len(won), len(lost)) for (axis, name), (won, lost) in counts.items()]
