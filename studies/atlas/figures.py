@@ -14,7 +14,8 @@ from spread import Split
 
 from holdfast.axes import BY_NAME
 from holdfast.drawing.methods import TITLES, colour_of
-from holdfast.drawing.plots import Mark, Scale, cells, dots, of_marks, points
+from holdfast.drawing.plots import Mark, Scale, cells, dots, of_marks
+from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -149,8 +150,8 @@ def unbeaten(t: Tables) -> pd.DataFrame:
     counts: dict[tuple[str, str], list[set[str]]] = {}
     for r in rows.itertuples():
         ahead = SIGNS[r.axis, r.measure] * r.difference > 0
-        winner, loser = (r.first, r.second) if ahead else (r.second, r.first)
-        if not {base(winner), base(loser)} & set(CONTROLS):
+        winner, loser = map(base, (r.first, r.second) if ahead else (r.second, r.first))
+        if not {winner, loser} & set(CONTROLS):
             counts.setdefault((r.axis, winner), [set(), set()])[0].add(r.network)
             counts.setdefault((r.axis, loser), [set(), set()])[1].add(r.network)
     found = [(axis, name, len(won), len(lost)) for (axis, name), (won, lost) in counts.items()]

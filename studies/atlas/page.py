@@ -104,7 +104,7 @@ def recommendations(t: Tables) -> list[str]:
     if tested.empty:
         return [f"{NOT_RUN.capitalize()}: there are no paired tests in the tables."]
     blind = t.select(axis="dependence", measure="dependence", condition="weights")
-    unseeing = set(blind.loc[blind["high"].astype(float) < 0.1, "explainer"])
+    unseeing = set(blind.loc[blind["high"].astype(float) < 0.1, "base"])
     counts, rows = figures.unbeaten(t), []
     for axis in figures.PURPOSES:
         networks = tested.loc[tested["axis"] == axis, "network"].nunique()
