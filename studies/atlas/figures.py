@@ -54,14 +54,17 @@ def matrix(t: Tables) -> Sheet | None:
     columns, axes = list(dict.fromkeys(scores["column"])), list(dict.fromkeys(scores["axis"]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
     held = {(r.axis, r.base, r.column): r for r in scores.itertuples()}
-    values: list[list[Mark | None]] = []
+    drawn = Sheet(0, 0)
     for axis in axes:
+        values: list[list[Mark | None]] = []
         for method in methods:
             found = [held.get((axis, method, column)) for column in columns]
             values.append([Mark(method, r.value, r.low, r.high) if r else None for r in found])
-    heads = [titled(t, axis) for axis in axes]
-    drawn = cells([TITLES.get(m, m) for m in methods] * len(axes), columns, values, "", len(methods), heads).sheet
-    return Sheet(drawn.width, drawn.height, [({}, drawn.pieces)])  # without what a page of a report would read
+        block = cells([TITLES.get(m, m) for m in methods], columns, values).sheet
+        drawn.add(Words(0, drawn.height + 16, titled(t, axis), "ink", bold=True))
+        drawn.place(Sheet(0, 0, [({}, block.pieces)]), 0, drawn.height + 22)  # without what a report's page would read
+        drawn.width, drawn.height = max(drawn.width, block.width), drawn.height + 30 + block.height
+    return drawn
 
 
 def frontier(t: Tables, one: str = "stability", other: str = "faithfulness") -> Sheet | None:
