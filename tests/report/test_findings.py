@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.axes import Finding
-from holdfast.report.findings import finding_lines, findings
+from holdfast.report.findings import findings
 from support import synthetic
 from support.synthetic import rows_of
 
@@ -44,7 +44,6 @@ def noisy(centre: float, width: float, seed: int = 0, n: int = N) -> np.ndarray:
 def test_nothing_is_said_of_nothing() -> None:
     samples = synthetic.samples(0, unreadable=0)
     assert findings(synthetic.table().iloc[:0], samples, {}) == []
-    assert finding_lines([]) == []
 
 
 def test_a_good_run_gives_no_cause_to_act() -> None:
@@ -222,4 +221,3 @@ def test_order_count_and_place() -> None:
     assert all(any(a.title in item for item in rest.items) for a in every.values() if a not in kept)
     assert {(a.dataset, a.model) for a in every.values()} == {("photos", "net")}
     assert list(of(table.sample(frac=1, random_state=0), manifest)) == list(every), "the order of rows plays no part"
-    assert max(map(len, finding_lines(every.values()))) <= 110

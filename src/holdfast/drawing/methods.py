@@ -171,7 +171,7 @@ def spoken(text: str, known: Mapping[str, Look]) -> str:
     """
     named = FILLINGS | {e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e}
     every = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
-    pattern = rf"[\[{{][^\]}}]*|(?<![\w.])(?:{every})(?![\w(:.=]*[\w(:=])"  # what stands in brackets stays
+    pattern = rf"[\[{{][^\]}}]*|(?<![\w.])(?:{every})(?![\w(.=]*[\w(=]|:\S|: [{{\[])"  # what stands in brackets stays
     return re.sub(pattern, lambda found: named.get(found[0], found[0]), text)
 
 

@@ -11,7 +11,7 @@
   const headOf = (sheet, column) => all(".change", sheet)[column].textContent;
   const input = (sample, column, alt) => {
     const [key, now] = sample.inputs[column];
-    return within(make("div", "tile input"), [key && image(key, "", alt), now && make("span", "why", now)]);
+    return within(make("div", key || now ? "tile input" : ""), [key && image(key, "", alt), now && make("span", "why", now)]);
   };
   const tile = (sample, cell, column) => {
     const [map, score, why, under] = sample.cells[cell.dataset.cell.split(",")[0]][column];
@@ -57,7 +57,7 @@
       cell.replaceChildren(within(button, [tile(sample, cell, column)]));
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
-    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of the ${samples(sheet).length} with maps`;
+    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
     sheet.querySelector("[data-said]").textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
     outline(sheet);
   };
