@@ -35,7 +35,7 @@ FIGURES = {
     "frontier": "Methods by stability and faithfulness",
     "spread": "Shares of the variance of FASS with their intervals",
 }
-LARGEST = 300_000
+LARGEST = 400_000
 """All figures together, in bytes."""
 LARGE, SHEETS = 60_000, 120_000
 """Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
@@ -229,8 +229,8 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
         target.write_bytes(svg)
     elif write:
         picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
-        wide = round(1.25 * sheet.width)
-        picture.resize((wide, picture.height * wide // picture.width)).quantize(24).save(target, optimize=True)
+        wide = round(sheet.width)
+        picture.resize((wide, picture.height * wide // picture.width)).quantize(32).save(target, optimize=True)
     return target.name
 
 
