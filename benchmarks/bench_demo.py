@@ -21,6 +21,8 @@ Some of what holdfast does besides is for the first few photographs only: the ga
 for two. So few photographs are unkind to it, and `--limit 14` is the whole study. `--anew` is for scripts that take one
 radius or one fraction each and explain for each of them.
 
+The other controls and axes of the demo (Sobel, weight noise; dependence, agreement, localisation) are left out on both.
+
 The photographs are split: pair by pair does the first half before and the rest after holdfast does all of them, so that
 a change of pace of a shared machine falls on both. Integrated gradients, Grad-CAM and the control are functions of
 the input: every status must agree and every score up to 1e-3, else the comparison is void. GradientShap, LIME and the
@@ -39,7 +41,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,10 @@ SEED, SUPERSETS_AT_ONCE, CLOSE = 0, 16, 1e-3
 DETERMINISTIC = ("integrated_gradients", "grad_cam", "random")
 KEY = ["evaluation", "explainer", "measure", "condition", "level", "sample"]
 Explain = Callable[[Batch, int], Tensor]
+
+
+AXES = ("stability", "certificate", "symmetry", "faithfulness")
+METHODS = ("integrated_gradients", "gradient_shap", "grad_cam", "lime", "random")
 
 
 @dataclass
@@ -108,8 +114,7 @@ class PairByPair:
         self.explainers = self._explainers()
 
     def __call__(self, one: Batch, clock: Clock) -> None:
-        axes = (self._stability, self._certificate, self._symmetry, self._faithfulness)
-        for axis in axes:
+        for axis in (getattr(self, f"_{name}") for name in AXES):
             with clock(axis.__name__.removeprefix("_")):
                 for name, explain in self.explainers.items():
                     axis(one, name, explain)
@@ -308,6 +313,12 @@ def compare_tables(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
         raise SystemExit(f"scores differ by more than {CLOSE}: the comparison is void")
 
 
+def shared(plan: Plan) -> Plan:
+    """The study without the methods and axes that the other side has not."""
+    methods = {name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS}
+    return replace(plan, explainers=methods, evaluations={name: plan.evaluations[name] for name in AXES})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="`make demo` against the same study pair by pair")
     parser.add_argument("--limit", type=int, default=3, help="how many photographs, of the 14 of `make demo`")
@@ -316,8 +327,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", module="captum")  # it warns of hooks that it sets itself
-    plan = demo_plan(options.limit)
-    twin = demo_plan(1)
+    plan, twin = (shared(demo_plan(limit)) for limit in (options.limit, 1))
     (data,), (ours,), (model,) = plan.data.values(), plan.models.values(), twin.models.values()
     pairwise = PairByPair(plan, model, options.anew)
     first = data.load([0]).batch

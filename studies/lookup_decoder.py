@@ -29,7 +29,7 @@ PLACES = tuple(["rome", "oslo", "lima", "kiev", "bonn", "cork", "nice", "bern", 
 WORDS = Vocabulary((*KEYS, *PLACES, "where", "."))
 PASSAGES, QUESTIONS = 4, 8
 HELD_OUT = 1 << 20
-"""Prompts from this number on are for tests; there are far more of them than a training draws."""
+"""Prompts of this number are for validation, those of the next for the test; a training draws far fewer."""
 
 
 def drawn(count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -106,19 +106,22 @@ def constant(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed:
 def main() -> None:
     """Train, test, and ask the bench."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200, help="of training")
+    parser.add_argument("--steps", type=int, default=150, help="of training")
     parser.add_argument("--samples", type=int, default=100, help="that the bench is asked about")
+    parser.add_argument("--validate", action="store_true", help="judge nothing; right answers to the prompts for that")
     args = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
     net = trained(args.steps)
     print(f"trained in {time.perf_counter() - start:.0f} s")
     model = holdfast.decoder(net, WORDS, tokens=1, name="look-up")
-    batch, answers = prompts(500, HELD_OUT)
+    batch, answers = prompts(500, HELD_OUT + (not args.validate))
     said = model.fixed(batch).aux["answer"]
     right = sum(WORDS.decode(row[row >= 0]) == [answer] for row, answer in zip(said, answers, strict=True))
     low, high = exact_share(right, len(answers))
     print(f"right answers: {right / len(answers):.1%} ({low:.1%} to {high:.1%})")
+    if args.validate:
+        return
     features = Passages()
     maps = {
         "exact": exact, "another": another, "constant": constant, "random": holdfast.RandomMap(),

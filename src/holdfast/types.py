@@ -33,6 +33,8 @@ REDRAW = "redraw"
 IDENTITY = "identity"
 """The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
 Condition = tuple[str, float]
+CLEAN: Condition = ("clean", 0.0)
+"""The condition of an input as it is."""
 """What was done to the input, and how strongly: ("jpeg", 40.0)."""
 
 
@@ -52,7 +54,7 @@ class Batch:
     the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
     their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
     where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
-    move along.
+    move along. `tokenizer` is what made texts token ids, where that is known.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -64,6 +66,7 @@ class Batch:
     aux: Mapping[str, Tensor] = field(default_factory=dict)
     label: Tensor | None = None
     moved: Moved | None = None
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(self.ids))
@@ -79,8 +82,8 @@ class Batch:
         positions = torch.arange(len(self))[index]
 
         def taken(values: Tensor) -> Tensor:  # without waiting for the device
-            some = index if isinstance(index, slice) else positions.to(values.device, non_blocking=True)
-            return values[some].clone() if isinstance(index, slice) else values[some]
+            whole = isinstance(index, slice)
+            return values[index].clone() if whole else values[positions.to(values.device, non_blocking=True)]
 
         return Batch(
             ids=tuple(self.ids[i] for i in positions.tolist()),
@@ -88,6 +91,7 @@ class Batch:
             aux={name: taken(tensor) for name, tensor in self.aux.items()},
             label=None if self.label is None else taken(self.label),
             moved=self.moved and Moved(self.moved.act, taken(self.moved.g)),
+            tokenizer=self.tokenizer,
         )
 
     @staticmethod
@@ -107,7 +111,7 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same samples on another device."""
         label = None if self.label is None else self.label.to(device)
-        return Batch(self.ids, self.x.to(device), {k: v.to(device) for k, v in self.aux.items()}, label, self.moved)
+        return replace(self, x=self.x.to(device), aux={k: v.to(device) for k, v in self.aux.items()}, label=label)
 
     def carried(self, drawn: Tensor) -> Tensor:
         """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
@@ -306,9 +310,9 @@ class Scores:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One sample's pictures for the report's gallery: an input in [0, 1] and its map, both (C, H, W), and a note.
+    """One sample for the report's gallery: an input, its map and a note.
 
-    `role` says why a pair is shown, the worst, the median or the best of `pairs`; it is empty for a sample on show.
+    `aux` is what the input brings along, such as the edges of a graph.
     """
 
     explainer: str
@@ -318,15 +322,21 @@ class Exhibit:
     image: Tensor
     map: Tensor | None
     note: str = ""
-    role: str = ""
-    pairs: int = 0
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = "") -> Exhibit:
+        """A row of a batch with the map of an explainer."""
+        aux = {key: tensor[row] for key, tensor in batch.aux.items()}
+        return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
 
 
 @dataclass(frozen=True)
 class Shown:
     """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
 
-    Of series and rows of tables the numbers (C, T) are kept in place of an image, and the map is (T,).
+    Of series, rows of tables and texts, by `kind`, the numbers (C, T) are kept in place of an image, of graphs and sets
+    where each of N nodes is drawn and its edges (N, 2 + N); the map has T or N values. `words` name columns and tokens.
     """
 
     dataset: str
@@ -339,8 +349,8 @@ class Shown:
     map: npt.NDArray[np.float32] | None
     evaluation: str = ""
     note: str = ""
-    role: str = ""
-    pairs: int = 0
+    kind: str = "image"
+    words: tuple[str, ...] = ()
 
 
 class Subject(Protocol):
@@ -359,7 +369,6 @@ class Subject(Protocol):
     probability: Tensor
     explainers: Mapping[str, Explainer]
     showcase: frozenset[str]
-    keeps_extremes: bool
 
     @property
     def model(self) -> Model:

@@ -210,9 +210,15 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
-    """Every study of every network, most important first: sweeps come last."""
-    order = [[study for study in studies if study != "sweeps"], [study for study in studies if study == "sweeps"]]
-    return [Task(network, study) for some in order for network in networks for study in some]
+    """Every study of every network that it is for, most important first: sweeps and smoothing come last."""
+    made = [Task(network, study) for network in networks for study in studies if _is_for(study, network)]
+    return sorted(made, key=lambda task: task.study in ("sweeps", "smoothing"))
+
+
+def _is_for(study: str, network: str) -> bool:
+    if study == "smoothing":
+        return network in NETWORKS and (NETWORKS[network].data, NETWORKS[network].seed) == ("cifar10", 0)
+    return (study == "other") == (network in OTHERS)
 
 
 # Doing it
@@ -244,6 +250,9 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
         file.write_text(text, encoding="utf-8")
     study = read_study(file, allow_code=True)
     plan = replace(study, precision=None).plan(allow_code=True)
+    if task.network in KNOWN:
+        size = sum(p.numel() for model in plan.models.values() for p in model.module.parameters())
+        (settings.runs / f"{task.network}.size").write_text(str(size), encoding="utf-8")
     own, known = settings.runs / task.key / "manifest.json", settings.runs / f"precision-{'-'.join(task.kind)}.json"
     record = None
     if own.is_file():

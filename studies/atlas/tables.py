@@ -31,6 +31,7 @@ import pandas as pd
 import holdfast
 from holdfast import axes
 from holdfast.runs.differences import parameters_of
+from holdfast.statistics import exact_share
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
@@ -112,7 +113,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
         "network": "; ".join(study["models"]),
         "study": command,
         "axes": "; ".join(dict.fromkeys(axis_names(run).values())),
-        "samples": int(run.samples()["sample"].nunique()),
+        "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
         "device_seconds": round(cost.get(key, own), 1),
@@ -165,6 +166,25 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
     return frame.round({"accuracy": 5, "accuracy_low": 5, "accuracy_high": 5, "ece": 5})
 
 
+def known(runs: Path) -> pd.DataFrame:
+    """The networks that were trained elsewhere in the columns of `NETWORKS`, by the photographs that they were asked.
+
+    A photograph's name begins with its class; MobileNetV2 has an output for none of them before the first.
+    """
+    rows = []
+    for file in sorted(runs.glob("*.size")):
+        asked = [holdfast.read(found.parent).samples() for found in runs.glob(f"{file.stem}.*/manifest.json")]
+        samples = max(asked, key=len).dropna(subset=["predicted"])
+        label = samples["sample"].str.split("_").str[0].astype(int) + (file.stem == "mobilenet_v2")
+        right, count = int((samples["predicted"] == label).sum()), len(samples)
+        low, high = exact_share(right, count)
+        facts = {"network": file.stem, "data": "photographs", "architecture": file.stem, "family": "convolutional"}
+        facts |= {"modality": "image", "variant": "plain", "parameters": int(file.read_text(encoding="utf-8"))}
+        facts |= {"accuracy": right / count, "accuracy_low": low, "accuracy_high": high, "samples_tested": count}
+        rows.append({**facts, "command": "trained elsewhere"})
+    return pd.DataFrame(rows, columns=NETWORKS)
+
+
 def _stored(path: Path) -> int:
     import torch
 
@@ -173,12 +193,15 @@ def _stored(path: Path) -> int:
 
 def markdown(networks: pd.DataFrame) -> str:
     """The model cards as a table of a page."""
-    lines = ["| network | weights | test accuracy (95 %) | calibration error | seconds |", "|---|---|---|---|---|"]
+    head = ("network", "weights", "test accuracy (95 %)", "calibration error", "epochs", "seconds")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in networks.to_dict("records"):
         share = f"{row['accuracy']:.1%} ({row['accuracy_low']:.1%} to {row['accuracy_high']:.1%})"
         ece = "–" if pd.isna(row["ece"]) else f"{row['ece']:.3f}"
         size = f"{row['parameters'] / 1e6:.2f} M" if row["parameters"] >= 1e5 else f"{row['parameters']:,}"
-        lines.append(f"| {row['network']} | {size} | {share} | {ece} | {row['seconds_to_train']:.0f} |")
+        took = "–" if pd.isna(row["seconds_to_train"]) else f"{row['seconds_to_train']:.0f}"
+        epochs = row["command"].partition("--epochs ")[2] or "–"
+        lines.append(f"| {row['network']} | {size} | {share} | {ece} | {epochs} | {took} |")
     return "\n".join(lines)
 
 
@@ -248,7 +271,7 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
     from common import place
 
     target.mkdir(parents=True, exist_ok=True)
-    networks = cards(weights, place(""))
+    networks = pd.concat([part for part in (cards(weights, place("")), known(runs)) if len(part)] or [known(runs)])
     networks = updated(target / "networks.csv", networks, "network", networks["network"])
     networks.to_csv(target / "networks.csv", index=False)
     paths = sorted(path.parent for path in runs.glob("*/manifest.json"))

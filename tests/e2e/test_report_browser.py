@@ -135,7 +135,7 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     browser.wait(DRAWN)
     said = "document.querySelector('[data-said]').textContent"
     first = browser.run(said)
-    assert "the nearest to the median of the 2 with maps" in first and NASTY in first
+    assert "the nearest to the median of those drawn for it" in first and NASTY in first
     browser.run("document.querySelectorAll('[data-pick]')[1].click()")
     assert browser.run(said) != first
     assert browser.run("[...document.querySelectorAll('[data-pick]')].map((b) => b.ariaPressed)") == ["false", "true"]

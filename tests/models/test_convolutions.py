@@ -91,7 +91,8 @@ def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_these_forms(how):
 def compare_gradients(device: str, compiled: bool) -> None:
     torch.manual_seed(0)
     stem, alone = nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.Conv2d(8, 8, 7, padding=3, groups=8)
-    net = nn.Sequential(stem, nn.GELU(), alone, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
+    # Smooth units: of others rounding turns one on or off now and then, and the gap is that unit (.001 or .05 by seed).
+    net = nn.Sequential(stem, nn.GELU(), alone, nn.GELU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
     model, x = Model(net, device=device, rows=2), torch.rand(2, 3, 32, 32, device=device, requires_grad=True)
     exact = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
     assert not any("forward" in vars(layer) for layer in model.module)

@@ -193,6 +193,9 @@ def test_the_passage_that_holds_the_answer_is_found(options: Any) -> None:
     rates = run.table().query("measure == 'rate' and explainer == 'exact'")
     assert len(rates) == 24 and (rates.value == 1).all()  # whatever passages are added, the answer survives
     assert set(run.table().query("explainer == 'constant'").status) == {"undefined"}
+    if options:
+        page = Path(run.report()).read_text(encoding="utf-8")
+        assert "share of passages removed" in page and "tokens removed" not in page
 
 
 def test_the_order_of_passages_does_not_matter_to_what_looks_things_up() -> None:
@@ -231,7 +234,7 @@ def test_texts_are_stable_under_what_says_the_same() -> None:
     fass = run.table().query("measure == 'fass'")
     assert len(fass) == 6 and fass.value.min() > 0.99
     for wrong in ("usual", "jitter", ["identity", "column_noise"]):
-        with pytest.raises(UserError, match="perturbation of your own"):
+        with pytest.raises(UserError, match="or give your own"):
             holdfast.Stability(perturbations=wrong).suited(induction(), data)
 
 

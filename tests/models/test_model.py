@@ -87,7 +87,7 @@ def test_a_single_output_is_log_odds(wrap: Callable[[Tensor], Tensor]) -> None:
 
 def test_a_sigmoid_after_a_single_output_is_refused() -> None:
     net = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
-    with pytest.raises(UserError, match=r"Sequential ends in a sigmoid.*leave the sigmoid off"):
+    with pytest.raises(UserError, match=r"Sequential ends in a sigmoid.*leave it off"):
         Model(net)
     assert Model(net[0], task="binary").logits(torch.ones(2, 3)).shape == (2, 2)
     with pytest.raises(UserError, match=r"ends in a softmax.*'outputs': 'probabilities'"):

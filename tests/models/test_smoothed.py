@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import holdfast
 from holdfast import Model
 from holdfast.axes.certificate.certify import certify
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
-from holdfast.features import Patches, Pixels, Superpixels, Tokens
+from holdfast.features import Passages, Patches, Pixels, Superpixels, Tokens
 from holdfast.models.smoothed import Smoothed, accuracy_curve
 from holdfast.runs.study.registry import build
 from holdfast.types import Batch
+from support.decoders import PLACES, WORDS, Induction, questions
 from support.small import model as shapes
 from support.small import pictures
 
@@ -196,6 +199,46 @@ def test_tokens_are_hidden_among_the_ids_and_other_features_in_what_they_are_emb
     assert Smoothed(base, 0.5, 2, Pixels()).embedding == base.embedding is not None
 
 
+@pytest.mark.parametrize("hides", [Passages(), Passages(separators=WORDS.encode("."), mask_token=len(WORDS))], ids=str)
+@pytest.mark.parametrize("masks", ["bernoulli", "quantised"])
+def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any) -> None:
+    class Longer(Induction):
+        def __init__(self) -> None:
+            super().__init__(len(WORDS) + 1)  # the last token says that something is hidden
+
+        def forward(self, inputs_embeds: Tensor, attention_mask: Tensor) -> Tensor:
+            logits: Tensor = super().forward(inputs_embeds, attention_mask).logits
+            return logits + 5 * self.table(torch.tensor(WORDS.encode(PLACES[0])))  # where it knows nothing better
+
+    batch, base = questions(6)[0], holdfast.decoder(Longer(), WORDS, options=PLACES)
+    short = torch.arange(6) >= 4  # these have lost their last passage
+    gone = (batch.aux["_passages"] == 4) & short[:, None]
+    numbers = {"_passages": batch.aux["_passages"].masked_fill(gone, 0)} if not hides.separators else {}
+    attended = {"attention_mask": batch.aux["attention_mask"] * ~gone}
+    x = batch.x.masked_fill(gone, len(WORDS)) if hides.separators else batch.x
+    batch = base.fixed(Batch(batch.ids, x, {**attended, **numbers}))
+    model = Smoothed(base, 0.125, samples=64, features=hides, masks=masks)
+    numbered = hides.segments(batch)
+    right = torch.zeros(6, int(numbered.max()) + 1, dtype=torch.bool)
+    right[:, 2] = True
+    found = model.radii(batch, right)
+    for i in range(6):  # neighbours with more passages change nothing
+        n = int(numbered[i].max()) + 1
+        alone = model.radii(batch[i : i + 1], right[i : i + 1, :n])
+        assert all(float(alone[rule]) == float(found[rule][i]) for rule in found)
+    assert found["per_mask"].max() >= 1
+    for i, r in enumerate(found["per_mask"].long().tolist()):
+        first = None
+        for k in range(r + 1):
+            for added in combinations([p for p in range(1, int(numbered[i].max()) + 1) if p != 2], k):
+                kept = right[i : i + 1].clone()
+                kept[:, list(added)] = True
+                inputs, aux = hides.hide(batch.x[i : i + 1], batch[i : i + 1].aux, kept)
+                said = int(model.logits(inputs, aux).argmax())
+                first = said if first is None else first
+                assert said == first
+
+
 def test_fingerprints_tell_the_parameters_apart() -> None:
     base = shapes()
     models = [Smoothed(base, 0.5), Smoothed(base, 0.25), Smoothed(base, 0.5, 32), Smoothed(base, 0.5, seed=1)]
@@ -271,7 +314,7 @@ def test_what_cannot_be_smoothed_is_named() -> None:
     with pytest.raises(UserError, match=r"plain holdfast\.Model"):
         Smoothed(Smoothed(shapes(), 0.5), 0.5)
     model = Smoothed(shapes(), 0.5, features=Superpixels())
-    with pytest.raises(UserError, match="differ between inputs"):
+    with pytest.raises(UserError, match="superpixels change with what is left of an input"):
         model.logits(model.inputs(photographs(1)))
     votes = Smoothed(shapes(), 0.5, 2, Patches(8), votes=True)
     with pytest.raises(UserError, match="no gradient"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -381,7 +382,7 @@ def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"gaussian_noise": {"sigma": 25}}, r"at most 1, got 25; 25 of 255 is 0.098"),
+        ({"gaussian_noise": {"sigma": 25}}, r"at most 1; 25 of 255 is 0.098"),
         ({"brightness": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
         ({"contrast": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
     ],
@@ -472,3 +473,23 @@ def test_the_region_of_a_segmentation_moves_with_the_sample():
         assert (rows.loc["model_change", "value"] < 1e-4).all()
     aligned = table.query("measure == 'fass_aligned'")
     assert set(aligned.status) == {"ok"} and (aligned["value"] > 1 - 1e-6).all()
+
+
+def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
+    rows, nets = torch.randn(8, 6, generator=torch.Generator().manual_seed(0)), {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        nets["classes"] = Model(nn.Linear(6, 3))
+        nets["number"] = Model(nn.Linear(6, 1), task="regression")
+    axis = holdfast.Faithfulness(imputers="zero", fractions=(0.2, 0.5))
+    tables = []
+    for order in (list(nets), list(nets)[::-1]):
+        run = holdfast.evaluate({name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4)
+        assert run.manifest["study"]["evaluations"]["faithfulness"]["readout"] == "logit"
+        tables.append(run.table().sort_values(["model", "measure", "condition", "level", "sample"], ignore_index=True))
+    assert tables[0].equals(tables[1]) and set(tables[0].status) <= {"ok", "undefined"}
+    for asked in ({"readout": "probability"}, {"metrics": ("road", "deletion_auc")}):
+        passes = [net.passes for net in nets.values()]
+        with pytest.raises(UserError, match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road"):
+            holdfast.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))
+        assert passes == [net.passes for net in nets.values()]

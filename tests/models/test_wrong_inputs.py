@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a softmax at the end": (
         lambda: Model(nn.Sequential(nn.Linear(8, 2), nn.Softmax(1))),
-        "ends in a softmax.*leave the",
+        "ends in a softmax.*leave it off",
     ),
     "one output, no task": (judged(nn.Linear(8, 1), X), "single output.*'binary'.*'regression'"),
     "an unknown task": (lambda: Model(nn.Linear(8, 2), task="regresion"), "did you mean 'regression'"),
@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "watches the layers.*before torch.jit",
     ),
     "grad_cam of a table": (judged(nn.Linear(8, 2), X, "grad_cam"), "grad_cam"),
-    "noise of bytes": (shaken({"gaussian_noise": {"sigma": 25}}), "at most 1, got 25; 25 of 255 is 0.098"),
+    "noise of bytes": (shaken({"gaussian_noise": {"sigma": 25}}), "at most 1; 25 of 255 is 0.098"),
     "brightness in percent": (shaken({"brightness": {"factor": 150}}), "at most 20, got 150; 150 % is 1.5"),
     "an unknown perturbation": (shaken(["noise"]), "unknown perturbation or preset 'noise'"),
     "jpeg of volumes": (shaken("jpeg", VOLUMES), "jpeg needs images .*for volumes there are rotation"),

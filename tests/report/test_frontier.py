@@ -63,7 +63,7 @@ def test_points_are_the_two_rankings() -> None:
 
 def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     chart = frontier_chart(stability(), faithfulness())
-    assert chart is not None and [plot.title for plot in chart.plots] == ["noisy_linear", "zero"]
+    assert chart is not None and [plot.title for plot in chart.plots] == ["noisy linear", "zero"]
     is_sound(chart)
     plot = chart.plots[0]
     found = marks([plot]).set_index("name")

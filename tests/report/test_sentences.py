@@ -24,6 +24,7 @@ from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.words import verdict
 from holdfast.axes.symmetry.words import lead as symmetry_lead
 from holdfast.drawing.latex import Cell, digits_for
+from holdfast.drawing.methods import looks, settings_of, spoken
 from holdfast.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval
 from holdfast.report.comparison.common import Common, Evaluated, Side
 from holdfast.report.comparison.compare import Comparison
@@ -204,3 +205,23 @@ def test_compare_shows_the_two_scores_that_give_the_difference() -> None:
     assert gap == pytest.approx(later - earlier, abs=0.0011) and gap == pytest.approx(0.23, abs=1e-3)
     (line,) = [line for line in found.text().splitlines() if "B − A" in line]
     assert f"{number(later, 3)} − {number(earlier, 3)}" in line
+
+
+def test_methods_of_other_libraries_and_imputers_have_human_names() -> None:
+    explainers = ["saliency", "captum(attribution=Saliency)", "captum(attribution=LayerGradCam, layer=features)"]
+    explainers += ["pytorch_grad_cam(method=GradCAMPlusPlus)", "zennit(composite=epsilon_plus)", "shap(method=deep)"]
+    known = looks(explainers)
+    assert [look.name for look in known.values()] == [
+        "Saliency",
+        "Saliency (Captum)",
+        "LayerGradCam (Captum)",
+        "Grad-CAM++ (pytorch-grad-cam)",
+        "Epsilon plus (Zennit)",
+        "Deep (SHAP)",
+    ]
+    ours, theirs = (known[e] for e in explainers[:2])
+    assert ours.colour == theirs.colour and (ours.open, theirs.open) == (False, True), "one method, one colour"
+    assert settings_of("captum(attribution=IntegratedGradients, arguments={'n_steps': 20})") == "20 steps"
+    text = f"With noisy_linear morf {explainers[1]} leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
+    said = "With noisy linear MoRF Saliency (Captum) leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
+    assert spoken(text, known) == said

@@ -191,6 +191,9 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         made = parse(content, trained, allow_code=True)
         assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
+    every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
+    assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
+    assert len(every) == 3 * (27 + 3) + 6 + 4 and every[-1].study == "sweeps"
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = holdfast.open_data(trained / "fashion.npz")
@@ -273,3 +276,18 @@ def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, mo
     kept = tables.thinned(tmp_path / "values.parquet", every)
     assert 1 <= kept["place"].nunique() < 10 and (kept["place"].value_counts() == 3000).all()
     assert kept["place"].min() == 0 and (tmp_path / "values.parquet").stat().st_size <= whole // 3
+
+
+def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, scripts: Any) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 3, bias=False))
+    nn.init.zeros_(net[1].weight)
+    net[1].weight.data[2] = 1.0  # class 2 for everything that is not black
+    batch = holdfast.Batch(("001_n0_a", "002_n1_b", "001_n0_c"), 0.1 + 0.8 * torch.rand(3, 3, 8, 8))
+    model = holdfast.Model(net, name="mobilenet_v2")
+    axes = [{"faithfulness": {"imputers": ["zero"], "fractions": [0.5], "metrics": ["road"]}}]
+    folder = tmp_path / "mobilenet_v2.maps"
+    holdfast.evaluate(model, batch, ["saliency", "random"], axes, folder, show_progress=False)
+    (tmp_path / "mobilenet_v2.size").write_text("576", encoding="utf-8")
+    found = scripts("tables").known(tmp_path).iloc[0]
+    assert (found["accuracy"], found["samples_tested"], found["parameters"]) == (pytest.approx(2 / 3), 3, 576)
+    assert found["accuracy_low"] < 2 / 3 < found["accuracy_high"]

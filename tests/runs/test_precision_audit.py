@@ -159,22 +159,23 @@ def test_compiling_is_chosen_by_what_the_whole_study_would_take(plan: Plan, monk
 
     monkeypatch.setattr(auditing, "_scores", timed)
     monkeypatch.setattr(torch, "compile", lambda module, dynamic: module)
-    assert not auditing.compile_if_it_pays(plan, None) and not net.is_compiled  # a CPU
+    assert not auditing.compile_if_it_pays(plan, plan.jobs()) and not net.is_compiled  # a CPU
     monkeypatch.setattr(auditing, "_on_gpu", lambda plan: True)
-    assert auditing.compile_if_it_pays(plan, None) and net.is_compiled
+    assert auditing.compile_if_it_pays(plan, plan.jobs()) and net.is_compiled
     net.use()
     times[True] = (500.0, 600.0)
-    assert not auditing.compile_if_it_pays(plan, None) and not net.is_compiled
+    assert not auditing.compile_if_it_pays(plan, plan.jobs()) and not net.is_compiled
     times.update({False: (0.0, 599.0), True: (0.0, 1.0)})
     monkeypatch.setattr(torch, "compile", lambda module, dynamic: pytest.fail("tried for a short study"))
-    assert not auditing.compile_if_it_pays(plan, None)
+    assert not auditing.compile_if_it_pays(plan, plan.jobs())
 
 
 def test_compiling_counts_only_what_is_left(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = (plan.models, plan.data, plan.explainers, plan.evaluations, tmp_path)
-    holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
+    first = holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
+    assert first.manifest["sessions"][-1]["compiled"] is False
     monkeypatch.setattr(auditing, "_on_gpu", lambda plan: True)
     monkeypatch.setattr(auditing, "_scores", lambda few, precision: pytest.fail("nothing is left"))
-    assert not auditing.compile_if_it_pays(replace(plan, shard_size=6), tmp_path)
+    holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
     with pytest.raises(UserError, match="compile must be true, false or auto, got 'yes'"):
         holdfast.evaluate(*given, compile="yes")  # type: ignore[arg-type]

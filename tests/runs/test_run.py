@@ -33,6 +33,16 @@ def parts(out: Path) -> dict[str, tuple[int, bytes]]:
     return {str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes()) for p in out.glob("parts/**/*.parquet")}
 
 
+def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(tmp_path, monkeypatch):
+    result, reads = run(("saliency", "sobel"), out=tmp_path), []
+    before = holdfast.runs.table.read_scores
+    monkeypatch.setattr(holdfast.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k))
+    summary, _, _ = result.summary(), result.ranking(), result.tests()
+    assert len(reads) == 1
+    run(("saliency", "sobel", "random"), out=tmp_path)
+    assert len(result.summary()) > len(summary) and len(reads) == 2
+
+
 # --- what goes in and what comes out ------------------------------------------------------------------------------
 
 

@@ -209,7 +209,7 @@ def test_passes_on_a_gpu_have_one_of_a_few_sizes_and_filling_up_changes_nothing(
     plain = Model(Small(64), rows=64)
     for rows in (1, 4, 5, 16, 17, 40, 64):
         assert torch.allclose(wrapped.logits(x[:rows]), plain.logits(x[:rows]), atol=1e-5)
-    assert wrapped.module.asked == [4, 4, 16, 16, 64, 64, 64]
+    assert wrapped.module.asked == [16, 16, 16, 16, 64, 64, 64]
     assert wrapped.passes == plain.passes == 1 + 4 + 5 + 16 + 17 + 40 + 64  # those that fill up are not counted
     leaf = x[:5].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(wrapped.logits(leaf)[:, 1].sum(), leaf)

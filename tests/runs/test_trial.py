@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast.runs import trial as trying
+from holdfast.runs import precision_audit as trying
 from holdfast.runs.plan import make_plan
 from support import small
 
@@ -39,10 +39,10 @@ def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.Mon
     model = holdfast.Model(net)
     seen: list[int] = model.module.seen
     plan = make_plan(model, small.pictures(3)[0], EXPLAINERS, AXES, batch_size=8, references=2)
-    monkeypatch.setattr(trying, "_network", lambda *args: 1000.0)
+    monkeypatch.setattr(trying, "_pace", lambda model, batch, gradient: 1000.0)
     each, seconds = trying.trial(plan)
     assert seen[0] < 0.05 * each, "a linear function stands in for the network"
-    assert 1000 < seconds < 1000 + 600, "the network's own time is added once for each model and data set"
+    assert 1000 * each < seconds < 1000 * each + 600, "each pass takes what it takes in the network"
     before = model.passes
     x = small.pictures(2)[0]
     torch.testing.assert_close(model.logits(model.inputs(holdfast.Batch(("a", "b"), x))), net(x))  # as it was
@@ -61,6 +61,6 @@ def test_the_time_of_passes_is_that_of_the_network(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(trying.time, "perf_counter", lambda: now[0])
     model = holdfast.Model(Slow(small.model().module))
-    batch = holdfast.Batch(("a",), small.pictures(1)[0])
-    assert trying._network(model, batch, 4, 10, 0) == pytest.approx(10.0)
-    assert trying._network(model, batch, 4, 10, 4) == pytest.approx(6.0 + 12.0)
+    batch = holdfast.Batch(("a", "b"), small.pictures(2)[0])
+    assert trying._pace(model, batch, False) == pytest.approx(1.0)
+    assert trying._pace(model, batch, True) == pytest.approx(3.0)

@@ -15,15 +15,21 @@ from holdfast.axes.certificate.sequential import (
     NO,
     OPEN,
     YES,
+    Rule,
     decide_rule,
     endings,
     estimate_rule,
-    expected_draws,
     hard_rule,
 )
 from holdfast.errors import UserError
 
 RATES = np.linspace(0, 1, 401)
+
+
+def expected_draws(rule: Rule, tau: float) -> float:
+    """The mean number of draws until a rule stops, exactly."""
+    ends = endings(rule.looks, rule.stop.numpy())
+    return float(ends.law(tau)[0] @ ends.draws)
 
 
 @pytest.mark.parametrize(("s", "n"), [(0, 1), (1, 1), (0, 20), (7, 20), (19, 20), (20, 20), (150, 151)])

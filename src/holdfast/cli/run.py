@@ -78,11 +78,6 @@ def run(
         settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
         plan = settings.plan(allow_code=allow_code)
-        if settings.compile == "auto":
-            from holdfast.runs.precision_audit import compile_if_it_pays
-            from holdfast.runs.storage import place
-
-            say("compile: auto, which " + ("pays" if compile_if_it_pays(plan, place(target)) else "would not pay"))
         return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
     from holdfast.runs import executors
 
@@ -106,13 +101,13 @@ def plan(
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and what it could tell apart.
 
-    Passes and time are those of the first sample, times the number of samples, if every pair is retained.
+    Passes and time are those of one sample, times the number of samples, if every pair is retained.
     """
     _check_count("--limit", limit)
+    from holdfast.runs.precision_audit import trial
     from holdfast.runs.progress import duration
     from holdfast.runs.shard import usual_references
     from holdfast.runs.study.file import read_study
-    from holdfast.runs.trial import trial
     from holdfast.statistics.power import power_sentence
 
     made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
@@ -183,10 +178,10 @@ def _carry_out(
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.manifest import this_command
+    from holdfast.runs.precision_audit import trial
     from holdfast.runs.progress import duration
     from holdfast.runs.run import execute
     from holdfast.runs.storage import place
-    from holdfast.runs.trial import trial
 
     where = place(out)
     _announce(plan)

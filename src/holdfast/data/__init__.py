@@ -137,9 +137,7 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
         return open_graphs("sets", sets, length=length, labels=labels)
     for what, given in (("length", length), ("vocabulary", vocabulary)):
         if given is not None:
-            raise UserError(
-                f"{what} does not fit {type(source).__name__}: give sets of (n_i, F) tensors, graphs or texts"
-            )
+            raise UserError(f"{what} does not fit {type(source).__name__}: give sets of (n_i, F), graphs or texts")
     return None
 
 
@@ -186,7 +184,8 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
             raise UserError(f"{source.name!r} is open already; give size and shape where it is opened")
         return source
     if isinstance(source, Batch):
-        return open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
+        data = open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
+        return replace(data, tokenizer=source.tokenizer)
     values, labels = _with_labels(source)
     if values and all(map(_is_picture, values)):
         paths = [existing(Path(value).expanduser()) for value in values]

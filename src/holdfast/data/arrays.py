@@ -114,10 +114,7 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
             f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
         )
     if not x.is_floating_point():
-        raise UserError(
-            f"{what} holds {str(x.dtype).removeprefix('torch.')}; give floating-point numbers, "
-            "or token ids with an attention_mask"
-        )
+        raise UserError(f"{what} holds {x.dtype}; give floating-point numbers, or token ids with an attention_mask")
     if not bool(torch.isfinite(x).all()):
         raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     return x.to(torch.float32)

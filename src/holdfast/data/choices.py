@@ -119,10 +119,7 @@ def whole_label(value: Any, what: str) -> int:
     single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
     number = value.item() if single else value
     if isinstance(number, list | tuple | Tensor | np.ndarray):
-        raise UserError(
-            f"{what} must be one whole number, got several: {str(value)[:60]}; of several labels choose the one "
-            "that is the target"
-        )
+        raise UserError(f"{what} must be one whole number, got several: {str(value)[:60]}; choose the target")
     if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
         raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
     return int(number)
@@ -134,9 +131,7 @@ def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | N
     >>> whole_labels([3, np.int64(1), None, 2.0], "shapes")
     (3, 1, -1, 2)
     """
-    return (
-        None if values is None else tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
-    )
+    return None if values is None else tuple(whole_label(v, f"label {i} of {what}") for i, v in enumerate(values))
 
 
 def ranked(labels: Sequence[Any], among: Iterable[Any] = ()) -> tuple[list[int | None], tuple[str, ...]]:

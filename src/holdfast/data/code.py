@@ -56,9 +56,8 @@ def made_by(rest: str) -> Any:
 
 
 def _needs_arguments(function: Callable[..., Any]) -> bool:
-    return any(
-        p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values()
-    )
+    known = inspect.signature(function).parameters.values()
+    return any(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in known)
 
 
 def _called(found: Any) -> Any:
@@ -66,9 +65,7 @@ def _called(found: Any) -> Any:
     if not (inspect.isroutine(found) or isinstance(found, type | functools.partial)):
         return found
     if _needs_arguments(found):
-        raise UserError(
-            f"{name_of(found)} needs arguments; name a function without required parameters that makes the model"
-        )
+        raise UserError(f"{name_of(found)} needs arguments; name a function without any that makes the model")
     with no_exit():
         return found()
 

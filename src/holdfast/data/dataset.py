@@ -69,7 +69,7 @@ class Data:
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
     `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
-    what was opened and how, for the manifest. `columns` name those of a DataFrame.
+    what was opened and how, for the manifest. `columns` name those of a DataFrame, `tokenizer` made texts token ids.
     `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
 
     >>> from holdfast.data import open_data
@@ -92,6 +92,7 @@ class Data:
     groups: tuple[str, ...] | None = None
     prepared: Mapping[str, str | int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -178,7 +179,8 @@ class Data:
         known = any(sample.label is not None for sample in samples)
         label = torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
         aux = {key: torch.stack([s.aux[key] for s in samples]) for key in samples[0].aux}
-        batch = Batch(tuple(name for name, _ in read), torch.stack([s.x for s in samples]), aux, label)
+        x, ids = torch.stack([s.x for s in samples]), tuple(name for name, _ in read)
+        batch = Batch(ids, x, aux, label, tokenizer=self.tokenizer)
         return Loaded(batch, errors, failed, {name: _digest(sample) for name, sample in read})
 
     @cached_property

@@ -98,9 +98,8 @@ def _pictures(root: Path) -> Iterator[Path]:
     seen = set()
     for folder, inner, files in os.walk(root, followlinks=True):
         seen.add(os.path.realpath(folder))
-        inner[:] = sorted(
-            d for d in inner if not d.startswith(".") and os.path.realpath(os.path.join(folder, d)) not in seen
-        )
+        real = {d: os.path.realpath(os.path.join(folder, d)) for d in inner if not d.startswith(".")}
+        inner[:] = sorted(d for d, path in real.items() if path not in seen)
         for file in files:
             if not file.startswith(".") and os.path.splitext(file)[1].lower() in images.suffixes():
                 yield Path(folder, file)

@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 _LARGEST_MEMBER = 2**31
 _TU_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
 
+NODES = "_nodes"
+"""The auxiliary tensor (B, N) with the place that each node of a moved graph had before."""
+
 
 class Graph(NamedTuple):
     """Nodes (n, F), edges (2, E) from their first row to their second, and optionally a weight (E,) for each.
@@ -276,6 +279,5 @@ def open_dgcnn(path: Path, *, length: int | None = None) -> Data:
         for graph, h in zip(graphs, hot, strict=True)
     ]
     numbers, names = ranked(labels)
-    return open_graphs(
-        Path(path.name.removesuffix(".gz")).stem, whole, length=length, labels=numbers, class_names=names
-    )
+    stem = Path(path.name.removesuffix(".gz")).stem
+    return open_graphs(stem, whole, length=length, labels=numbers, class_names=names)

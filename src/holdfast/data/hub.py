@@ -120,9 +120,7 @@ def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | Non
     wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     missing = [name for name in names if not wrong and not (folder / str(name)).is_file()]
     if wrong or missing or not names:
-        problem = (
-            f"names {wrong[0]!r}, which is no file beside it" if wrong else f"lacks {missing[0]}" if missing else ""
-        )
+        problem = f"names {wrong[0]!r}, no file beside it" if wrong else f"lacks {missing[0]}" if missing else ""
         raise UserError(f"{str(folder)!r}: state.json {problem or 'names no files'}")
     return folder.resolve().name, [folder / str(name) for name in names]
 

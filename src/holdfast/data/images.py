@@ -157,10 +157,7 @@ def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
         raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 0.0)
     if low < -_SLACK:
-        raise UserError(
-            f"{what} has pixels from {low:.4g} to {high:.4g}: give pixels in [0, 1] and put the normalisation "
-            "into Model(mean=…, std=…)"
-        )
+        raise UserError(f"{what} has pixels from {low:.4g} to {high:.4g}: give [0, 1]; Model(mean=…, std=…) normalises")
     if high > 1 + _SLACK:
         raise UserError(f"{what} has pixels from {low:.4g} to {high:.4g}: they must lie in [0, 1]; divide by 255")
     return x.to(torch.float32).clamp(0, 1)

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,7 @@ class Vocabulary:
     def fit(cls, texts: Iterable[str], size: int | None = None, least: int = 1) -> Vocabulary:
         """The most frequent words of the training texts: at most `size` ids in all, each word `least` times or more."""
         if size is not None and size < 3:
-            raise UserError(
-                f"a vocabulary of {size} ids has no room for words beside padding and unknown; give 3 or more"
-            )
+            raise UserError(f"a vocabulary of {size} ids has no word beside padding and unknown; give 3 or more")
         counts = Counter(word for text in texts for word in words(text))
         ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
         return cls(tuple(word for _, word in ordered)[: None if size is None else size - 2])
@@ -104,8 +102,21 @@ def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]
     return partial(encode, add_special_tokens=not bare) if hasattr(vocabulary, "all_special_ids") else encode
 
 
-def prompts(tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = ()) -> Batch:
-    """Prompts for a decoder: each is a list of passages that ends with the question; padded behind.
+def spelled(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """A word for each token id, or the id where nobody knows more.
+
+    >>> spelled(Vocabulary(("a", "film")), [3, 0, 1]), spelled(None, [3])
+    (['film', '', '…'], ['3'])
+    """
+    if isinstance(tokenizer, Vocabulary):
+        return ["".join(tokenizer.decode([token])) for token in ids]
+    return list(map(str, getattr(tokenizer, "convert_ids_to_tokens", list)(ids)))
+
+
+def prompts(
+    tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = (), length: int | None = None
+) -> Batch:
+    """Prompts for a decoder: each is a list of passages that ends with the question; padded behind, to `length`.
 
     Pieces become token ids one by one, after what the tokenizer puts before any text. `aux` has the `attention_mask`,
     `_passages` (N, L), from 1 for the first passage and 0 elsewhere, and where `answers` are given `answer` (N, L + T),
@@ -124,14 +135,14 @@ def prompts(tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[st
     if not ids or any(isinstance(t, str) for t in texts) or not all(ids + said) or len(said) not in (0, len(ids)):
         raise UserError("a prompt is a list such as [passage, passage, question], and has one answer if any are given")
     turns = [[k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces]
-    width, lengths = max(map(len, ids)), torch.tensor(list(map(len, ids)))
+    width, lengths = max(length or 0, *map(len, ids)), torch.tensor(list(map(len, ids)))
     x, numbers = (torch.tensor([row + [PADDING] * (width - len(row)) for row in part]) for part in (ids, turns))
     aux = {"attention_mask": (torch.arange(width) < lengths[:, None]).long(), "_passages": numbers}
     if said:
         rest = [IGNORED] * (width + max(map(len, said)))  # room for the longest behind the longest
         each = zip(ids, said, strict=True)
         aux["answer"] = torch.tensor([(rest[: len(row)] + answer + rest)[: len(rest)] for row, answer in each])
-    return Batch(numbered(len(ids)), x, aux)
+    return Batch(numbered(len(ids)), x, aux, tokenizer=tokenizer)
 
 
 def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
@@ -144,6 +155,8 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     >>> data.load([0, 1]).batch.x.tolist()
     [[2, 3, 0], [2, 1, 3]]
     """
+    if isinstance(vocabulary, str | Path):
+        vocabulary = Vocabulary.load(vocabulary)
     encode = encoder(vocabulary, bare=False)
     encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in found.texts]
     items = [(ids,) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
@@ -151,16 +164,10 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
         labels, names = ranked([str(label) for label in labels])
-    return open_items(
-        name,
-        items,
-        partial(_padded_tokens, length=longest),
-        prepared=f"padded to {longest} tokens",
-        shape=(longest,),
-        ids=found.ids,
-        labels=labels,
-        class_names=names,
-    )
+    made, how, one = partial(_padded_tokens, length=longest), f"padded to {longest} tokens", (longest,)
+    data = open_items(name, items, made, prepared=how, shape=one, ids=found.ids, labels=labels, class_names=names)
+    method = vocabulary.func if isinstance(vocabulary, partial) else None  # what `hf:owner/name` gives
+    return replace(data, tokenizer=getattr(method, "__self__", vocabulary))
 
 
 def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:
@@ -239,6 +246,4 @@ def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = No
     for first, second in ((0, 1), (1, 0)):
         if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows):
             return Lines([row[second] for row in rows], [int(row[first]) for row in rows])
-    raise UserError(
-        f"{what!r} needs a header with text (or sentence) and label, or two columns of which one is a number"
-    )
+    raise UserError(f"{what!r} needs a header with text (or sentence) and label, or two columns, one a number")

@@ -105,9 +105,8 @@ def _rows(path: Path, label: str | None, groups: str | None = None) -> list[Row]
     numbers = any(_is_number(row.label or "") for row in rows)
     if not numbers and all(len(row.steps) < 2 for row in rows):
         return []  # words and one number: texts, more likely than series of one step
-    return [
-        row._replace(steps=[row.label or ""]) if numbers and not _is_number(row.label or "") else row for row in rows
-    ]
+    said = [row.label or "" for row in rows]
+    return [r._replace(steps=[s]) if numbers and not _is_number(s) else r for r, s in zip(rows, said, strict=True)]
 
 
 def _named(

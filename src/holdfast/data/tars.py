@@ -55,10 +55,7 @@ def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = N
     found = [sample for number, shard in enumerate(shards) for sample in _samples(shard, number, label)]
     if not any(sample.problem is None for sample in found):
         reason = found[0].problem if found else "no files"
-        raise UserError(
-            f"{str(shards[0])!r} has no samples with a picture (found: {reason}); members such as 0001.jpg and "
-            "0001.cls were expected"
-        )
+        raise UserError(f"{str(shards[0])!r} has no picture (found: {reason}); 0001.jpg and 0001.cls were expected")
     found, labels, names = _labelled(found, label, str(shards[0]))
     if names is None and labels is not None:
         path = shards[0].with_name("classnames.txt")
@@ -222,6 +219,4 @@ def _piece(sample: Found, file: BinaryIO) -> bytes | Exception:
         return ValueError(sample.problem)
     file.seek(sample.picture.start)
     content = file.read(sample.picture.size)
-    return (
-        content if len(content) == sample.picture.size else OSError("the shard has become shorter since it was opened")
-    )
+    return content if len(content) == sample.picture.size else OSError("the shard is shorter than when it was opened")

@@ -10,8 +10,6 @@ from markupsafe import Markup
 from holdfast.drawing.sheet import Plot
 from holdfast.types import Condition, Shown
 
-CLEAN: Condition = ("clean", 0.0)
-"""The condition of an input as it is."""
 AT_ONCE = 12
 """How many plots of a chart are shown before the rest is folded."""
 
@@ -68,9 +66,11 @@ class Tiles:
 
     `columns` are conditions in words, the input as it is first, `samples` in the order in which they are offered.
     `scores` has for each explainer, condition and sample the calibrated score, or NaN and why there is none.
+    `asked` says to a stranger what is changed, and what should follow.
     """
 
     columns: Sequence[tuple[Condition, str]]
     samples: Sequence[str]
     shown: Mapping[tuple[str, Condition, str], Shown]
     scores: Mapping[tuple[str, Condition, str], tuple[float, str]]
+    asked: str = ""

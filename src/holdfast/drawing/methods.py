@@ -23,6 +23,9 @@ INKS = {
     "heat": ("#0f7a6c", "#3cbea8"),
     "cold": ("#a81322", "#f08f80"),
     "control": ("#6f7780", "#9aa3ad"),
+    "against": ("#0b4a94", "#0b4a94"),
+    "for": ("#a81322", "#a81322"),
+    "strength": ("#420673", "#420673"),
 }
 """What is not a method, by the name of its CSS variable: light and dark."""
 TITLES = {
@@ -93,6 +96,12 @@ COLOURS = {**INKS, **{f"m{i}": pair for i, pair in enumerate(FIXED + SHARED)}}
 
 WORDS_TOO = ("random", "influence")
 """Methods whose names are words of their own, which a sentence may use otherwise."""
+WRAPPERS = ("captum", "quantus", "pytorch_grad_cam", "zennit", "shap")
+"""Libraries, of which a method has the name that comes first in its brackets."""
+FILLINGS = {name: name.replace("_", " ") for name in ("dataset_mean", "image_mean", "reference_mean", "own_baseline")}
+FILLINGS |= {"noisy_linear": "noisy linear", "noisy_linear_published": "noisy linear as published"}
+FILLINGS |= {"morf": "MoRF", "lerf": "LeRF"}
+"""What imputers and orders of removal are called in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -126,19 +135,31 @@ def looks(
 
     >>> [look.name for look in looks(["lime(samples=8)", "lime(samples=32)", "grad_cam"]).values()]
     ['LIME, 8 samples', 'LIME, 32 samples', 'Grad-CAM']
+    >>> [look.name for look in looks(["captum(attribution=InputXGradient)", "shap(method=tree)"]).values()]
+    ['Input × gradient (Captum)', 'Tree (SHAP)']
     """
     found, seen = {}, list(dict.fromkeys(explainers))
-    bases = {e: e.split("(")[0] for e in seen}
+    bases = {e: _wrapped(e) or e.split("(")[0] for e in seen}
     taken: list[str] = []
     for explainer, base in bases.items():
-        title = TITLES.get(base, explainer)  # whoever brings a method names it
+        library = explainer.split("(")[0] if _wrapped(explainer) else ""
+        title = TITLES.get(base, f"{base[:1].upper()}{base[1:]}".replace("_", " ") if library else explainer)
+        title += f" ({TITLES[library]})" if library else ""  # whoever brings a method names it
         told = settings_of(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
         control = explainer in controls
-        known = (registered or {}).get(explainer) or base
+        known = base if library else (registered or {}).get(explainer) or base
         colour = "control" if control else colour_of(known)
         found[explainer] = Look(", ".join(filter(None, (title, told))), colour, control, known in taken)
         taken.append(known)
     return found
+
+
+def _wrapped(explainer: str) -> str:
+    """The name that a method of another library has here, or would have; empty for one of our own."""
+    library, _, inside = explainer.partition("(")
+    name = re.split("[,)]", inside.partition("=")[2])[0].rpartition(".")[2] if library in WRAPPERS else ""
+    ours = re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return ours if ours in TITLES else name
 
 
 def spoken(text: str, known: Mapping[str, Look]) -> str:
@@ -148,23 +169,24 @@ def spoken(text: str, known: Mapping[str, Look]) -> str:
     >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)
     'LIME is behind Grad-CAM; draw more: lime: {samples: 32}'
     """
-    named = {e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e}
-    if not named:
-        return text
+    named = FILLINGS | {e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e}
     every = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
-    return re.sub(rf"(?<![\w.])(?:{every})(?![\w(:.=]*[\w(:=])", lambda found: named[found[0]], text)
+    pattern = rf"[\[{{][^\]}}]*|(?<![\w.])(?:{every})(?![\w(.=]*[\w(=]|:\S|: [{{\[])"  # what stands in brackets stays
+    return re.sub(pattern, lambda found: named.get(found[0], found[0]), text)
 
 
 def settings_of(explainer: str) -> str:
     """What stands in the brackets of a name, in words.
 
-    >>> settings_of("lime(samples=32)"), settings_of("grad_cam")
-    ('32 samples', '')
+    >>> settings_of("lime(samples=32, features=tokens(mask_token=1))"), settings_of("grad_cam")
+    ('32 samples, tokens', '')
     """
-    inside = explainer.partition("(")[2].removesuffix(")")
-    pairs = [part.strip().partition("=") for part in inside.split(",") if part.strip()]
+    inside = re.sub(r"\([^()]*\)", "", explainer.partition("(")[2].removesuffix(")"))  # what a setting has itself
+    inside = inside.partition(",")[2] if _wrapped(explainer) else inside
+    inside = re.sub("arguments=|[{}']", "", inside).replace(": ", "=")
+    pairs = [part.strip().removeprefix("n_").partition("=") for part in inside.split(",") if part.strip()]
     words = [f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs]
-    return ", ".join(word.replace("_", " ") for word in words)
+    return ", ".join(word.removeprefix("features ").replace("_", " ") for word in words)
 
 
 def css() -> str:

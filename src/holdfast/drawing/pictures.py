@@ -14,44 +14,47 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
-from holdfast.drawing.methods import Look
+from holdfast.drawing import forms
+from holdfast.drawing.methods import INKS, Look
+from holdfast.drawing.sheet import Picture, Sheet
 from holdfast.types import Shown
 
-PHOTO_SIDE, LARGEST_MAP = 128, 128
-SIGNED, UNSIGNED = ("0b4a94", "a81322"), ("cda9ea", "8f55c4", "420673")
+PHOTO_SIDE, LARGEST_MAP = 160, 224
+SIGNED = tuple(INKS[name][0] for name in ("against", "for"))
+UNSIGNED = ("#cda9ea", "#8f55c4", INKS["strength"][0])
 """Below and above zero, and from weak to strong; violet says that a map has no sign."""
 STRENGTH = (0.0, 0.34, 0.6, 0.78, 0.92)
 """How much a map covers what it lies on, from zero to its strongest: zero shows what is behind."""
-STEPPED, SEEN = 64, 4
-"""Up to how many columns a row is drawn as steps, and how many channels of a series are seen."""
 WASHED = 0.46
 """How much of a photograph shows under a map, in grey over white."""
 
 
 def photo(image: NDArray[np.uint8], side: int = PHOTO_SIDE) -> str:
-    """A picture of at most `side` pixels as a JPEG data URI.
+    """A picture of at most `side` pixels as a data URI.
 
     >>> photo(np.zeros((400, 300, 3), np.uint8))[:23]
-    'data:image/jpeg;base64,'
+    'data:image/webp;base64,'
     """
     picture = Image.fromarray(np.ascontiguousarray(np.squeeze(image))).convert("RGB")
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return _encoded(picture, 70)
+
+
+def _encoded(picture: Image.Image, quality: int) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    picture.save(buffer, "WEBP", quality=quality, method=3)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def draw_map(values: NDArray[Any] | None, signed: bool, side: int = LARGEST_MAP) -> str:
-    """A map in eight bits of grey as a JPEG data URI, which `filters` colour: zero is grey when signed, else black.
+    """A map in eight bits of grey as a data URI, which `filters` colour: zero is grey when signed, else black.
 
     >>> draw_map(np.eye(8), signed=False)[:23]
-    'data:image/jpeg;base64,'
+    'data:image/webp;base64,'
     """
     unit = _unit(values, side)
     grey = 0.5 + 0.5 * unit if signed else np.clip(unit, 0, 1)
-    buffer = io.BytesIO()
-    Image.fromarray(np.round(255 * grey).astype(np.uint8)).save(buffer, "JPEG", quality=62, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _encoded(Image.fromarray(np.round(255 * grey).astype(np.uint8)), 25)
 
 
 def _unit(values: NDArray[Any] | None, side: int = 10**6) -> NDArray[np.float32]:
@@ -67,7 +70,7 @@ def _unit(values: NDArray[Any] | None, side: int = 10**6) -> NDArray[np.float32]
 
 
 def _colours(signed: bool) -> NDArray[np.float64]:
-    return np.array([tuple(bytes.fromhex(colour)) for colour in (SIGNED if signed else UNSIGNED)]) / 255
+    return np.array([tuple(bytes.fromhex(colour[1:])) for colour in (SIGNED if signed else UNSIGNED)]) / 255
 
 
 def laid(image: NDArray[np.uint8], values: NDArray[Any], signed: bool) -> NDArray[np.uint8]:
@@ -149,16 +152,44 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
     return "label agrees" if right else f"label is class {int(label)}"
 
 
+def draw_ground(item: Shown, wide: float, tall: float, side: int = PHOTO_SIDE) -> str:
+    """What lies under a map, as a data URI: a photograph of at most `side` pixels, or a drawing."""
+    return photo(item.image, side) if item.image.ndim == 3 else forms.uri(forms.ground(item, wide, tall))
+
+
+def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP) -> str:
+    """The map, as a data URI: pixels, or marks of the size of their ground; empty where there is none."""
+    if item.map is None or not forms.is_drawn(item):
+        return "" if item.map is None else draw_map(item.map, signed, side)
+    return forms.uri(forms.over(item, _unit(item.map)[0], signed, wide, tall))
+
+
+def placed(sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float) -> None:
+    """A map on what lies under it, for paper."""
+    if item.map is None:
+        return
+    if not forms.is_drawn(item):
+        washed = item.image if item.image.ndim == 3 else np.full((1, 1, 3), 255, np.uint8)
+        sheet.add(Picture(x, y, wide, tall, laid(washed, item.map, signed)))
+    under = [] if item.image.ndim == 3 else [forms.ground(item, wide, tall)]
+    marks = [forms.over(item, _unit(item.map)[0], signed, wide, tall)] if forms.is_drawn(item) else []
+    for part in [*marks, *under] if item.kind == "text" else [*under, *marks]:
+        sheet.place(part, x, y)
+
+
 def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, side: int = 112) -> Markup:
-    """The map of a method before and after a change, each over its photograph, with a score in the corner."""
-    signed = is_signed(before.map) or is_signed(after.map)
+    """The map of a method before and after a change, each over what the model saw, with a score in the corner."""
+    signed, wide = is_signed(before.map) or is_signed(after.map), 2 * side if forms.is_wide(before) else side
     tiles = Markup("").join(
         Markup(
-            '<div class="tile"><img class="photo" src="{}" alt=""><img class="map {}" src="{}" alt="{}">{}</div>'
+            '<div class="tile" style="width:{}px"><img class="photo{}" src="{}" alt=""><img class="map {}" src="{}" '
+            'alt="{}">{}</div>'
         ).format(
-            photo(half.image, side),
-            "signed" if signed else "unsigned",
-            draw_map(half.map, signed, side),
+            wide - 8,
+            "" if half.image.ndim == 3 else " line",
+            draw_ground(half, wide - 8, side - 8, side),
+            "drawn" if forms.is_drawn(half) else "signed" if signed else "unsigned",
+            draw_over(half, signed, wide - 8, side - 8, side),
             f"{look.name}, {when}",
             Markup('<span class="badge">{}</span>').format(badge) if half is after and badge else "",
         )
@@ -181,20 +212,3 @@ def strip_row(heading: Markup | str, tiles: Sequence[tuple[Sequence[str], str, s
     )
     text = '<article class="card"><h4>{}</h4><div class="strip" style="--w:{}px">{}</div></article>'
     return Markup(text).format(heading, wide, figures)
-
-
-def line_picture(values: NDArray[Any], width: int = 200, height: int = 94) -> str:
-    """A series (C, T), or the columns (1, F) of a row as steps, as a small SVG data URI on clear ground."""
-    low, high = float(values.min()), float(values.max())
-    stepped, count = len(values) == 1 and values.shape[1] <= STEPPED, values.shape[1]
-    paths = []
-    for channel in values[:SEEN]:
-        y = height - 8 - (height - 16) * (channel - low) / max(high - low, 1e-9)
-        if stepped:
-            path = f"M0 {y[0]:.1f}" + "".join(f"V{v:.1f}H{width * (i + 1) / count:.1f}" for i, v in enumerate(y))
-        else:
-            path = "M" + "L".join(f"{width * (i + 0.5) / count:.1f} {v:.1f}" for i, v in enumerate(y))
-        paths.append(f'<path d="{path}" fill="none" stroke="#16191d" stroke-width="1.3"/>')
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" preserveAspectRatio="none"'
-    text = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(paths)}</svg>'
-    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()

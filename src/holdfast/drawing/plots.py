@@ -1,4 +1,4 @@
-"""The four kinds of plots: dots with intervals in rows, curves, cells of a table, and points between two scores.
+"""Plots of dots with intervals in rows, curves, and cells of a table; points between two scores are in `scatter`.
 
 Each gives a `Plot` from marks with their numbers; layout is by rule, so that a page and a paper show the same.
 """
@@ -95,13 +95,12 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(0.02, 0.9), log_ticks(0.001, 3.0)
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0])
     """
-    steps = (1, 2, 5) if high < 100 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [float(f"{step}e{power}") for power in powers for step in steps]
+    every = (float(f"{step}e{power}") for power in powers for step in ((1, 2, 5) if high < 100 * low else (1,)))
     return [t for t in every if 0.99 * low <= t <= 1.01 * high] or [low, high]
 
 
-def span(values: Iterable[float], *with_: float, room: float = 0.04) -> tuple[float, float]:
+def span(values: Iterable[float], *with_: float) -> tuple[float, float]:
     """The ends of a scale that holds these numbers and some others, with a little room.
 
     >>> span([0.2, float("nan")], 0.0, 1.0)
@@ -109,13 +108,12 @@ def span(values: Iterable[float], *with_: float, room: float = 0.04) -> tuple[fl
     """
     known = [v for v in (*values, *with_) if math.isfinite(v)] or [0.0, 1.0]
     low, high = min(known), max(known)
-    more = room * ((high - low) or 1.0)
-    return low - more, high + more
+    return low - 0.04 * ((high - low) or 1), high + 0.04 * ((high - low) or 1)
 
 
-def of_marks(marks: Iterable[Mark], *with_: float, room: float = 0.04) -> tuple[float, float]:
+def of_marks(marks: Iterable[Mark], *with_: float) -> tuple[float, float]:
     """`span` of the numbers of marks, their intervals and their samples."""
-    return span((v for m in marks for v in (m.value, m.low, m.high, *m.cloud)), *with_, room=room)
+    return span((v for m in marks for v in (m.value, m.low, m.high, *m.cloud)), *with_)
 
 
 def wrapped(text: str, most: float, lines: int = 2) -> list[str]:
@@ -144,7 +142,8 @@ def _names(sheet: Sheet, x: float, y: float, text: str, most: float, colour: str
         sheet.add(Words(x, y + 4 + 12 * (i - (len(rows) - 1) / 2), row, colour, "end"))
 
 
-def _tick(value: float, percent: bool) -> str:
+def tick_text(value: float, percent: bool) -> str:
+    """A number beside an axis."""
     return f"{100 * value:g} %" if percent else f"{value:g}".replace("-", "−")
 
 
@@ -165,7 +164,7 @@ def dots(
     bottom = EDGE + tall * len(marks)
     sheet = Sheet(width, bottom + 18 + 15 * bool(axis))
     scale = Scale(*ends, names + 12, width - (18 if percent else EDGE), log)
-    _x_axis(sheet, scale, EDGE - 4, bottom, axis, percent)
+    x_axis(sheet, scale, EDGE - 4, bottom, axis, percent)
     for name, value in guides:
         if ends[0] <= value <= ends[1]:
             with sheet.mark(name=name, value=value):
@@ -178,14 +177,19 @@ def dots(
             _names(sheet, names, y, m.name, NAMES, "third" if m.colour == "control" else "soft")
             for value in m.cloud:
                 sheet.add(Dot(scale(value), y, 2, m.colour, opacity=0.22))
-            if m.low < m.high:
-                left, right = scale(max(m.low, ends[0])), scale(min(m.high, ends[1]))
-                sheet.add(Box(left, y - 5, max(right - left, 1), 10, m.colour, BAND))
-            if math.isfinite(m.value):
-                sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
-            else:
+            _banded(sheet, m, scale, y, 5)
+            if not math.isfinite(m.value):
                 sheet.add(Words(scale(max(ends[0], 0)) + 6, y + 4, "no score", "third"))
     return Plot(title, sheet, note)
+
+
+def _banded(sheet: Sheet, m: Mark, scale: Scale, y: float, half: float) -> None:
+    """A band for the interval, as high as twice `half`, and a dot."""
+    if m.low < m.high:
+        left, right = scale(max(m.low, scale.low)), scale(min(m.high, scale.high))
+        sheet.add(Box(left, y - half, max(right - left, 1), 2 * half, m.colour, BAND))
+    if math.isfinite(m.value):
+        sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
 
 
 def spot(m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True) -> Sheet:
@@ -196,21 +200,18 @@ def spot(m: Mark, ends: tuple[float, float], height: float, width: float = 112, 
         sheet.add(Stroke([(scale(tick), 0), (scale(tick), height)], "strong" if tick == 0 else "grid", 1.2))
     with sheet.mark(**m.data):
         sheet.add(Box(0, 0, width, height, "card", 0))
-        if m.low < m.high:
-            left, right = scale(max(m.low, ends[0])), scale(min(m.high, ends[1]))
-            sheet.add(Box(left, y - 7, max(right - left, 1), 14, m.colour, BAND))
-        if math.isfinite(m.value):
-            sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
+        _banded(sheet, m, scale, y, 7)
         control = m.colour == "control"
         sheet.add(Words(width, y + 5, number(m.value), "third" if control else "ink", "end", 14, bold and not control))
     return sheet
 
 
-def _x_axis(sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3) -> None:
+def x_axis(sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3) -> None:
+    """Lines and numbers of a horizontal axis, with its name below."""
     for tick in scale.ticks(most):
         x, zero = scale(tick), tick == 0 and not scale.log
         sheet.add(Stroke([(x, top), (x, bottom)], "strong" if zero else "grid", 1.4 if zero else 1))
-        sheet.add(Words(x, bottom + 14, _tick(tick, percent), "third", "middle"))
+        sheet.add(Words(x, bottom + 14, tick_text(tick, percent), "third", "middle"))
     if axis:
         middle = max((scale.start + scale.end) / 2, width_of(axis) / 2)
         sheet.add(Words(min(middle, sheet.width - width_of(axis) / 2), bottom + 29, axis, "third", "middle"))
@@ -250,15 +251,14 @@ def curves(
     sheet = Sheet(width, tall + 34)
     low, high = (min(levels), max(levels)) if levels else (0.0, 1.0)
     edge = 0 if log else 0.03 * ((high - low) or 1)
-    across = Scale(
-        low - edge, (high + edge) if high > low else (low * 2 if log else low + 1), 34, width - 8 - right, log
-    )
+    last = high + edge if high > low else low * 2 if log else low + 1
+    across = Scale(low - edge, last, 34, width - 8 - right, log)
     up = Scale(*ends, tall - 4, 8 + head)
     if y:
         sheet.add(Words(0, 11, y, "third"))
     for tick in up.ticks(3):
         sheet.add(Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid"))
-        sheet.add(Words(28, up(tick) + 4, _tick(tick, percent), "third", "end"))
+        sheet.add(Words(28, up(tick) + 4, tick_text(tick, percent), "third", "end"))
     last = -math.inf
     for level in levels if len(levels) <= 12 else across.ticks():
         text = f"{level:g}"
@@ -301,14 +301,13 @@ def by_method(
     ends: tuple[float, float],
     x: str,
     y: str = "",
-    behind: bool = True,
     **more: bool | Sequence[float] | tuple[float, float],
 ) -> list[Plot]:
     """A plot for each method with its curves, those of the others faint behind it, on common scales."""
     at = [m.x for _, own in lines for line in own for m in line.marks]
     made = []
     for look, own in lines:
-        others = [c for other, theirs in lines[:12] if other is not look and behind for c in theirs[:1]]
+        others = [c for other, theirs in lines[:12] if other is not look for c in theirs[:1]]
         faint = [Curve("", c.marks, faint=True) for c in others if c.colour != "control"]
         made.append(curves(look.name, [*faint, *own], ends, x, y, at=at, **more))  # type: ignore[arg-type]
     return made
@@ -319,13 +318,8 @@ def cells(
     columns: Sequence[str],
     values: Sequence[Sequence[Mark | None]],
     title: str = "",
-    blocks: int = 0,
-    heads: Sequence[str] = (),
 ) -> Plot:
-    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none.
-
-    `heads` are names over every `blocks` rows.
-    """
+    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none."""
     names = min(150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0))
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
     turned = len(columns) > 14
@@ -333,17 +327,14 @@ def cells(
     top = 4 + (max(map(width_of, columns), default=0) if turned else 13.0 * max(map(len, wrap), default=1)) + 4
     cell = 34.0 if turned else cell
     tall = 30.0 if any(len(wrapped(row, 150)) > 1 for row in rows) else 24.0
-    sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 20 * len(heads) + 2)
+    sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 2)
     for j, head in enumerate(wrap):
         middle = names + 10 + cell * (j + 0.5)
         for k, word in enumerate(head):
             at = top - 6 if turned else top - 6 - 13 * (len(head) - 1 - k)
             sheet.add(Words(middle + 4 * turned, at, word, "third", "start" if turned else "middle", turned=turned))
     y = top
-    for i, (row, line) in enumerate(zip(rows, values, strict=True)):
-        if heads and i % blocks == 0:
-            sheet.add(Words(0, y + 15, heads[i // blocks], "ink", bold=True))
-            y += 20
+    for row, line in zip(rows, values, strict=True):
         _names(sheet, names, y + tall / 2, row, 150)
         for j, m in enumerate(line):
             x = names + 10 + cell * j
@@ -357,76 +348,3 @@ def cells(
                 sheet.add(Words(x + cell / 2, y + tall / 2 + 4, written, "ink", "middle", 11 if turned else 12))
         y += tall
     return Plot(title, sheet)
-
-
-def points(
-    title: str,
-    marks: Sequence[Mark],
-    x_ends: tuple[float, float],
-    ends: tuple[float, float],
-    x: str,
-    y: str,
-    note: str = "",
-    steps: Sequence[tuple[float, float]] = (),
-    diagonal: bool = False,
-    named: bool = False,
-    small: bool = False,
-    log: bool = False,
-    width: float = WIDE,
-    height: float = 170.0,
-) -> Plot:
-    """Points with bars both ways, named beside them; `steps` is a dashed line; `small` points are single samples."""
-    sheet = Sheet(width, height + 48)
-    across, up = Scale(*x_ends, 34, width - 10, log), Scale(*ends, height + 14 - 4, 20)
-    sheet.add(Words(0, 11, y, "third"))
-    for tick in up.ticks(3):
-        sheet.add(Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid"))
-        sheet.add(Words(28, up(tick) + 4, _tick(tick, False), "third", "end"))
-    _x_axis(sheet, across, 20, height + 14, x, False)
-    if diagonal:
-        a, b = max(x_ends[0], ends[0]), min(x_ends[1], ends[1])
-        sheet.add(Stroke([(across(a), up(a)), (across(b), up(b))], "third", 1, (1.5, 3)))
-    if len(steps) > 1:
-        sheet.add(Stroke([(across(a), up(b)) for a, b in steps], "third", 1.4, (5, 3)))
-    drawn = [m for m in marks if math.isfinite(m.x) and math.isfinite(m.value)]
-    for m in drawn:
-        with sheet.mark(**m.data):
-            for low, high, way in ((m.x_low, m.x_high, 0), (m.low, m.high, 1)):
-                if low < high:
-                    bar = [(across(m.x), up(v)) if way else (across(v), up(m.value)) for v in (low, high)]
-                    sheet.add(Stroke(bar, m.colour, 1.4, (), 0.6))
-            sheet.add(Dot(across(m.x), up(m.value), 2.4 if small else 4.4, m.colour, m.kind, 0.5 if small else 1))  # type: ignore[arg-type]
-    if named:
-        places = [(across(m.x), up(m.value)) for m in drawn]
-        bars = [[(across(v), up(m.value)) for v in (m.x_low, m.x_high) if math.isfinite(v)] for m in drawn]
-        for m, place in zip(drawn, _free_places([m.name for m in drawn], places, bars, width), strict=True):
-            sheet.add(Words(*place, m.name, m.colour, size=11))
-    return Plot(title, sheet, note)
-
-
-def _free_places(
-    names: Sequence[str],
-    spots: Sequence[tuple[float, float]],
-    bars: Sequence[Sequence[tuple[float, float]]],
-    width: float,
-) -> list[tuple[float, float]]:
-    """Where each name begins so that it covers as little as possible of points, bars and other names."""
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
-    taken += [(a[0], a[1] - 2, b[0], b[1] + 2) for a, b in (bar for bar in bars if len(bar) == 2)]
-    found = []
-    for name, (x, y) in zip(names, spots, strict=True):
-        wide = width_of(name, 11)
-        places = [(x + dx, y + dy) for dy in (-8, 15, 4, -20, 27, -32, 39, -44, 51) for dx in (6, -wide - 6, -wide / 2)]
-
-        def cost(at: tuple[float, float], wide: float = wide) -> float:
-            box = (at[0], at[1] - 10, at[0] + wide, at[1] + 2)
-            over = sum(
-                max(min(box[2], o[2]) - max(box[0], o[0]), 0) * max(min(box[3], o[3]) - max(box[1], o[1]), 0)
-                for o in taken
-            )
-            return over + 60 * (max(34 - box[0], 0) + max(box[2] - width, 0) + max(14 - box[1], 0))
-
-        best = min(places, key=cost)
-        taken.append((best[0], best[1] - 10, best[0] + wide, best[1] + 2))
-        found.append(best)
-    return found

@@ -278,8 +278,9 @@ class Sheet:
             unit = inches / self.width
             figure = Figure(figsize=(inches, self.height * unit), facecolor="white")
             where = Affine2D().scale(1, -1).translate(0, self.height).scale(unit) + figure.dpi_scale_trans
-            for piece in self.pieces:
+            for order, piece in enumerate(self.pieces):
                 artist = piece.artist(72 * unit)
+                artist.set_zorder(order)  # else lines lie on boxes, whichever came first
                 if isinstance(piece, Picture):
                     artist.bbox = TransformedBbox(artist.bbox, where)  # type: ignore[attr-defined]
                 else:

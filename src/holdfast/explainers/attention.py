@@ -88,7 +88,7 @@ class _OfAttention(Method):
             with watched:
                 logits = model.logits(leaf.clone(), aux)[:count]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        kept = watched.kept
+        kept, watched.kept = watched.kept, []  # not to wait for the collector
         if not kept or {(len(a), a.shape[-1]) for a in kept} != {(len(inputs), kept[0].shape[-1])}:
             why = "has no attention" if not kept else "attends in windows or to tokens that grow fewer"
             raise UserError(f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}")

@@ -63,9 +63,9 @@ def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
     Expected numbers are min(all there are, c / (s·(n − s))) with the c that makes them sum to `pairs`; they are rounded
     by one random offset per sample, so that each is off by less than one.
     """
-    s = torch.arange(1, n // 2 + 1, dtype=torch.float64, device=key.device)
+    s = torch.arange(1, n // 2 + 1, dtype=torch.float64)  # on the CPU: a few numbers, and hundreds of small steps
     half = torch.where(2 * s == n, 0.5, 1.0)  # the middle size is its own complement
-    top = torch.tensor(n + 1.0, dtype=torch.float64, device=key.device)
+    top = torch.tensor(n + 1.0, dtype=torch.float64)
     most = half * (torch.lgamma(top) - torch.lgamma(s + 1) - torch.lgamma(n - s + 1)).exp().round()
     mass = half / (s * (n - s))
     # `most` of many features is far beyond what halving an interval can cross: no size needs more than all pairs
@@ -74,7 +74,7 @@ def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
         few = torch.minimum(most, middle * mass).sum() < pairs
         low, high = torch.where(few, middle, low), torch.where(few, high, middle)
-    expected = torch.minimum(most, high * mass)
+    most, expected = most.to(key.device), torch.minimum(most, high * mass).to(key.device)
     offset = rand.uniform(key, (1,)).double()
     ends = (expected.cumsum(0) + offset + 1e-9).floor()
     each = ends.diff(dim=1, prepend=offset.new_zeros(len(key), 1))

@@ -82,6 +82,10 @@ class Relevance(TorchFunctionMode):
         self._first = True
         return super().__enter__()  # type: ignore[no-untyped-call]
 
+    def __exit__(self, *failure: Any) -> None:
+        self._last = None  # its graph leads back here by way of C++, where no collector sees the circle
+        super().__exit__(*failure)  # type: ignore[no-untyped-call]
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if not any(isinstance(a, Tensor) and a.requires_grad for a in _tensors((args, options))):

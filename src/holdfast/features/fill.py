@@ -130,9 +130,7 @@ def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
     [[[0, 0, 0], [1, 1, 1]]]
     """
     if isinstance(features, Pixels) and is_set(batch):
-        raise UserError(
-            "pixels of sets and graphs (B, N, F) would be the columns of all elements at once; use features=elements"
-        )
+        raise UserError("pixels of sets and graphs (B, N, F) would be columns of all elements; use features=elements")
     segments = features.segments(batch).to(inputs.device)
     if inputs.ndim > batch.x.ndim:
         segments = segments[..., None].expand(inputs.shape)

@@ -65,7 +65,7 @@ class Patches:
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, C, H, W) or (B, C, D, H, W) have at least two patches."""
         sides = _image(self.name, shape)
-        _several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image", min(sides) // 4)
+        _several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image")
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of features of a sample, or None where it depends on the sample."""
@@ -90,7 +90,7 @@ class Windows:
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, C, T) or (B, F) have at least two windows."""
         length = _line(self.name, shape)
-        _several(self.name, self.size, (length,), f"{length} steps", length // 10)
+        _several(self.name, self.size, (length,), f"{length} steps")
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of features of a sample, or None where it depends on the sample."""
@@ -253,12 +253,9 @@ GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
 """The type of a field that holds a grouping and is also given by name in a study file."""
 
 
-def _several(what: str, size: int, sides: Sequence[int], whole: str, instead: int) -> None:
+def _several(what: str, size: int, sides: Sequence[int], whole: str) -> None:
     if size >= max(sides):
-        raise UserError(
-            f"{what} of size {size} make one feature of {whole}; "
-            f"choose a size below {max(sides)}, for instance {max(1, instead)}"
-        )
+        raise UserError(f"{what} of size {size} make one feature of {whole}; stay below {max(sides)}")
 
 
 def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
@@ -287,8 +284,5 @@ def _colour_image(what: str, shape: Sequence[int]) -> None:
 
 def _line(what: str, shape: Sequence[int]) -> int:
     if len(shape) not in (2, 3):
-        raise UserError(
-            f"{what} are features of series (B, C, T) or columns (B, F), but the inputs have shape {tuple(shape)}; "
-            "for images use patches"
-        )
+        raise UserError(f"{what} are features of series or columns, got {tuple(shape)}; for images use patches")
     return int(shape[-1])

@@ -164,9 +164,8 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     framed_density = torch.nn.functional.pad(density, [radius] * 4, value=-math.inf).flatten()
     framed = [torch.nn.functional.pad(channel, [radius] * 4).flatten() for channel in colours.unbind(1)]
     framed_width, area = width + 2 * radius, (height + 2 * radius) * (width + 2 * radius)
-    sample, row, column = torch.meshgrid(
-        *(torch.arange(size, device=device) for size in (count, height, width)), indexing="ij"
-    )
+    sides = [torch.arange(size, device=device) for size in (count, height, width)]
+    sample, row, column = torch.meshgrid(*sides, indexing="ij")
     place = (sample * area + (row + radius) * framed_width + column + radius).flatten()
 
     target = place.clone()

@@ -130,6 +130,6 @@ class Passages(Tokens):
         return (torch.arange(n, device=batch.x.device) == 0).expand(len(batch), n)
 
     def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token ids and auxiliary tensors with only the passages `kept` (B, n); the rest stays in any case."""
+        """Token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest; all keep their numbers."""
         numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))
-        return super().hide(inputs, aux, kept.gather(1, numbers) | (numbers == 0))
+        return super().hide(inputs, {**aux, PASSAGES: numbers}, kept.gather(1, numbers) | (numbers == 0))

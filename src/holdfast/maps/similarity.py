@@ -259,9 +259,8 @@ def _check_pair(a: Tensor, b: Tensor) -> None:
 def _top(known: _Known, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
     n = order.shape[1]
     if isinstance(k, float) and 0 < k < 1:
-        return top(
-            known.flat, keys, order, (known.counts * k).round().long().clamp_min(1), min(n, math.ceil(n * k) + 1), ties
-        )
+        least = (known.counts * k).round().long().clamp_min(1)
+        return top(known.flat, keys, order, least, min(n, math.ceil(n * k) + 1), ties)
     if k != int(k) or not 1 <= k <= n:
         raise UserError(f"k must be a whole number from 1 to {n} (the values in a map) or a fraction below 1, got {k}")
     return top(known.flat, keys, order, known.counts.clamp(1, int(k)), int(k), ties)

@@ -99,9 +99,7 @@ class Workbench:
             found = explainer(self.model, part, classes, seed)
             if not isinstance(found, Tensor):
                 given = type(found).__name__
-                raise UserError(
-                    f"explainer {name!r} returned {given}; a torch tensor in the shape of the inputs was expected"
-                )
+                raise UserError(f"explainer {name!r} returned {given}; a tensor in the shape of the inputs is needed")
             found = found.detach()
             if not of_features:
                 return found

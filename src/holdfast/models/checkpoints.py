@@ -95,9 +95,8 @@ def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
     >>> unwrapped({"epoch": 3, "state_dict": {"module.weight": torch.zeros(1)}}, "a.pt")
     {'weight': tensor([0.])}
     """
-    wrapper = next(
-        (key for key in _WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), None
-    )
+    named = content if isinstance(content, Mapping) else {}
+    wrapper = next((key for key in _WRAPPERS if isinstance(named.get(key), Mapping)), None)
     state = content if wrapper is None else content[wrapper]
     if not isinstance(state, Mapping) or not state or not any(isinstance(v, Tensor) for v in state.values()):
         raise UserError(f"checkpoint {name} holds no state dict; save one with torch.save(net.state_dict(), path)")

@@ -33,9 +33,7 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
         last = last[-1]
     layer = _SQUASHING.get(type(last))
     if layer is not None and reads_logits(task):
-        raise UserError(
-            f"{name} ends in a {layer}, but {task.name} reads logits; leave the {layer} off, {or_say(task)}"
-        )
+        raise UserError(f"{name} ends in a {layer}, but {task.name} reads logits; leave it off, {or_say(task)}")
 
 
 def has_one_output(module: nn.Module) -> bool:

@@ -81,9 +81,7 @@ UNDEFINED_ON: dict[str, dict[str, str]] = {
 }
 """explainer -> modality -> why the method is not defined there; what is not listed is defined."""
 
-_NO_GRADIENT = (
-    "it reads gradients, and this model gives none; use lime, kernel_shap, occlusion, feature_ablation or rise"
-)
+_NO_GRADIENT = "it reads gradients, and this model gives none; use lime, kernel_shap, occlusion or feature_ablation"
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
     **dict.fromkeys((*_BY_GRADIENT, *_BY_NOISE, "influence", "tracin", "captum", "zennit"), _NO_GRADIENT),

@@ -181,19 +181,6 @@ class Model:
         return self
 
     @contextmanager
-    def uncompiled(self) -> Iterator[None]:
-        """Call the network itself while the context is open, where inputs come in sizes that are not worth compiling.
-
-        >>> with Model(nn.Linear(3, 2)).uncompiled():
-        ...     pass
-        """
-        compiled, self._compiled = self._compiled, None
-        try:
-            yield
-        finally:
-            self._compiled = compiled
-
-    @contextmanager
     def gradients_times(self, scale: float) -> Iterator[None]:
         """Multiply gradients inside a 16-bit network by another number while the context is open.
 

@@ -68,13 +68,8 @@ class CircularCNN1d(nn.Module):
 
     def __init__(self, channels: int = 1, classes: int = 2, width: int = 24, kernel: int = 5, depth: int = 3) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            *(
-                layer
-                for i in range(depth)
-                for layer in (_circular(nn.Conv1d, channels if i == 0 else width, width, kernel, 2**i), nn.ReLU())
-            )
-        )
+        layers = [_circular(nn.Conv1d, width if i else channels, width, kernel, 2**i) for i in range(depth)]
+        self.features = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
         self.pool = Mean()
         self.hidden = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.head = nn.Linear(width, classes)
@@ -95,17 +90,9 @@ class CircularCNN2d(nn.Module):
 
     def __init__(self, channels: int = 1, classes: int = 2, width: int = 16, kernel: int = 3, depth: int = 3) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            *(
-                layer
-                for i in range(depth)
-                for layer in (
-                    _circular(nn.Conv2d, channels if i == 0 else width, width, kernel, 2**i),
-                    nn.BatchNorm2d(width),
-                    nn.ReLU(),
-                )
-            )
-        )
+        layers = [_circular(nn.Conv2d, width if i else channels, width, kernel, 2**i) for i in range(depth)]
+        parts = (part for layer in layers for part in (layer, nn.BatchNorm2d(width), nn.ReLU()))
+        self.features = nn.Sequential(*parts)
         self.pool = Mean()
         self.hidden = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU())
         self.head = nn.Linear(2 * width, classes)
@@ -125,14 +112,8 @@ class StandardCNN(nn.Module):
 
     def __init__(self, size: tuple[int, int], channels: int = 1, classes: int = 2, width: int = 16) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(channels, width, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        )
+        first, second = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.features = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
         self.flatten = nn.Flatten()
         self.hidden = nn.Sequential(nn.Linear(2 * width * (size[0] // 4) * (size[1] // 4), 4 * width), nn.ReLU())
         self.head = nn.Linear(4 * width, classes)

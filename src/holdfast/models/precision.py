@@ -63,17 +63,6 @@ def arithmetic(name: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class _Backward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
-
-
 def scale_gradient(value: Tensor, factor: float) -> Tensor:
     """The value itself, with its gradient multiplied by a factor on the way back.
 
@@ -87,5 +76,6 @@ def scale_gradient(value: Tensor, factor: float) -> Tensor:
     """
     if factor == 1 or not (torch.is_grad_enabled() and value.requires_grad):
         return value
-    scaled: Tensor = _Backward.apply(value, factor)  # type: ignore[no-untyped-call]
+    scaled = value.view_as(value)
+    scaled.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
     return scaled

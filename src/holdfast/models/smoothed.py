@@ -153,14 +153,9 @@ class Smoothed(Model):
     def each(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
         """Logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
         samples = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux or {})
-        n = self.features.total(tuple(inputs.shape))
-        if n is None:
-            raise UserError(
-                f"{label_of(self.features)} differ between inputs, and a smoothed model needs the same features for "
-                "all; use patches, windows or tokens"
-            )
+        refuse_changing(self.features, inputs.shape)
         segments = self.features.segments(samples)
-        bank = self.bank(n).to(inputs.device)
+        bank = self.bank(self.features.total(tuple(inputs.shape)) or int(count(segments).max())).to(inputs.device)
         always = fixed(self.features, samples)
         fill = self._fill(samples, inputs, segments)
         parts = []
@@ -236,13 +231,14 @@ class Smoothed(Model):
         check_share("delta", delta)
         batch = batch.to(self.device)
         segments, always = self.features.segments(batch), fixed(self.features, batch)
-        n = self.features.total(tuple(batch.x.shape)) or int(count(segments).max())
-        free = torch.arange(n, device=self.device) < count(segments)[:, None]
-        free = free if always is None else free & ~always
+        refuse_changing(self.features, batch.x.shape)
+        widest = max(int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1])
+        n = self.features.total(tuple(batch.x.shape)) or widest  # other samples of the mask may have more
+        there = torch.arange(n, device=self.device) < count(segments)[:, None]
+        always = None if always is None else nn.functional.pad(always, (0, n - always.shape[1]))
+        free = there if always is None else there & ~always
         if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)):
-            raise UserError(
-                f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
+            raise UserError(f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} {tuple(mask.shape)}")
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
             if mask is not None:
@@ -259,9 +255,10 @@ class Smoothed(Model):
         lead = leads(outputs.nan_to_num(), first - second < guard if self.votes else None)
         free, bank = free.cpu(), self.bank(n)
         gap = lead.mean(1).amin(1) - guard
+        each = zip(gap, there.cpu(), strict=True)
         found: dict[RadiusRule, Tensor] = {
             "per_mask": per_mask_radius(lead, bank, free, guard),
-            "lipschitz": mus_radius(gap, float(bank.double().mean(0).max())),
+            "lipschitz": torch.stack([mus_radius(g, float(bank.double().mean(0)[own].max())) for g, own in each]),
         }
         if self.masks == "bernoulli":
             found["bernoulli"] = mus_radius(bernoulli_gap(lead, delta, self.votes) - guard, self.keep, "bernoulli")
@@ -272,6 +269,18 @@ class Smoothed(Model):
 def _votes(logs: Tensor) -> Tensor:
     """One-hot votes (B, samples, classes) float64 of the masks."""
     return nn.functional.one_hot(logs.argmax(2), logs.shape[2]).double()
+
+
+def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:
+    """Refuse features that are found anew in a masked input, as superpixels are; hidden tokens keep their numbers.
+
+    >>> refuse_changing(Patches(4), (1, 3, 8, 8))
+    """
+    if features.total(tuple(shape)) is None and not isinstance(features, Hiding):
+        raise UserError(
+            f"{label_of(features)} change with what is left of an input, and a smoothed model needs features that "
+            "stay; use patches, windows, elements, tokens or passages"
+        )
 
 
 def check_quantised(keep: float, samples: int) -> None:

@@ -14,7 +14,7 @@ from holdfast.drawing.latex import escape, render
 from holdfast.drawing.pieces import Drawing, Item, Skipped, Table, file_part
 from holdfast.drawing.sheet import flowed, need_matplotlib
 from holdfast.errors import UserError, unknown
-from holdfast.report.hold import ITEM
+from holdfast.report.hold_paper import ITEM
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.digests import as_json
 from holdfast.runs.pictures import read_exhibits

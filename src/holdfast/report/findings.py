@@ -6,7 +6,6 @@ Every rule speaks only where an interval, a bound or a corrected test supports i
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,6 @@ from holdfast.types import REDRAW
 MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
 SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
-WIDTH = 110
 PILOT = 100
 """The samples from which on the intervals of means are usually narrow enough to rank a handful of methods."""
 ENOUGH = 8
@@ -293,25 +291,3 @@ def _at_most(ordered: list[Finding], most: int) -> list[Finding]:
         items=tuple(dict.fromkeys(f"{finding.title}: {finding.seen}" for finding in rest)),
     )
     return [*(ordered[i] for i in sorted(chosen)), more]
-
-
-def finding_lines(listed: Iterable[Finding]) -> list[str]:
-    """Findings as lines for a terminal.
-
-    >>> card = Finding("", "mind", "Few samples", "9 samples were tested.", "Rough.", "Test more.", model="net")
-    >>> print("\\n".join(finding_lines([card])))
-    mind  Few samples
-          seen   9 samples were tested.
-          means  Rough.
-          do     Test more.
-    """
-    lines: list[str] = []
-    for card in listed:
-        if lines:
-            lines.append("")
-        lines.append(f"{card.severity:<4}  {card.title}" + (f" ({card.axis})" if card.axis else ""))
-        for word, text in (("seen", card.seen), ("means", card.means), ("do", card.do)):
-            lines += textwrap.wrap(
-                text, WIDTH, initial_indent=f"      {word:<5}  ", subsequent_indent=" " * 13, break_long_words=False
-            )
-    return lines

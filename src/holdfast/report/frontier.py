@@ -13,8 +13,8 @@ from holdfast.axes import Finding, Judged
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.pieces import file_part
 from holdfast.drawing.plots import mark
-from holdfast.drawing.plots import points as plot_points
 from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, with_interval
+from holdfast.drawing.scatter import points as plot_points
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
 from holdfast.types import Condition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -12,27 +12,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes import AXES, Judged, judge
+from holdfast.axes import AXES, Judged
 from holdfast.axes.contract import page_of
-from holdfast.axes.material import Material
 from holdfast.drawing import pictures
 from holdfast.drawing.charts import Tiles
+from holdfast.drawing.forms import ground, is_drawn, is_wide, uri
 from holdfast.drawing.methods import Look, settings_of
-from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, about, subjects
-from holdfast.drawing.plots import Mark, mark, of_marks, spot
+from holdfast.drawing.plots import Mark, mark, of_marks
 from holdfast.drawing.prose import above, difference, listing, number, records
-from holdfast.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words
-from holdfast.errors import UserError, unknown
 from holdfast.models.modality import words_of
 from holdfast.report.findings import PILOT, unreadable
-from holdfast.types import Condition, Shown
+from holdfast.types import CLEAN, Condition, Shown
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
 TILE, SMALLEST, TALLEST = 94, 66, 600
 """Pixels of a tile, and how tall the rows are together before tiles become smaller."""
-BUDGET, MAP_SIDES = 1_500_000, (128, 112, 96, 80, 64, 48)
-"""Bytes of all pictures of the sheets of a page, and the sides of maps that are tried."""
+BUDGET, SIZES = 1_650_000, ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
+"""Bytes of all pictures of the sheets of a page; how many samples have large maps and how wide others are, as tried."""
 FRACTIONS = {0.1: "a tenth", 0.25: "a quarter", 1 / 3: "a third", 0.5: "half", 2 / 3: "two thirds"}
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -141,16 +138,22 @@ class Hold:
         made = (page.tiles(judged) for judged in self.here if (page := page_of(judged.axis)) is not None)
         return next((tiles for tiles in made if tiles is not None), None)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Pixels of a tile, so that a sheet of usual height fits on a screen."""
         return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8)) if self.tiles else 32
 
-    @property
+    @cached_property
     def wide(self) -> int:
-        """How wide a tile is: curves and steps are wider than high."""
-        lines = next((s for s in self.tiles.shown.values() if s.image.ndim != 3), None) if self.tiles else None
-        return max(self.size, 800 // len(self.tiles.columns) - 8) if self.tiles and lines else self.size
+        """How wide a tile is: curves, rows and texts are wider than high."""
+        wide = self.tiles is not None and any(map(is_wide, self.tiles.shown.values()))
+        return max(self.size, min(260, 800 // len(self.tiles.columns) - 8)) if wide and self.tiles else self.size
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of what is shown; those whose maps are marks are followed by a star."""
+        shown = self.tiles.shown.values() if self.tiles else ()
+        return {s.kind + "*" * is_drawn(s) for s in shown}
 
     @cached_property
     def signed(self) -> set[str]:
@@ -165,44 +168,60 @@ class Hold:
         return f"{said}, {pictures.label_words(known, sample)}" if said else ""
 
     def seen(self, tiles: Tiles, condition: Condition, sample: str) -> Shown | None:
-        """The input under a condition, which all explainers share."""
-        return next((s for e in self.rows if (s := tiles.shown.get((e, condition, sample))) is not None), None)
+        """The input under a condition, which all explainers share; None where each has its own."""
+        items = [s for e in self.rows if (s := tiles.shown.get((e, condition, sample))) is not None]
+        same = items and all(np.array_equal(items[0].image, other.image) for other in items[1:])
+        return items[0] if same else None
 
     def pictured(self, album: pictures.Album, budget: int) -> list[dict[str, Any]]:
         """For each sample its inputs and cells, [picture, score, why there is none], as the page fills them in."""
         tiles, found = self.tiles, list[dict[str, Any]]()
         if tiles is None:
             return found
-        side, kept = self._fit(tiles, budget)
-        for sample in tiles.samples[:kept]:
-            inputs = [self._input(album, tiles, sample, c) for c, _ in tiles.columns]
-            cells = [[self._cell(album, tiles, (e, c, sample), side) for c, _ in tiles.columns] for e in self.rows]
-            found.append({"id": sample, "said": self.said_of(sample), "inputs": inputs, "cells": cells})
+        sides = self._fit(tiles, budget)
+        for sample, side in zip(tiles.samples, sides, strict=False):
+            inputs = {c: self._input(album, tiles, sample, c) for c, _ in tiles.columns}
+            cells = [[self._cell(album, tiles, (e, c, sample), side, inputs[c][0]) for c in inputs] for e in self.rows]
+            found.append({"id": sample, "said": self.said_of(sample), "inputs": [*inputs.values()], "cells": cells})
         return found
 
     def _input(self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition) -> list[str]:
+        """The picture of an input, where methods share it, and what the model says of it now."""
         item = self.seen(tiles, condition, sample)
         said = {tiles.scores.get((e, condition, sample), (0.0, ""))[1] for e in self.rows}
         now = said.pop() if len(said) == 1 else ""
-        draw = pictures.photo if item is None or item.image.ndim == 3 else pictures.line_picture
-        return ["" if item is None else album.add(draw(item.image)), now]
+        if item is None or item.kind != "table":
+            return ["" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)), now]
+        return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
 
-    def _cell(self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int) -> list[str]:
+    def _map(self, item: Shown, side: int) -> str:
+        """A map for the page; those of controls are half as wide, for they are noise and cost as much as all others."""
+        side = side // 2 if self.looks[item.explainer].control else side
+        return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
+
+    def _cell(
+        self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int, above: str
+    ) -> list[str]:
+        """A map, its score, why there is none, and what lies under it where that is not the input above."""
         item, (score, why) = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))
         if item is None or item.map is None:
-            return ["", "", why or "no map"]
-        drawn = album.add(pictures.draw_map(item.map, key[0] in self.signed, side))
-        return [drawn, number(score) if math.isfinite(score) else "", ""]
+            return ["", "", why or "no map", ""]
+        own = not above or item.kind == "table"
+        under = album.add(pictures.draw_ground(item, self.wide, self.size)) if own else ""
+        return [album.add(self._map(item, side)), number(score) if math.isfinite(score) else "", "", under]
 
-    def _fit(self, tiles: Tiles, budget: int) -> tuple[int, int]:
-        """The side of maps and the number of samples that keep within the budget, from what the first sample costs."""
-        first = [tiles.shown[key] for key in tiles.shown if key[2] == tiles.samples[0] and key[0] in self.rows]
-        maps = [(s.map, s.explainer in self.signed) for s in first if s.map is not None]
-        for side in MAP_SIDES:
-            cost = 6000 * len(tiles.columns) + sum(len(pictures.draw_map(*one, side)) for one in maps)
-            if cost * len(tiles.samples) <= budget:
-                return side, len(tiles.samples)
-        return MAP_SIDES[-1], max(1, int(budget / cost))
+    def _fit(self, tiles: Tiles, budget: int) -> list[int]:
+        """How wide the maps of each sample are, so that all keep within the budget, from what some cost."""
+        n, cost = len(tiles.samples), dict[int, int]()
+        for most, side in SIZES:
+            for wide, sample in ((pictures.LARGEST_MAP, tiles.samples[0]), (side, tiles.samples[-1])):
+                if wide not in cost:
+                    own = [item for e in self.rows if (item := tiles.shown.get((e, CLEAN, sample)))]
+                    cost[wide] = len(tiles.columns) * (6000 + sum(len(self._map(item, wide)) for item in own))
+            large = min(most, n)
+            if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
+                return [pictures.LARGEST_MAP] * large + [side] * (n - large)
+        return [side] * max(1, int(budget / cost[side]))
 
     @cached_property
     def sentence(self) -> str:
@@ -279,100 +298,9 @@ def _least_kept(judged: Judged) -> list[str]:
     return [f"{name[:1].upper()}{name[1:]}: {kept[worst].sum()} of {asked[worst]} predictions stay"]
 
 
-LEFT, WIDE, TOP, STEP = 168.0, 128.0, 74.0, TILE + 8.0
-
-
-def drawn(hold: Hold, sample: str | None = None) -> Sheet:
-    """The sheet of one sample, or of the one that is opened, as a drawing for paper and notebooks."""
-    tiles = hold.tiles or Tiles([], [""], {}, {})
-    chosen = sample or tiles.samples[0]
-    if chosen not in tiles.samples:
-        raise unknown("sample with maps", chosen, tiles.samples)
-    start = LEFT + STEP * len(tiles.columns)
-    high, tall = (TOP + STEP, STEP) if tiles.columns else (TOP + 20, 40.0)
-    sheet = Sheet(start + WIDE * len(hold.columns) + 8, high + tall * len(hold.rows) + 8)
-    limits = "; ".join(text for text, _ in hold.chips)
-    told = "; ".join(filter(None, (chosen, hold.said_of(chosen), limits)))
-    sheet.add(Words(0, 22, hold.sentence, "ink", size=19, bold=True), Words(0, 42, told, "third"))
-    for j, (condition, words) in enumerate(tiles.columns):
-        sheet.add(Words(LEFT + STEP * j + TILE / 2, TOP - 8, words, "soft", "middle"))
-        item = hold.seen(tiles, condition, chosen)
-        if item is not None and item.image.ndim == 3:
-            sheet.add(Picture(LEFT + STEP * j, TOP, TILE, TILE, item.image))
-    for j, column in enumerate(hold.columns):
-        lines = ((column.judged.title, "ink", 12, True), (column.note[:24], "third", 11, False))
-        for k, (text, ink, size, bold) in enumerate((*lines, (column.verdict, "third", 11, False))):
-            sheet.add(Words(start + WIDE * j + 12, high - 36 + 15 * k, text, ink, "start", size, bold))
-    for i, explainer in enumerate(hold.rows):
-        look, y = hold.looks[explainer], high + tall * i
-        if look.control and (i == 0 or not hold.looks[hold.rows[i - 1]].control):
-            sheet.add(Stroke([(0, y - 4), (sheet.width, y - 4)], "strong", 1, (4, 3)))
-        rank = hold.lead.rows[explainer].rank if hold.lead and explainer in hold.lead.rows else math.nan
-        sheet.add(Words(0, y + tall / 2, f"{rank:.0f}" if math.isfinite(rank) else "", "soft", size=15))
-        ink = "third" if look.control else look.colour
-        sheet.add(Words(22, y + tall / 2, look.name[:24], ink, bold=not look.control))
-        sheet.add(Words(22, y + tall / 2 + 15, hold.settings(explainer), "third", size=11))
-        for j, (condition, _) in enumerate(tiles.columns):
-            _tile(sheet, hold, tiles, (explainer, condition, chosen), LEFT + STEP * j, y)
-        for j, column in enumerate(hold.columns):
-            if explainer in column.marks:
-                row = spot(column.marks[explainer], column.ends, tall, WIDE - 16)
-                sheet.place(row, start + WIDE * j + 8, y - 4)
-    return sheet
-
-
-def _tile(sheet: Sheet, hold: Hold, tiles: Tiles, key: tuple[str, Condition, str], x: float, y: float) -> None:
-    item, score = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))[0]
-    if item is None or item.map is None:
-        sheet.add(Box(x, y, TILE, TILE, "grid"), Words(x + TILE / 2, y + TILE / 2, "not scored", "third", "middle", 11))
-        return
-    pictured = item.image.ndim == 3
-    ground = item.image if pictured else np.full((1, 1, 3), 255, np.uint8)
-    sheet.add(Picture(x, y, TILE, TILE, pictures.laid(ground, item.map, key[0] in hold.signed)))
-    low, high = float(item.image.min()), float(item.image.max())
-    for channel in () if pictured else item.image[: pictures.SEEN]:
-        at = y + TILE - 6 - (TILE - 12) * (channel - low) / max(high - low, 1e-9)
-        sheet.add(Stroke([(x + TILE * (k + 0.5) / len(at), float(v)) for k, v in enumerate(at)], "ink"))
-    if math.isfinite(score):
-        corner = (x + TILE - 36, y + TILE - 20, 33, 17)
-        sheet.add(Box(*corner, "card"), Box(*corner, "heat", 0.45 * min(max(score, 0), 1)))
-        sheet.add(Words(x + TILE - 19.5, y + TILE - 7, number(score), "ink", "middle", 11, True))
-
-
-def hold_sheet(
-    table: pd.DataFrame,
-    samples: pd.DataFrame,
-    exhibits: Sequence[Shown],
-    manifest: Mapping[str, Any],
-    sample: str | None = None,
-    dataset: str | None = None,
-    model: str | None = None,
-) -> Sheet:
-    """The sheet of one data set and model of a run, the first where none is named; see `Run.hold_sheet`."""
-    for kind, name in (("dataset", dataset), ("model", model)):
-        if name is not None and name not in set(table[kind]):
-            raise unknown(kind, name, sorted(set(table[kind])))
-    for hold in holds(judge(table, samples, exhibits, manifest), samples):
-        cube = hold.here[0].cube
-        if cube.dataset == (dataset or cube.dataset) and cube.model == (model or cube.model):
-            return drawn(hold, sample)
-    raise UserError("the run has no scores to show")
-
-
 def holds(every: Sequence[Judged], samples: pd.DataFrame) -> list[Hold]:
     """The sheet of every dataset and model."""
     return [
         Hold(list(here), samples[(samples["dataset"] == place[0]) & (samples["model"] == place[1])])
         for place, here in groupby(every, lambda j: (j.cube.dataset, j.cube.model))
     ]
-
-
-def sheets(material: Material, width: float) -> Iterator[Piece]:
-    """The hold sheet of every data set and model."""
-    held = holds(material.judged, material.samples)
-    yield from () if held else [Skipped("", "the run has no scores")]
-    for hold, subject in zip(held, subjects([hold.here[0].cube for hold in held]), strict=True):
-        yield Drawing(subject, f"{hold.sentence} {about(hold.here[0].cube)}.", [Plot("", drawn(hold))])
-
-
-ITEM = Item("hold-sheet", "the maps behind the scores", "figure", sheets)

@@ -74,9 +74,8 @@ class Section:
     @property
     def about(self) -> str:
         """What the sheet shows, for somebody who has never seen one."""
-        if self.pictured:
-            text = f"A {self.words.sample} is changed a little and the model still says the same: does the map of what "
-            return text + "it looked at stay? On each map, 0 is chance and 1 is the same map."
+        if self.pictured and self.hold.tiles:
+            return f"{self.hold.tiles.asked} On each map, 0 is chance and 1 is the same map."
         asked = (
             self.hold.here[0].axis.question if self.hold.here else "nothing can be concluded: no pair was attempted."
         )

@@ -50,7 +50,10 @@ def styled_summary(
             lines += _ranking(judged, width)
         warned = [f for f in findings_here(dataset, model, here, own, manifest) if f.severity != "note"]
         if warned:
-            text = "Mind: " + "; ".join(f.title[0].lower() + f.title[1:] for f in warned) + "."
+            said = (
+                f.title if any(map(str.isupper, f.title[1:4])) else f.title[0].lower() + f.title[1:] for f in warned
+            )
+            text = f"Mind: {'; '.join(said)}."
             lines += [("", ""), *_wrapped(text, width, "yellow")]
     return lines or [(NOTHING, "yellow")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -58,4 +59,5 @@ def _rank(column: pa.ChunkedArray) -> NDArray[np.int64]:
     if pa.types.is_dictionary(column.type):
         whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         return np.asarray(pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64)
-    return np.unique(column.to_numpy(), return_inverse=True)[1].astype(np.int64)
+    codes, kinds = pd.factorize(column.to_numpy(), sort=True)  # by hashing: there are few, and millions of rows
+    return np.where(codes < 0, len(kinds), codes)

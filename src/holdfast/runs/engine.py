@@ -49,10 +49,10 @@ PHOTOGRAPH = 3 * 224 * 224
 BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
 """Inputs in one pass: photographs, and at most, of series and rows of tables. A GPU gains little beyond, and a size
 that is measured anew would be another every time."""
-EXTREME_SHARDS = 8
-"""How many shards of a data set keep their worst, median and best pairs for the report's gallery."""
 SHOWCASE = 12
 """How many samples are kept with their maps for the hold sheet; they are drawn by key, before anything is computed."""
+IN_LARGE = 6
+"""Those of them whose maps are kept in their full size."""
 
 Tick = Callable[[str, int], None]
 
@@ -142,24 +142,14 @@ def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None =
     return {"durations": durations, "batch_sizes": runner.batch_sizes}
 
 
-def keeps_extremes(number: int, shards: int) -> bool:
-    """Whether a shard keeps its worst, median and best pair: every one of a few, else some, evenly spread.
-
-    >>> [number for number in range(100) if keeps_extremes(number, 100)]
-    [0, 14, 28, 42, 57, 71, 85, 99]
-    """
-    most = EXTREME_SHARDS
-    return shards <= most or number in {round(i * (shards - 1) / (most - 1)) for i in range(most)}
-
-
 @lru_cache(maxsize=8)
-def on_show(ids: tuple[str, ...], seed: int) -> frozenset[str]:
+def on_show(ids: tuple[str, ...], seed: int, most: int = SHOWCASE) -> frozenset[str]:
     """The samples that are kept with their maps, whatever they look like: the order and the shards have no say.
 
     >>> on_show(("a", "b"), 0) == {"a", "b"}, len(on_show(tuple(map(str, range(99))), 0))
     (True, 12)
     """
-    return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:SHOWCASE].tolist())
+    return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:most].tolist())
 
 
 def _run_shard(
@@ -198,9 +188,8 @@ def _run_shard(
     probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
     prediction = (target, readout, probability)
     _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
-    showcase = on_show(data.ids, plan.seed)
-    extremes = keeps_extremes(number, len(plan.shards(dataset)))
-    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, extremes, logits=logits)
+    showcase, large = on_show(data.ids, plan.seed), on_show(data.ids, plan.seed, IN_LARGE)
+    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits)
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
             drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
@@ -213,7 +202,7 @@ def _run_shard(
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
                 target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits))
+                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large))
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
             rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)

@@ -58,7 +58,6 @@ class Kept:
     seed: int
     embedding: str | None
     showcase: frozenset[str] = frozenset()
-    keeps_extremes: bool = False
 
     def clean(self, explainer: str) -> Tensor:
         """The kept maps (B, …) of the samples."""

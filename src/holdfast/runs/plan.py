@@ -63,6 +63,7 @@ class Plan:
     keep_maps: bool | tuple[str, ...] = False
     map_values: int = 0
     study_file: str = ""
+    may_compile: bool = False
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -199,7 +200,7 @@ def make_plan(
     for source in datasets.values():
         first = _first_sample(source)
         methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
-        for network in models.values():
+        for network in sorted(models.values(), key=lambda model: has_probability(model.task)):  # what all can read
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
@@ -209,7 +210,7 @@ def make_plan(
         if sample not in known:
             raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
     settings = (seed, shard_size, batch_size, references, tuple(reasons.values()), kept, first.x[0].numel(), study_file)
-    return Plan(models, datasets, methods, judges, *settings)
+    return Plan(models, datasets, methods, judges, *settings, compile == AUTO)
 
 
 def _with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:

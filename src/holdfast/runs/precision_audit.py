@@ -5,6 +5,8 @@ explainer, evaluation and measure the shift is the mean over pairs of (score −
 error; measures that are not confined to [0, 1] are divided by their mean size where that is above 1. Its time is what
 the whole study would take, extrapolated from the two halves of the few samples: whatever is built or compiled on the
 way falls into the first.
+
+`trial` says beforehand what a study will cost.
 """
 
 from __future__ import annotations
@@ -12,22 +14,31 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
+from holdfast import rand
 from holdfast.errors import UserError
+from holdfast.explainers.gradient import input_gradient
 from holdfast.models import Model
+from holdfast.models.batches import Workbench
+from holdfast.models.model import Read
 from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
 from holdfast.runs import manifest
 from holdfast.runs.engine import Runner
-from holdfast.runs.plan import Plan, describe
-from holdfast.runs.shard import reference_positions
+from holdfast.runs.plan import Job, Plan, describe
+from holdfast.runs.shard import load_references, reference_positions
 from holdfast.runs.storage import Place
 from holdfast.runs.table import read_manifest, read_scores
+from holdfast.types import Batch, Explainer
 
 TOLERANCE = 0.005
 """The largest shift of a mean score that counts as the same answer."""
@@ -90,14 +101,9 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     models are copied for each candidate and stay as they are. Unless they are named, candidates are all precisions on a
     GPU and float32 alone on a CPU, where 16 bits are slower or, on some processors, not there at all.
 
-    >>> from holdfast.runs.study.registry import evaluations, explainers
-    >>> from holdfast.data import open_data
-    >>> import torch
-    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
-    >>> images = open_data(torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
-    >>> axes = evaluations({"stability": {"stability": {"perturbations": "jpeg"}}})
-    >>> plan = Plan({"net": Model(net)}, {"noise": images}, explainers(["saliency"]), axes)
-    >>> audit(plan, ["float32"]).chosen
+    >>> from holdfast.runs.plan import make_plan
+    >>> net, images = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4)), torch.rand(4, 3, 32, 32)
+    >>> audit(make_plan(net, images, "saliency"), ["float32"]).chosen
     'float32'
     """
     given = candidates if candidates is not None else PRECISIONS if _on_gpu(plan) else ()
@@ -138,12 +144,11 @@ def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | N
     return found.chosen, found.record()
 
 
-def compile_if_it_pays(plan: Plan, out: Place | None) -> bool:
-    """Compile the models of a study that one process does, where what is left of it then ends earlier; whether it does.
+def compile_if_it_pays(plan: Plan, jobs: Sequence[Job]) -> bool:
+    """Compile the models of a study if these shards of it then end earlier; whether they do.
 
     Each way is tried on a few samples; compiling counts, and is not tried on a CPU or for less than ten minutes.
     """
-    jobs = [job for job in plan.jobs() if out is None or plan.is_pending(out, job)]
     few, precision = _few(plan, SAMPLES // 2), next(iter(plan.models.values())).precision
     whole = sum(len(plan.shards(d)[n]) for d, _, n in jobs) / sum(len(few.shards(d)[n]) for d, _, n in few.jobs())
     seconds = whole * _scores(few, precision)[2] if _on_gpu(plan) and jobs else 0.0
@@ -177,8 +182,7 @@ def lower(model: Model, precision: Precision) -> Model:
     ('bfloat16', 'float32')
     """
     twin = copy.copy(model)
-    with model.uncompiled():
-        twin.module = copy.deepcopy(model.module)
+    twin.module = copy.deepcopy(model.module)
     return twin.use(precision, model.is_compiled)
 
 
@@ -229,3 +233,87 @@ def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float
         first = sum(spent for number, spent in seconds if number == 0)
         second = sum(spent for number, spent in seconds if number > 0) or first
         return read_scores(root), max(0.0, first - second), 2 * second
+
+
+@dataclass
+class Reckoning(Workbench):
+    """A bench on which each explainer makes one map: its shape and price (passes, differentiated ones, seconds)."""
+
+    known: dict[str, tuple[torch.Size, Tensor]] = field(default_factory=dict)
+    maps: Counter[str] = field(default_factory=Counter)
+
+    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        if name not in self.known:
+            before = _spent(self.model)
+            shape = super().explain(explainer, name, batch[:1], target[:1], seed).shape[1:]
+            self.known[name] = shape, _spent(self.model) - before
+        self.maps[name] += len(batch)
+        return rand.normal(rand.keys(seed, batch.ids, name).to(self.model.device), self.known[name][0])
+
+
+def _spent(model: Model) -> Tensor:
+    inner = getattr(model, "base", model)  # of one that is smoothed
+    return torch.tensor([inner.passes, inner.gradient_passes, time.perf_counter()], dtype=torch.float64)
+
+
+@contextmanager
+def _pretended(model: Model) -> Iterator[None]:
+    """Let a linear function answer the passes of a model into which nobody looks."""
+    real, base = model._call, list[Tensor]()
+
+    def call(inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
+        watched = model._is_hooked() or torch._C._len_torch_function_stack()
+        if watched or getattr(read, "__func__", None) is not Model.read:
+            return real(inputs, aux, read)
+        if not base:
+            with torch.no_grad():
+                base.append(real(inputs[:1], {name: value[:1] for name, value in aux.items()}, read))
+        weights = rand.normal(rand.keys(0, ("",), "trial").to(inputs.device), inputs.shape[1:])
+        return base[0] + 0.01 * (inputs * weights).flatten(1).mean(1, keepdim=True) * (base[0] == base[0].amax())
+
+    model._call = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del model._call
+
+
+def _pace(model: Model, batch: Batch, gradient: bool) -> float:
+    """Seconds that a sample of a full batch takes in the network itself, at the second time."""
+    x, target = model.inputs(batch), torch.zeros(len(batch), dtype=torch.int64)
+    for _ in range(2):
+        begun = time.perf_counter()
+        with torch.no_grad():
+            found = input_gradient(model, x, batch.aux, target)[0] if gradient else model.logits(x, batch.aux)
+        float(found.sum())
+    return (time.perf_counter() - begun) / len(batch)
+
+
+def trial(plan: Plan) -> tuple[float, float]:
+    """Passes through the models, and seconds, that one sample of each data set costs, reckoned within seconds.
+
+    Passes are counted and not made, but where a layer is watched: a linear function about the network's first answer
+    stands in, so no prediction changes and every pair counts as retained. An explainer makes one map; noise stands for
+    the others, which are charged at its price. Passes are charged at the rates of the network itself.
+    """
+    one = {d: data.only([data.ids.index(load_references(data, 0, 1).ids[0])]) for d, data in plan.data.items()}
+    few = replace(plan, data=one, references=2)
+    total = torch.zeros(3, dtype=torch.float64)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        manifest.begin(Path(folder), describe(few), few.shard_size, "holdfast plan")
+        runner = Runner(few, Path(folder), workbench=Reckoning)
+        for job in few.jobs():
+            model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
+            before = _spent(model)
+            with _pretended(model):
+                runner(job, lambda what, amount: None)
+            bench, references = runner.workplace(*job[:2])
+            assert isinstance(bench, Reckoning)
+            more = [(bench.maps[name] - 1) * price for name, (_, price) in bench.known.items()]
+            own = torch.stack([_spent(model) - before, *more]).sum(0)
+            batch = references.batch[[0] * bench.batch_size]
+            for gradient, count in ((False, own[0] - own[1]), (True, own[1])):
+                own[2] += count * _pace(model, batch, gradient) if count else 0
+            total += own
+    passes, _, seconds = (total / len(few.data)).tolist()
+    return passes, seconds

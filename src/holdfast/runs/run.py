@@ -20,7 +20,7 @@ from holdfast import axes, statistics
 from holdfast.axes.contract import Better
 from holdfast.errors import UserError, no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
-from holdfast.runs import kept, manifest, table
+from holdfast.runs import digests, kept, manifest, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import differences
 from holdfast.runs.engine import run_shards
@@ -45,6 +45,7 @@ class Run:
         self.path = path
         self.packed = packed
         self.manifest = table.read_manifest(path)
+        self._arranged: tuple[list[Place], list[Cube]] | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per attempted pair and measure, with the columns of `holdfast.runs.table.SCORES`.
@@ -168,7 +169,10 @@ class Run:
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
     def _cubes(self) -> list[Cube]:
-        return axes.arrange(self.compact(), self.manifest, self.samples())
+        parts = [path for kind in ("parts", "samples") for path in digests.parts(self.path / kind)]  # named by content
+        if self._arranged is None or self._arranged[0] != parts:
+            self._arranged = parts, axes.arrange(self.compact(), self.manifest, self.samples())
+        return self._arranged[1]
 
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
@@ -270,10 +274,6 @@ def evaluate(
 
         chosen, audit = settle(plan, None if out is None else place(out))
         plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
-    if compile == AUTO and workers == 1:
-        from holdfast.runs.precision_audit import compile_if_it_pays
-
-        compile_if_it_pays(plan, None if out is None else place(out))
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
     from holdfast.runs.executors import Processes, pickled
@@ -346,6 +346,10 @@ def execute(
     if retry_errors:
         forget_failures(plan, root, share_of)
     jobs = [job for job in share_of if plan.is_pending(root, job)]
+    if plan.may_compile and executor is None:
+        from holdfast.runs.precision_audit import compile_if_it_pays
+
+        session["compiled"] = compile_if_it_pays(plan, jobs)
     with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)

@@ -120,7 +120,6 @@ class Shard:
     all_explainers: Mapping[str, Explainer]
     shared: References
     showcase: frozenset[str]
-    keeps_extremes: bool = True
     explainers: Mapping[str, Explainer] = field(default_factory=dict)
     logits: Tensor | None = None
     announce: Callable[[str], None] = lambda explainer: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -10,6 +11,9 @@ from holdfast.data import Loaded
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.storage import Place
 from holdfast.runs.table import key_of, write_part
+
+WAITING = 4
+"""How many parts may wait to be written."""
 
 
 def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
@@ -23,28 +27,29 @@ def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor)
 class Writer:
     """Makes and writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
 
-    `keys` are the `study_keys` of the run. The first part that could not be written raises when the next is handed in,
-    or at the end.
+    `keys` are the `study_keys` of the run. A part that could not be written raises when another is handed in, or at the
+    end; a few may wait, for methods of one pass make them faster than they are written.
     """
 
     def __init__(self, root: Place, keys: Mapping[str, str]) -> None:
         self._root, self._keys = root, keys
         self._thread = ThreadPoolExecutor(1, "holdfast-writer")
-        self._last: Future[None] | None = None
+        self._pending: deque[Future[None]] = deque()
 
     def __enter__(self) -> Writer:
         return self
 
     def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
         """Make the rows of a part and write it after those before it."""
-        self._wait()
-        self._last = self._thread.submit(lambda: write_part(path, rows(), key_of(self._keys, self._root, path)))
+        self._wait(WAITING)
+        part = self._thread.submit(lambda: write_part(path, rows(), key_of(self._keys, self._root, path)))
+        self._pending.append(part)
 
     def __exit__(self, *exception: object) -> None:
         self._thread.shutdown(wait=True)
         if exception[0] is None:
             self._wait()
 
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
+    def _wait(self, most: int = 0) -> None:
+        while self._pending and (len(self._pending) > most or self._pending[0].done()):
+            self._pending.popleft().result()

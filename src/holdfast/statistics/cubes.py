@@ -236,9 +236,9 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     for index in bare:
         here = (measure == index) & (condition >= 0)
         status[explainer[here], condition[here], sample[here]] = code[here]
-    stored: Any = rows["references"].to_numpy(dtype=object) if "references" in rows else ()
+    stored: Any = rows["references"].to_numpy(dtype=object) if "references" in rows else np.empty(0, object)
     by_reference: dict[str, Array] = {}  # summed over shards
-    for i in np.flatnonzero([isinstance(each, bytes) for each in stored]):
+    for i in np.flatnonzero(pd.notna(stored)):
         above = unpacked(stored[i])
         sums = by_reference.setdefault(measures[measure[i]], np.zeros((*shape[:2], len(above))))
         sums[explainer[i], condition[i]] += above

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,21 @@ def forms_of(measure: str, form: Form, exists: Callable[[str], bool]) -> Iterato
     for score, chance, name in FORMS if form == "best" else FORMS[-1:]:
         if all(exists(measure + suffix) for suffix in {score, chance}):
             yield measure + score, measure + chance if chance else None, name
+
+
+def pair_scores(columns: Mapping[str, Any], measure: str) -> NDArray[np.float64]:
+    """One score per pair from its measures, arrays of one shape: the best form of one that has a number.
+
+    >>> pair_scores({"fass": [0.8, 0.8], "fass_chance": [0.6, float("nan")]}, "fass").round(3).tolist()
+    [0.5, 0.8]
+    """
+    scores = np.full(np.shape(columns[measure]), np.nan)
+    for score, chance, _ in forms_of(measure, "best", columns.__contains__):
+        value = np.asarray(columns[score], dtype=np.float64)
+        if chance is not None:
+            value = calibrate(value, np.asarray(columns[chance], dtype=np.float64))
+        scores = np.where(np.isfinite(scores), scores, value)
+    return scores
 
 
 def best_columns(cube: Cube, measure: str, form: Form) -> list[tuple[NDArray[np.bool_], str, str | None]]:

@@ -287,7 +287,7 @@ def test_mistakes_are_named(options, message):
 
 def test_features_that_differ_between_samples_are_refused_before_any_pass():
     subject = shapes()
-    with pytest.raises(UserError, match="differ between samples"):
+    with pytest.raises(UserError, match="change with what is left of an input"):
         holdfast.evaluate(subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())})
     with pytest.raises(UserError, match="make one feature"):
         holdfast.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))})

@@ -20,7 +20,7 @@ from holdfast.axes.faithfulness.consistency import consistency
 from holdfast.axes.faithfulness.retraining import page as faithful_retraining
 from holdfast.axes.faithfulness.strip import MOST, strip
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.methods import looks
+from holdfast.drawing.methods import looks, spoken
 from holdfast.drawing.pictures import Album
 from holdfast.drawing.sheet import Words
 from holdfast.report import build_report
@@ -90,7 +90,7 @@ def part(axis: Judged, key: str) -> Any:
 def test_curves_are_the_means_of_the_table() -> None:
     table = made_up()
     drawn = [p for key, p in whole()[1].items() if key.startswith("curves")]
-    assert [chart.title for chart in drawn] == ["Removal curves: noisy_linear", "Removal curves: zero"]
+    assert [chart.title for chart in drawn] == ["Removal curves: noisy linear", "Removal curves: zero"]
     assert list(drawn[0].folded) == ["Accuracy"]
     means = table.groupby(["measure", "condition", "explainer", "level"])["value"].mean()
     for chart, imputer in zip(drawn, IMPUTERS, strict=True):
@@ -105,7 +105,7 @@ def test_curves_are_the_means_of_the_table() -> None:
                     np.testing.assert_allclose(found["value"][1:], expected.to_numpy(), atol=1e-5)
             random = means[measure, f"{imputer} random", "lime"]
             np.testing.assert_allclose(curve(plots[:1], "random order")["value"][1:], random.to_numpy(), atol=1e-5)
-    assert "filled in by noisy_linear" in drawn[0].caption and "random order" in drawn[0].caption
+    assert "filled in by noisy linear" in drawn[0].caption and "random order" in drawn[0].caption
 
 
 def test_bars_are_the_intervals_of_the_summary() -> None:
@@ -153,14 +153,15 @@ def test_the_matrix_holds_what_consistency_says() -> None:
     pairs = pairs[pairs["level"].isna()].set_index(["evaluation", "a", "b"])["spearman"]
     found = marks(chart.folded["Accuracy"])
     names = list(dict.fromkeys(found["row"]))
-    assert names[:4] == ["noisy_linear morf", "noisy_linear lerf", "zero morf", "zero lerf"]
+    assert names[:4] == ["noisy linear MoRF", "noisy linear LeRF", "zero MoRF", "zero LeRF"]
     z = found.pivot(index="row", columns="column", values="value").reindex(index=names, columns=names)
     a, b = "zero morf", "zero lerf"
-    found = [z.loc[a, b], z.loc["zero morf", "retrained zero morf"], z.loc["noisy_linear lerf", "zero lerf"]]
+    said = [("zero MoRF", "zero LeRF"), ("zero MoRF", "retrained zero MoRF"), ("noisy linear LeRF", "zero LeRF")]
+    found = [z.loc[pair] for pair in said]
     wanted = [pairs[("faithfulness", *names)] for names in ((a, b), (f"faithfulness: {a}", f"retraining: {a}"))]
     wanted += [pairs["faithfulness", "noisy_linear lerf", b]]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert np.isnan(z.loc["zero morf", "noisy_linear lerf"]) and np.isnan(np.diag(z)).all()
+    assert np.isnan(z.loc["zero MoRF", "noisy linear LeRF"]) and np.isnan(np.diag(z)).all()
     for words in ("0.01 with a fixed value", "0.54 with noisy linear", "CIFAR-10", "not of this run"):
         assert words in chart.caption
 
@@ -179,8 +180,8 @@ def test_a_leak_is_a_warning_and_its_absence_no_claim() -> None:
     found = marks(chart.plots).set_index(["plot", "note"])["value"]
     summary = holdfast.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
     for name in ("zero morf", "noisy_linear morf"):
-        assert found["Bits in the mask", name] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
-    assert found["Visible masks"].to_dict() == {"noisy_linear morf": 0.6, "zero morf": 0.99}
+        assert found["Bits in the mask", spoken(name, {})] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
+    assert found["Visible masks"].to_dict() == {"noisy linear MoRF": 0.6, "zero MoRF": 0.99}
     assert any("zero leaks the class" in sentence for sentence in faithful.lead(axis))
     calm, _ = faithful_checks.leakage_charts(axis_of(pd.concat([made_up(), leaking(0.5)], ignore_index=True)))
     assert isinstance(calm, Panel) and "caution" not in calm.html and "does not prove" in calm.caption

@@ -144,6 +144,14 @@ def test_perturbations_are_their_formulas() -> None:
         assert took, "one other row gives all the values"
         assert int((swapped[i] != batch.x[i]).sum()) == 2
     assert torch.equal(ColumnSwap().bound(batch[:1])(batch[:1], 3), batch.x[:1])
+    kinds = torch.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1, 2]]
+    owner = torch.tensor([0, 1, 1, 1]).expand(9, 4)
+    table = Batch(batch.ids, torch.cat([batch.x[:, :1], kinds], 1), {"_columns": owner})
+    for fraction, changed in ((0.1, 1), (1.0, 2)):
+        mixed = ColumnSwap(fraction).bound(table[:4])(table, 3)
+        assert torch.equal(mixed[:, 1:].sum(1), torch.ones(9)), "a category is put in as a whole"
+        parts = torch.stack([mixed[:, 0] != table.x[:, 0], (mixed != table.x)[:, 1:].any(1)], 1)
+        assert int(parts.sum(1).max()) == changed and bool(parts[:, 1].any())
     almost = Batch(("a", "b"), torch.tensor([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 9.0, 4.0]]))
     for fraction in (0.1, 1.0):
         assert torch.equal(ColumnSwap(fraction).bound(almost)(almost, 0), almost.x.flip(0)), "where rows differ"
@@ -151,7 +159,7 @@ def test_perturbations_are_their_formulas() -> None:
 
 def test_laws_of_the_perturbations() -> None:
     assert set(SERIES) == set(perturbations.FOR_SERIES) and set(TABLES) == set(perturbations.FOR_TABLES)
-    assert set(perturbations.KNOWN) == {*perturbations.PERTURBATIONS, *SERIES, *TABLES}
+    assert set(perturbations.KNOWN) == {*perturbations.PERTURBATIONS, *SERIES, *TABLES, *perturbations.FOR_TEXTS}
     for given, kind, x in ((SERIES, "series", waves(5)), (TABLES, "table", rows(5))):
         batch, references = batch_of(x), Batch(("r", "sample-1"), x[:2] * 1.5)
         for name, perturbation in given.items():
@@ -275,13 +283,17 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         (row, Stability(k=6), "k must be below the 6 values"),
         (sets, Stability(), "not defined on set data: .*symmetry with group: permutation works"),
         (graphs, Stability(), "not defined on graph data: .*features: elements"),
-        (texts, Stability(), "not defined on (text|token ids) data: a changed token is another word.*symmetry works"),
+        (
+            texts,
+            Stability(),
+            "not defined on (text|token ids) data: a changed token is another.*white_space",
+        ),
     ]
     for (model, data), axis, why in cases:
         with pytest.raises(UserError, match=why):
             holdfast.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
-    with pytest.raises(UserError, match=r"images \(C, H, W\), volumes .* series .* tables .* shape \(2, 3, 4, 5, 6\)"):
+    with pytest.raises(UserError, match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)"):
         Stability().check((2, 3, 4, 5, 6))
     with pytest.raises(UserError, match="no column varies"):
         holdfast.evaluate(tabular(), rows(3)[:1], ["random"])

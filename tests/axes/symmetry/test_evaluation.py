@@ -155,9 +155,10 @@ def test_an_explanation_without_direction_is_undefined():
         maps = batch.x.clone()
         maps[[i for i, name in enumerate(batch.ids) if name == "s1"]] = 0
         maps[[i for i, name in enumerate(batch.ids) if name == "s2"]] = torch.nan
+        maps[[i for i, name in enumerate(batch.ids) if name == "s3"]] = 0.5
         return maps
 
-    frame = run(Symmetry(group="dihedral", sensitivity=0.1), [flat], images(4)).table()
+    frame = run(Symmetry(group="dihedral", sensitivity=0.1), [flat], images(5)).table()
     for measure, condition in (
         ("equivariance", "dihedral"),
         ("equivariance_chance", "dihedral"),
@@ -165,9 +166,11 @@ def test_an_explanation_without_direction_is_undefined():
         ("max_sensitivity", "sensitivity"),
     ):
         rows = column(frame, "flat", measure, condition)
-        assert rows.status.tolist() == ["ok", "undefined", "undefined", "ok"], measure
-        assert rows.reason.tolist() == ["", "the explanation is zero", "the explanation is not finite", ""]
-        assert rows.value.isna().tolist() == [False, True, True, False]
+        assert rows.status.tolist() == ["ok", *["undefined"] * 3, "ok"], measure
+        reasons = ["", *(f"the explanation is {flaw}" for flaw in ("zero", "not finite", "constant")), ""]
+        assert rows.reason.tolist() == reasons
+        assert rows.value.isna().tolist() == [False, True, True, True, False]
+    assert torch.isnan(max_sensitivity(standard(), images(5), torch.zeros(5, dtype=torch.int64), flat, 0.1))[1:4].all()
     assert (frame[frame.measure.str.startswith("model")].status == "ok").all()
 
 

@@ -28,13 +28,12 @@ from holdfast.axes.certificate.evaluation import (
 )
 from holdfast.axes.certificate.sequential import Method
 from holdfast.axes.contract import Measure
-from holdfast.errors import UserError
 from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
-from holdfast.models.smoothed import Masks, Smoothed, check_quantised
+from holdfast.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
 from holdfast.statistics.radii import RadiusRule, largest_radius
-from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject, label_of
+from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
 
 SMOOTHED_MEASURES = (
     *MEASURES,
@@ -144,13 +143,9 @@ class Smoothing:
         return said
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse samples that the features do not fit, and features that differ between samples."""
+        """Refuse samples that the features do not fit, and features that change with what is left of a sample."""
         self.certificate.check(shape)
-        if self.features.total((1, *shape)) is None:
-            raise UserError(
-                f"{label_of(self.features)} differ between samples, and a smoothed model needs the same features for "
-                "all; use patches, windows, elements or tokens"
-            )
+        refuse_changing(self.features, (1, *shape))
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns for every λ, explainer by explainer; the smoothed models and their accuracy serve all explainers."""

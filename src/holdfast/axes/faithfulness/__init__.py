@@ -4,15 +4,16 @@ from dataclasses import replace
 
 from holdfast.axes.contract import Axis, Measure
 from holdfast.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
+from holdfast.drawing.methods import spoken
 
 
 def removed(condition: str, level: float) -> str:
-    """A condition with the share that was removed, where there is one; imputers keep the names that a study gives them.
+    """A condition in words, with the share that was removed, where there is one.
 
     >>> removed("noisy_linear morf", 0.5), removed("zero", 0.0)
-    ('noisy_linear morf 0.5', 'zero')
+    ('noisy linear MoRF 0.5', 'zero')
     """
-    return f"{condition} {level:g}" if level else condition
+    return spoken(f"{condition} {level:g}" if level else condition, {})
 
 
 AXIS = Axis(

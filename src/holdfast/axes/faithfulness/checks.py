@@ -14,7 +14,7 @@ from holdfast.axes.faithfulness.frames import primary_first
 from holdfast.axes.faithfulness.kinds import KINDS
 from holdfast.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.methods import looks
+from holdfast.drawing.methods import looks, spoken
 from holdfast.drawing.plots import Mark, cells, dots, mark, span
 from holdfast.drawing.prose import LISTED, at_least, listing, records, with_interval
 from holdfast.drawing.sheet import Plot
@@ -85,7 +85,7 @@ def consistency_plot(pairs: pd.DataFrame, title: str) -> Plot:
 
 
 def _name(strategy: Strategy) -> str:
-    return f"{AGAIN if strategy[0] else ''}{strategy[1]} {strategy[2]}"
+    return spoken(f"{AGAIN if strategy[0] else ''}{strategy[1]} {strategy[2]}", {})
 
 
 def leakage_rows(judged: Judged) -> pd.DataFrame:
@@ -132,7 +132,11 @@ def leakage_plots(judged: Judged, measured: pd.DataFrame, column: str, title: st
                 replace(mark(named[e], v), said=f"{100 * x:g} % removed")
                 for e, x, v in zip(part["explainer"], part["level"], part[column], strict=True)
             ]
-            plots += [dots(title, marks, ends, note=f"{imputer} {way}", percent=column == "pixels")] if marks else []
+            plots += (
+                [dots(title, marks, ends, note=spoken(f"{imputer} {way}", {}), percent=column == "pixels")]
+                if marks
+                else []
+            )
     return plots
 
 

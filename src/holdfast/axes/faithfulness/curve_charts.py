@@ -12,7 +12,7 @@ from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import frames
 from holdfast.axes.faithfulness.frames import RANDOM
 from holdfast.drawing.charts import Chart
-from holdfast.drawing.methods import Look
+from holdfast.drawing.methods import Look, spoken
 from holdfast.drawing.plots import DASHES, Curve, Mark, by_method, of_marks
 from holdfast.drawing.prose import listing, records, with_interval
 from holdfast.drawing.sheet import Plot
@@ -41,7 +41,8 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     swept, words = frames.swept(cube, imputer), frames.words(judged)
     whole = f"the class predicted for the whole {words.sample}"
     against = "the label" if judged.settings.get("against") == "label" else whole
-    filled = imputer if words.parts == "tokens" else f"filled in by {imputer}"
+    named = spoken(imputer, {})
+    filled = named if words.sample == "text" else f"filled in by {named}"
     caption = f"{words.parts.capitalize()} are removed in the order of a map and {filled}. A faithful map loses the "
     caption += f"class early when its most relevant {words.parts} go first (MoRF, solid), and keeps it when the least "
     caption += "relevant do (LeRF, dashed). Lines are means over samples, bars 95 % intervals; MoRF of other "
@@ -52,9 +53,9 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
         f"Accuracy is against {against}; the other readouts are of the predicted class. {_realism(judged, imputer)}"
     )
     fractions = len({level for _, level in swept if level > 0})
-    alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {imputer}."
+    alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {named}."
     every = frames.imputers(cube)
-    title = "Removal curves" if len(every) == 1 else f"Removal curves: {imputer}"
+    title = "Removal curves" if len(every) == 1 else f"Removal curves: {named}"
     (_, plots), *others = drawn.items()
     key = f"curves-{number}" if (number := every.index(imputer)) else "curves"  # the first has the plain anchor
     return Chart(key, title, caption, alt, plots, dict(others))

@@ -183,7 +183,9 @@ class Faithfulness:
         asked = () if self.metrics == "all" else self.metrics
         lost = [*(m for m in asked if m in OF_PROBABILITY), *(["readout"] if self.readout == "probability" else [])]
         if lost:
-            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; readout: logit is its number")
+            left = ", ".join(m for m in self.wanted if m not in OF_PROBABILITY) or "road"
+            line = f"faithfulness: {{readout: logit, metrics: [{left}]}}"
+            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; what all models have is {line}")
         kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
         return replace(self, readout=self.readout or "logit", metrics=kept)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from holdfast.axes.faithfulness import AXIS
 from holdfast.axes.faithfulness.kinds import KINDS, Kind
 from holdfast.axes.faithfulness.realism import POPULATION, area_and_interval
 from holdfast.explainers.controls import RandomMap
+from holdfast.features import Passages
 from holdfast.removal.imputers import NoisyLinear
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
@@ -62,7 +63,8 @@ def better(measure: Measure) -> str:
 
 def words(judged: Judged) -> Kind:
     """The words for the data of an axis; those for images where the manifest does not say."""
-    return KINDS[judged.task.get("modality", "image")]
+    kind, name = KINDS[judged.task.get("modality", "image")], judged.settings.get("features", {}).get("name")
+    return replace(kind, parts=name, segments=name) if name == Passages.name else kind
 
 
 def spoken(judged: Judged) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from holdfast.axes.contract import Judged
 from holdfast.drawing.charts import Panel
+from holdfast.drawing.methods import spoken
 from holdfast.drawing.pictures import photo, strip_row
 from holdfast.types import Shown
 
@@ -28,7 +29,7 @@ def strip(judged: Judged, order: Iterable[str]) -> Panel | None:
     kept = [*rows][:MOST]
     names = {e: judged.looks[e].name for e in kept}
     body = Markup("").join(strip_row(names[e], [_tile(sample, names[e], i) for i in rows[e]]) for e in kept)
-    imputer = judged.cube.made_of(rows[kept[0]][0].condition).imputer
+    imputer = spoken(judged.cube.made_of(rows[kept[0]][0].condition).imputer, {})
     caption = f"One image ({sample}), filled in by {imputer}, beside what is kept of it in white: what is left when a "
     caption += "given share of its most relevant pixels is gone, and the probability of the class predicted for the "
     caption += "whole image. One image is no evidence; the curves are."

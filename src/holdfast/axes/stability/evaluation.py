@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field, field_validator
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from holdfast.axes.contract import Measure
 from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.pairs import Candidate, Pairs, pair_scores, worst_exhibit
 from holdfast.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from holdfast.errors import UserError
 from holdfast.maps.chance import USUAL_K, K, over_references
@@ -27,8 +26,8 @@ from holdfast.models.batches import beside
 from holdfast.models.modality import modality
 from holdfast.models.tasks import at, has_probability, with_region
 from holdfast.types import (
+    CLEAN,
     FLIPPED,
-    IDENTITY,
     OK,
     REDRAW,
     STRICT,
@@ -54,6 +53,21 @@ MEASURES = (
 
 Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
+
+
+class Pairs(NamedTuple):
+    """The shard's samples after one perturbation, and which of them kept their prediction."""
+
+    perturbation: perturbing.Perturbation
+    batch: Batch
+    status: Tensor
+    reason: tuple[str, ...]
+    text: perturbing.Reworded | None = None
+
+    @property
+    def where(self) -> Condition:
+        """Condition and level of the perturbation."""
+        return perturbing.condition(self.perturbation), perturbing.level(self.perturbation)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -101,6 +115,8 @@ class Stability:
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
         checked_kind(modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations))
+        for of_texts in (p for p in self.perturbations if isinstance(p, perturbing.OfTexts)):
+            of_texts.needs(batch)
         if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
             found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
             raise UserError(f"volumes are perturbed in [0, 1], and these have values {found}; scale them first")
@@ -150,13 +166,13 @@ class Stability:
 
     def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
         changed = perturb()
+        text = changed if isinstance(changed, perturbing.Reworded) else None
+        changed = changed if text is None else text.batch.x
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
-            raise UserError(
-                f"perturbation {name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
-            )
-        batch = subject.batch.with_x(changed)
+            raise UserError(f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree")
+        batch = subject.batch.with_x(changed) if text is None else text.batch
         if perturbing.is_geometric(perturbation):
             move, known = perturbation.move, (batch.ids, subject.seed)
             batch = with_region(batch, changed, lambda region: move(region[:, None], *known)[0][:, 0])
@@ -168,6 +184,8 @@ class Stability:
         def verdict(i: int) -> tuple[int, str]:
             if not finite[i]:
                 return UNDEFINED, NOT_FINITE
+            if text is not None and text.lost[i]:
+                return UNDEFINED, text.lost[i]
             if not same[i]:
                 return FLIPPED, task.change(before[i], after[i], int(subject.target[i]), subject.model.class_name)
             if self.max_drop is not None and drop[i] > self.max_drop:
@@ -176,27 +194,29 @@ class Stability:
 
         verdicts = [verdict(i) for i in range(len(batch))]
         status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
-        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts))
+        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts), text)
 
     def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
-        pictured = subject.batch.x.ndim in (4, 5)  # worst pairs are shown of these alone
         shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
         for i in shown:
-            yield Exhibit(explainer, "clean", 0.0, subject.batch.ids[i], subject.batch.x[i], clean[i])
+            yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
         originals = self._profile(clean)
         chance = self._profile(subject.reference(explainer))
         blank = reasons(clean, "the clean map")
         if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._floor(subject, explainer, originals, blank)
-        candidates: list[Candidate] = []
-        for number, (pair, status, reason, maps) in enumerate(_explained(subject, explainer, pairs, clean, blank)):
+        for pair, status, reason, maps in _explained(subject, explainer, pairs, clean, blank):
             rows = (status == OK).nonzero().flatten()
             for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
                 if why:
                     status[i], reason[i] = UNDEFINED, why
             rows = (status == OK).nonzero().flatten()
-            columns, above = self._columns(subject, maps, originals, chance, rows)
+            if pair.text is not None:  # word by word, for tokens have other places now, or other numbers
+                words = pair.text.by_word(maps, pair.text.after)
+                columns, above = self._aligned_columns(subject, explainer, pair.text, clean, words, rows, "")
+            else:
+                columns, above = self._columns(subject, maps, originals, chance, rows)
             if self.aligned and perturbing.is_geometric(pair.perturbation):
                 moved = self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
                 columns, above = columns | moved[0], above | moved[1]
@@ -205,13 +225,7 @@ class Stability:
                 column = Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
                 yield replace(column, by_reference=above.get(measure))
             for i in shown:
-                picture = maps[i] if status[i] == OK else None
-                yield Exhibit(explainer, *pair.where, subject.batch.ids[i], pair.batch.x[i], picture)
-            if len(rows) and pictured and subject.keeps_extremes and pair.where[0] != IDENTITY:
-                flat = _at(maps, rows).sum(1, keepdim=True).cpu()  # as exhibits are kept: one channel
-                scores = pair_scores(columns).tolist()
-                candidates += [Candidate(*c, number) for c in zip(scores, rows.tolist(), flat, strict=True)]
-        yield from worst_exhibit(subject, explainer, pairs, clean, candidates)
+                yield Exhibit.of(explainer, pair.where, pair.batch, i, maps[i] if status[i] == OK else None)
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
         return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
@@ -235,14 +249,14 @@ class Stability:
         self,
         subject: Subject,
         explainer: str,
-        perturbation: perturbing.Geometric,
+        perturbation: perturbing.Geometric | perturbing.Reworded,
         clean: Tensor,
         maps: Tensor,
         rows: Tensor,
+        suffix: str = "_aligned",
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         if not len(rows):
-            suffixes = ("_aligned", "_aligned_chance")
-            return {m + suffix: torch.empty(0) for suffix in suffixes for m in _measures(maps)}, {}
+            return {m + suffix + chance: torch.empty(0) for chance in ("", "_chance") for m in _measures(maps)}, {}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
         moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
         perturbed = self._profile(_at(maps, rows), valid)
@@ -259,8 +273,8 @@ class Stability:
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
-        chance, above = _chance(subject, rows, others, "_aligned_chance")
-        return {f"{m}_aligned": v for m, v in aligned.items()} | chance, above
+        chance, above = _chance(subject, rows, others, f"{suffix}_chance")
+        return {m + suffix: v for m, v in aligned.items()} | chance, above
 
     def _floor(
         self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]

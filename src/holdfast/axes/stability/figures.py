@@ -1,4 +1,4 @@
-"""The FASS paper's tables: components by method, by kind of perturbation, and retention."""
+"""The FASS paper's figures and tables: components by method, by kind of perturbation, and retention."""
 
 from __future__ import annotations
 
@@ -8,21 +8,62 @@ import numpy as np
 import pandas as pd
 
 from holdfast import statistics
-from holdfast.axes.material import Material
-from holdfast.axes.stability import heat_maps
-from holdfast.axes.stability.frames import FASS, Frames
-from holdfast.axes.stability.heat_maps import NO_STABILITY, frames_of, retained
+from holdfast.axes.material import Material, drawings
+from holdfast.axes.stability.frames import FASS, Frames, frames
+from holdfast.axes.stability.page import cell_plot, components_chart
 from holdfast.axes.stability.perturbations import known, title
+from holdfast.axes.stability.tables import unchanged
+from holdfast.drawing.charts import Chart
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
-from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about
+from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 from holdfast.drawing.prose import records
 from holdfast.statistics.cubes import Cube
 from holdfast.types import Condition
 
+NO_STABILITY = "no stability rows: add `stability` to the study"
+NO_SCORE = "no pair of maps was retained, so there is no score"
 HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
 BOLD = "Bold: the best method and all that the paired test with Holm's correction does not separate from it, "
 BOLD += "column by column; controls are never bold. Brackets: 95 % intervals over samples."
 CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map, aligned where maps can be moved. "
+
+
+def frames_of(material: Material) -> list[tuple[Frames, str]]:
+    """The statistics of every dataset and model, each with the words that tell it from the others."""
+    every = [one for judged in material.of("stability") if (one := frames(judged)) is not None]
+    return list(zip(every, subjects([one.cube for one in every]), strict=True))
+
+
+def retained(every: Sequence[Frames]) -> pd.DataFrame:
+    """The share of unchanged predictions per dataset, model, condition and level, in the order of the conditions."""
+    blocks = []
+    for one in every:
+        held = unchanged(one.cells()).assign(dataset=one.cube.dataset, model=one.cube.model)
+        position = {condition: i for i, condition in enumerate(one.cube.conditions)}
+        order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
+        blocks.append(held.iloc[np.argsort(order)])
+    # two evaluations of one model may share a condition, whose predictions are then the same
+    return pd.concat(blocks, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])
+
+
+def method_maps(material: Material, width: float) -> Iterator[Piece]:
+    """Methods by perturbations, the best method at the top, in the best available form of each score."""
+
+    def chart(one: Frames) -> Chart | None:
+        if one.cells()["best"].isna().all():
+            return None
+        kind = "Calibrated FASS" if one.calibrated else "FASS"
+        caption = "0 is chance, 1 an unchanged map; grey cells have no score." if one.calibrated else ""
+        return Chart("map", f"{kind} of every method under every perturbation", caption, "", [cell_plot(one)])
+
+    every = [(one.judged, chart(one)) for one, _ in frames_of(material)]
+    yield from drawings(every, NO_STABILITY, NO_SCORE)
+
+
+def component_plots(material: Material, width: float) -> Iterator[Piece]:
+    """SSIM, Spearman and Jaccard of every method side by side, with intervals."""
+    every = [(one.judged, components_chart(one)) for one, _ in frames_of(material)]
+    yield from drawings(every, NO_STABILITY, "no component has a score")
 
 
 def component_table(material: Material, width: float) -> Iterator[Piece]:
@@ -205,9 +246,7 @@ ITEMS = (
     Item("stability-components", "FASS, Table 4", "table", component_table),
     Item("stability-kinds", "FASS, Table 5", "table", family_table),
     Item("stability-retention", "FASS, Tables 2 and 3", "table", retention_tables),
-    Item("stability-bars", "FASS, Figure 2", "figure", heat_maps.component_plots),
-    Item("stability-map", "FASS, heat maps", "figure", heat_maps.method_maps),
-    Item("stability-map-architectures", "FASS, appendix heat maps", "figure", heat_maps.architecture_maps),
-    Item("stability-map-retention", "FASS, Table 2 as a heat map", "figure", heat_maps.retention_maps),
+    Item("stability-bars", "FASS, Figure 2", "figure", component_plots),
+    Item("stability-map", "FASS, heat maps", "figure", method_maps),
 )
 """Everything that can be written, in the order of the paper."""

@@ -32,11 +32,10 @@ def pair_findings(one: Frames) -> Iterator[Finding]:
     yield from _few_pairs(one)
     yield from _undefined(one)
     yield from _not_aligned(one)
-    yield from _misalignment(one)
 
 
 def _draws(one: Frames) -> Iterator[Finding]:
-    """Stochastic methods whose own draws move the map, and the noise floor of the others."""
+    """Stochastic methods whose own draws move the map."""
     floors = one.cube.floor.get(FASS)
     if floors is None:
         return
@@ -44,13 +43,10 @@ def _draws(one: Frames) -> Iterator[Finding]:
     raw, sample = one.ranking.set_index("explainer"), words_of(one.judged.task).sample
     loud: dict[str, str] = {}
     noisy: dict[str, str] = {}
-    quiet: dict[str, str] = {}
     for e, name in enumerate(one.cube.explainers):
-        if not np.isfinite(mean[e]):
-            continue
-        firm = name in one.cube.controls or not high[e] < FIRM
-        kind = quiet if firm else loud if high[e] < raw.loc[name, "raw_low"] else noisy
-        kind[name] = number(float(mean[e])) if firm else with_interval(float(mean[e]), float(low[e]), float(high[e]))
+        if name not in one.cube.controls and high[e] < FIRM:
+            kind = loud if high[e] < raw.loc[name, "raw_low"] else noisy
+            kind[name] = with_interval(float(mean[e]), float(low[e]), float(high[e]))
     for text, rows in ((texts.LOUD_DRAWS, loud), (texts.NOISY_DRAWS, noisy)):
         if rows:
             more = listing(filter(None, (_more_draws(one, name) for name in rows)))
@@ -59,9 +55,6 @@ def _draws(one: Frames) -> Iterator[Finding]:
             seen += f"perturbation, which share their draws: {perturbed}."
             do = texts.DRAW_MORE.format(more, MORE) if more else "Draw more samples."
             yield finding(text, seen, [*rows], fill={"sample": sample, "more": do})
-    if quiet:
-        seen = f"Raw FASS of two draws on the same, untouched {sample}: {each(quiet.items())}."
-        yield finding(texts.NOISE_FLOOR, seen, [*quiet], [f"{name}: {score}" for name, score in quiet.items()])
 
 
 def _more_draws(one: Frames, explainer: str) -> str:
@@ -134,21 +127,3 @@ def _not_aligned(one: Frames) -> Iterator[Finding]:
     where, words = listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))), words_of(one.judged.task)
     fill = {"sample": words.sample, "samples": words.samples}
     yield finding(texts.NOT_ALIGNED, f"There is no aligned score for {where}.", names, fill=fill)
-
-
-def _misalignment(one: Frames) -> Iterator[Finding]:
-    """Where moving the map with the picture changes the score beyond doubt."""
-    cells = one.cells()
-    rows = cells[~cells["control"] & (cells["aligned_calibrated_low"] > cells["calibrated_high"])]
-    if rows.empty:
-        return
-    gain = rows["aligned_calibrated"] - rows["calibrated"]
-    r = records(rows.assign(gain=gain).sort_values("gain", ascending=False))[0]
-    where = some(dict.fromkeys(title(x.condition, x.level) for x in records(rows)), 3)
-    sample = words_of(one.judged.task).sample
-    seen = f"{r.explainer} under {title(r.condition, r.level)}: "
-    seen += f"{with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)} as the maps lie, "
-    seen += f"{with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)} "
-    seen += f"once the first map is moved with the {sample} (both calibrated)."
-    names = list(dict.fromkeys(rows["explainer"]))
-    yield finding(texts.READ_ALIGNED, seen, names, fill={"where": where, "sample": sample})

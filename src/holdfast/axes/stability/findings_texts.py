@@ -23,8 +23,8 @@ def finding(
 ) -> Finding:
     """A finding with this text, its braces filled in.
 
-    >>> finding(NOISE_FLOOR, "lime 0.7.", ["lime"]).title
-    'Noise floor'
+    >>> finding(FEW_PAIRS, "8 pairs.", ["lime"]).title
+    'Few pairs'
     """
     title, means, do = (part.format(**(fill or {})).strip() for part in (text.title, text.means, text.do))
     return Finding("stability", text.severity, title, seen, means, do, tuple(names), tuple(items))
@@ -143,13 +143,6 @@ NOISY_DRAWS = Text(
     LOUD_DRAWS.do,
 )
 DRAW_MORE = "Draw more: {}; {} times as many halve the noise."
-NOISE_FLOOR = Text(
-    "note",
-    "Noise floor",
-    "These methods draw random numbers. Two draws on the same input agree only to this raw score; where draws are not "
-    "shared, more agreement than that cannot be expected.",
-    "Nothing to change: read raw scores beside the noise floor.",
-)
 LOW_RETENTION = Text(
     "mind",
     "Most predictions do not survive {where}",
@@ -178,12 +171,4 @@ NOT_ALIGNED = Text(
     "not the method.",
     "Set aligned: true in the stability evaluation and run the study into a new directory, or leave these "
     "perturbations out of every comparison.",
-)
-READ_ALIGNED = Text(
-    "note",
-    "Under {where} read the aligned scores",
-    "Part of the loss is the motion of the {sample} and not a failure of the method. Published scores without "
-    "alignment mix the two.",
-    "Nothing to change: ranking and verdict use the aligned scores. Do not set raw scores of geometric perturbations "
-    "beside those of others.",
 )

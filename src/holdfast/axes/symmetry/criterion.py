@@ -78,9 +78,7 @@ def flaws(name: str, maps: Tensor) -> Tensor:
     """
     flat = maps.flatten(1)
     broken, zero = ~torch.isfinite(flat).all(1), ~flat.any(1)
-    empty = (
-        torch.where(zero, 2, 3 * similarity.undefined(maps).long()) if name != "agreement" else torch.zeros_like(zero)
-    )
+    empty = torch.where(zero, 2, 3 * similarity.undefined(maps).long()) * (name != "agreement")
     return torch.where(broken, 1, empty.long()).cpu()
 
 

@@ -20,11 +20,12 @@ from holdfast.axes.symmetry.model import ModelInvariance, model_scores
 from holdfast.axes.symmetry.orbit import Estimate, Orbit, explanation_scores, layer_errors, orbit, sensitivities
 from holdfast.axes.symmetry.scores import NO_BALL
 from holdfast.axes.symmetry.symmetrised import symmetrise
+from holdfast.data.graphs import NODES
 from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
+from holdfast.types import CLEAN, REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
 _CHANCE: tuple[Any, ...] = (None, "column")
 _CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"
@@ -114,9 +115,7 @@ class Symmetry:
         """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""
         self.group.check(tuple(shape))
         if self.similarity == "ssim" and len(shape) != 3:
-            raise UserError(
-                f"ssim compares images (C, H, W), this data has samples of shape {tuple(shape)}; use cosine"
-            )
+            raise UserError(f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
@@ -143,8 +142,9 @@ class Symmetry:
         theirs = subject.reference(explainer)
         others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
         explain = partial(subject.explain, explainer)
-        pictures = criterion.moves and clean.ndim in (4, 5) and clean.shape[1] in (1, 3)
-        shown = [i for i, sample in enumerate(subject.batch.ids) if pictures and sample in subject.showcase]
+        pictures = clean.ndim not in (4, 5) or clean.shape[1] in (1, 3)
+        shown = [i for i, sample in enumerate(subject.batch.ids) if criterion.moves and sample in subject.showcase]
+        shown = shown if pictures else []
         score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
         yield from _estimated(explainer, criterion.measure, where, score)
         for n in (float(n) for n in self.convergence if n <= self.elements):
@@ -176,7 +176,8 @@ class Symmetry:
             return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
         explain = partial(subject.explain, explainer)
         changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
-        why = [flaw_text(flaw) for flaw in (flaws("cosine", clean) % 3).tolist()]  # a constant map may change
+        flawed = flaws("cosine", clean) % (3 if clean[0].numel() == 1 else 4)  # a single number is no constant map
+        why = [flaw_text(flaw) for flaw in flawed.tolist()]
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
 
@@ -232,12 +233,15 @@ def _gallery(
     rows = torch.tensor(shown)
     worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
     device = around.elements.device
-    moved = around.group.act(around.elements[worst.to(device), rows.to(device)], subject.batch[rows])
+    here, g = subject.batch[rows], around.elements[worst.to(device), rows.to(device)]
+    moved = around.group.act(g, here)
+    if "adjacency" in here.aux:  # a moved graph is drawn where its nodes were
+        numbers = torch.arange(here.x.shape[1], device=device)[:, None].expand_as(here.x)
+        moved = replace(moved, aux={**moved.aux, NODES: around.group.move(g, numbers)[..., 0]})
     for row, i in enumerate(shown):
-        sample = subject.batch.ids[i]
-        yield Exhibit(explainer, "clean", 0.0, sample, subject.batch.x[i], clean[i])
+        yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
         note = score.reason[i] or f"equivariance {float(score.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
-        yield Exhibit(explainer, *where, sample, moved.x[row], score.worst[i], note)
+        yield Exhibit.of(explainer, where, moved, row, score.worst[i], note)
 
 
 def _estimated(

@@ -79,9 +79,8 @@ def model_scores(
         compared(piece, predict(piece.batch))
     lost = (tables["agreement"].isnan() & around.used).any(1).tolist()
     reason = around.reasons(["the prediction is not finite" if one else "" for one in lost])
-    alike, agreement, change = (
-        estimated(around, tables[name], reason, 0.0, delta) for name in ("cosine", "agreement", "change")
-    )
+    names = ("cosine", "agreement", "change")
+    alike, agreement, change = (estimated(around, tables[name], reason, 0.0, delta) for name in names)
     bare = change.value if around.exact else torch.full_like(change.value, torch.nan)  # it has no upper end to bound
     change = replace(change, low=bare, high=bare)
     if task is not None:

@@ -109,9 +109,8 @@ class Orbit:
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
             moved = self.group.act(g, self.batch[sample])
             # What interpolates would blur the noise; there a score is read beside its floor.
-            yield Piece(
-                sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if self.group.exact else moved
-            )
+            exact = self.group.exact
+            yield Piece(sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if exact else moved)
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""
@@ -264,6 +263,8 @@ def sensitivities(
         maps = explain(part.with_x(part.x + noise), target[sample.to(target.device)])
         before = clean[sample.to(clean.device)]
         scale = before.double().flatten(1).norm(dim=1)
+        if before[0].numel() > 1:
+            scale = scale.masked_fill(flaws("cosine", before).to(scale.device) > 0, 0)
         change = (maps.double() - before.double()).flatten(1).norm(dim=1)
         changes[sample, draw] = torch.where(scale > 0, change / scale if relative else change, torch.nan).cpu()
     return changes

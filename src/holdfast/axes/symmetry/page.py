@@ -13,12 +13,13 @@ import pandas as pd
 from holdfast.axes.contract import Judged, Page
 from holdfast.axes.symmetry.evaluation import CONVERGENCE
 from holdfast.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, repaired, symmetries
-from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table
+from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table, tiles
 from holdfast.axes.symmetry.words import lead
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import Look
-from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks, points, span
+from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks, span
 from holdfast.drawing.prose import number, records, with_interval
+from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Plot
 from holdfast.statistics.cubes import Array
 from holdfast.statistics.ranks import spearman
@@ -38,7 +39,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     if measured is not None:
         drawn += [box_chart(measured), flow_chart(measured), relaxed_chart(measured)]
         drawn += [repair_chart(measured), convergence_chart(measured), sensitivity_chart(measured)]
-    drawn += [layer_table(judged), failures(judged, measured)]
+    drawn += [layer_table(judged), failures(judged)]
     return [part for part in drawn if part is not None]
 
 
@@ -271,4 +272,4 @@ def score_title(measures: Iterable[str]) -> str:
     return " or ".join(m for m in SCORES if m in there) or "score"
 
 
-PAGE = Page(lead, parts, across)
+PAGE = Page(lead, parts, across, tiles)

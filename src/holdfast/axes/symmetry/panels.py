@@ -11,10 +11,9 @@ from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from holdfast.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from holdfast.axes.symmetry.scores import TOLERANCE
-from holdfast.drawing.charts import Panel
-from holdfast.drawing.pictures import pair_card, prediction
+from holdfast.axes.tiles import tiles_of, worst_panel
+from holdfast.drawing.charts import Panel, Tiles
 from holdfast.drawing.prose import listing, number, records, with_interval
-from holdfast.types import Shown
 
 FLOW = (
     f"Decided by means over samples: a model is called invariant from {INVARIANT:g}, a score close to 1 from {HIGH:g}. "
@@ -24,8 +23,7 @@ RELAXED = "they need not; expect no linear relation between the two (guideline 5
 SYMMETRISE = "average over more and more elements until the score is reached (guideline 4)"
 LEAVE = "the model breaks the symmetry: averaging would hide that. Make the model invariant, or read the scores beside "
 LEAVE += "its own"
-MOST_FAILURES = 24
-CLEAN = "clean"
+ASKED = "A {} is moved in ways that should not matter: does the map move along?"
 LAYERS = (
     "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are the "
     "largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and ‖h(g·x) − g·h(x)‖ / "
@@ -35,7 +33,7 @@ LAYERS = (
 FAILURES = (
     "For each method, the worst first, the sample with the lowest mean score among those kept as pictures, and the "
     "element that is worst for it: a bad case, not a typical one. If the method respects the group, the second map is "
-    "the first, moved as the input was; the score is its mean over the group."
+    "the first, moved as the input was; the score is the mean over the group, less chance."
 )
 
 
@@ -138,40 +136,13 @@ def error_text(value: float) -> str:
     return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
 
 
-def failures(judged: Judged, measured: Symmetries | None) -> Panel | None:
-    """For each method the worst of the samples that were kept as pictures: input and map, moved input and map."""
-    pairs = shown_pairs(judged.exhibits)
-    if not pairs:
+def failures(judged: Judged) -> Panel | None:
+    """For each method the worst of the samples that were kept: input and map, moved input and map."""
+    return worst_panel(judged, tiles(judged), "failures", "Worst cases", FAILURES)
+
+
+def tiles(judged: Judged) -> Tiles | None:
+    """Maps as they are, and where the method keeps the symmetry least; the score is the mean over the group."""
+    if not judged.headlines:
         return None
-    scores: dict[tuple[str, str], float] = {}
-    order: list[str] = []
-    if measured is not None:
-        scores = {(r.explainer, r.sample): r.value for r in records(measured.scores)}
-        order = measured.means.iloc[::-1].sort_values("control", kind="stable")["explainer"].tolist()  # the worst first
-    known = judged.samples.drop_duplicates("sample").set_index("sample")
-    worst = {}
-    for explainer in dict.fromkeys([*order, *(e for e, _ in pairs)]):
-        samples = [sample for e, sample in pairs if e == explainer]
-        if samples:
-            # A sample without a score says less than one with a bad score.
-            worst[explainer] = min(samples, key=lambda s: (math.isnan(v := scores.get((explainer, s), math.nan)), v, s))
-    chosen = list(worst.items())[:MOST_FAILURES]
-    cards = []
-    for e, s in chosen:
-        words = ", ".join(filter(None, (s, prediction(known, s), pairs[e, s][1].note.replace(" -", " −"))))
-        cards.append(pair_card(judged.looks[e], *pairs[e, s], number(scores.get((e, s), math.nan)), words))
-    caption = FAILURES
-    left = len(worst) - len(chosen)
-    if left:
-        caption += f" {left} better methods were left out to keep this file small."
-    inside = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
-    return Panel("failures", "Worst cases", caption, inside, strip=True)
-
-
-def shown_pairs(exhibits: Sequence[Shown]) -> dict[tuple[str, str], tuple[Shown, Shown]]:
-    """The clean and the moved picture of every explainer and sample that has both with their maps."""
-    pairs: dict[tuple[str, str], dict[bool, Shown]] = {}
-    for item in exhibits:
-        if item.map is not None and item.explainer:
-            pairs.setdefault((item.explainer, item.sample), {})[item.condition == CLEAN] = item
-    return {key: (pair[True], pair[False]) for key, pair in pairs.items() if len(pair) == 2}
+    return tiles_of(judged, judged.headlines[0].name, ASKED, lambda *_: "moved, at its worst")

@@ -208,7 +208,7 @@ def max_sensitivity(
     """max ‖e(x′) − e(x)‖₂ / ‖e(x)‖₂ over n draws x′ uniform on ‖x′ − x‖∞ ≤ radius, in units of the data; (B,) float64.
 
     It is a lower bound of the maximum over the ball. `relative=False` leaves out the division, as the paper prints it.
-    NaN for a zero or non-finite explanation. Padding that `aux["mask"]` tells of is left alone.
+    NaN for a zero, constant or non-finite explanation. Padding that `aux["mask"]` tells of is left alone.
 
     >>> from holdfast.explainers import Saliency
     >>> batch, target = Batch(("a",), torch.rand(1, 4)), torch.tensor([0])

@@ -98,9 +98,7 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
     where: dict[str, Any] = {"revision": "main" if revision == RANDOM else revision, "trust_remote_code": False}
     config = fetched(name, "config.json", lambda: transformers.AutoConfig.from_pretrained(name, **where))
     reads_text = _reads_text(config, name)
-    kind = (
-        transformers.AutoModelForSequenceClassification if reads_text else transformers.AutoModelForImageClassification
-    )
+    kind = getattr(transformers, f"AutoModelFor{'Sequence' if reads_text else 'Image'}Classification")
     if outputs is not None:
         config.num_labels = outputs
     if random:
@@ -151,9 +149,7 @@ def _normalisation(name: str, where: Mapping[str, Any], optional: bool) -> tuple
             return None, None
         processor = fetched(name, "preprocessor_config.json", lambda: AutoImageProcessor.from_pretrained(name, **where))
     if getattr(processor, "do_flip_channel_order", False):
-        raise UserError(
-            f"{name} reads colours as blue, green, red; reverse them in a function and name that: python:file.py:make"
-        )
+        raise UserError(f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make")
     scale = BYTE * processor.rescale_factor if getattr(processor, "do_rescale", True) else BYTE
     offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
     normalises = getattr(processor, "do_normalize", True) and getattr(processor, "image_mean", None) is not None

@@ -40,13 +40,9 @@ class OnnxNetwork(nn.Module):
         self.register_buffer("digest", torch.frombuffer(bytearray(digest), dtype=torch.uint8).clone())
         session = _session(self.path, digest)
         names = {out.name: out.type for out in session.get_outputs()}
-        floats = [
-            name for name, kind in names.items() if kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
-        ]
+        floats = [n for n, kind in names.items() if kind in ("tensor(float)", "tensor(double)", "tensor(float16)")]
         if not floats:
-            raise UserError(
-                f"{Path(path).name} puts out {', '.join(map(str, names.values()))}; class scores are needed"
-            )
+            raise UserError(f"{Path(path).name} puts out {', '.join(map(str, names.values()))}; scores are needed")
         self.output = "logits" if "logits" in floats else floats[0]
         self.log = probabilities or "prob" in self.output.lower()
 

@@ -1,7 +1,7 @@
 (() => {
   const payload = JSON.parse(document.getElementById("payload").textContent);
   const make = (tag, kind = "", text = "", about = {}) => Object.assign(document.createElement(tag), { className: kind, textContent: text }, about);
-  const image = (key, kind, alt = "") => make("img", kind, "", { alt, src: payload.pictures[key] });
+  const image = (key, kind, alt = "") => make("img", kind, "", { alt, decoding: "async", src: payload.pictures[key] });
   const within = (root, made) => { root.append(...made.filter(Boolean)); return root; };
 
   // the hold sheet
@@ -11,16 +11,17 @@
   const headOf = (sheet, column) => all(".change", sheet)[column].textContent;
   const input = (sample, column, alt) => {
     const [key, now] = sample.inputs[column];
-    return within(make("div", "tile input"), [key && image(key, "", alt), now && make("span", "why", now)]);
+    return within(make("div", key || now ? "tile input" : ""), [key && image(key, "", alt), now && make("span", "why", now)]);
   };
   const tile = (sample, cell, column) => {
-    const [map, score, why] = sample.cells[cell.dataset.cell.split(",")[0]][column];
-    const [ground] = sample.inputs[column];
+    const [map, score, why, under] = sample.cells[cell.dataset.cell.split(",")[0]][column];
+    const ground = under || sample.inputs[column][0];
+    const drawn = (key) => payload.pictures[key].startsWith("data:image/svg");
     const badge = score && make("span", "badge", score);
     if (badge) badge.style.setProperty("--v", Math.min(Math.max(Number(score.replace("−", "-")), 0), 1));
     return within(make("div", map ? "tile" : "tile gone"), [
-      ground && image(ground, payload.pictures[ground].startsWith("data:image/svg") ? "photo line" : "photo"),
-      map && image(map, `map ${cell.dataset.kind}`, nameOf(cell)), badge, why && make("span", "why", why.startsWith("now") ? "not scored" : why),
+      ground && image(ground, drawn(ground) ? "photo line" : "photo"),
+      map && image(map, drawn(map) ? "map drawn" : `map ${cell.dataset.kind}`, nameOf(cell)), badge, why && make("span", "why", why.startsWith("now") ? "not scored" : why),
     ]);
   };
   const outline = async (sheet) => { // the edge of the strongest twentieth of every map
@@ -52,18 +53,18 @@
     for (const cell of all("[data-cell]", sheet)) {
       const [row, column] = cell.dataset.cell.split(",");
       const button = make("button", "enlarge", "", { type: "button" });
-      button.setAttribute("aria-label", [`${nameOf(cell)}, ${headOf(sheet, column)}`, ...sample.cells[row][column].slice(1).filter(Boolean), "enlarge"].join(", "));
+      button.setAttribute("aria-label", [`${nameOf(cell)}, ${headOf(sheet, column)}`, ...sample.cells[row][column].slice(1, 3).filter(Boolean), "enlarge"].join(", "));
       cell.replaceChildren(within(button, [tile(sample, cell, column)]));
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
-    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of the ${samples(sheet).length} with maps`;
+    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
     sheet.querySelector("[data-said]").textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
     outline(sheet);
   };
   const prepare = (root) => {
     for (const sheet of all("[data-sheet]", root)) {
       chosen.set(sheet, 0);
-      for (const button of all("[data-pick]", sheet)) button.append(image(samples(sheet)[button.dataset.pick].inputs[0][0]));
+      for (const [i, button] of all("[data-pick]", sheet).entries()) button.append("words" in sheet.dataset ? String(i + 1) : image(samples(sheet)[i].inputs[0][0]));
       draw(sheet);
     }
     for (const place of all("[data-numbers]", root)) place.closest("details").addEventListener("toggle", () => write(place), { once: true });
@@ -80,6 +81,8 @@
     document.getElementById("large-title").textContent = `${sample.id}, ${headOf(sheet, column)}`;
     const others = all(`[data-cell$=",${column}"]`, sheet).map((cell) => framed(tile(sample, cell, column), nameOf(cell)));
     stage.replaceChildren(framed(input(sample, column, "the input"), "what the model saw"), ...others);
+    const size = getComputedStyle(sheet);
+    stage.style.setProperty("--ratio", parseFloat(size.getPropertyValue("--wide")) / parseFloat(size.getPropertyValue("--tile")));
     if (!dialog.open) dialog.showModal();
   };
   const step = (by) => show(at.sheet, (at.column + by + all(".change", at.sheet).length) % all(".change", at.sheet).length);

@@ -53,10 +53,8 @@ def catalogue(what: str) -> list[tuple[str, str]]:
         terms = {name: f"; {terms_of(name)}" for name in EXPLAINERS} if what == "explainers" else {}
         return [(name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()]
     if what == "perturbations":
-        made_for = {
-            **dict.fromkeys(perturbations.FOR_SERIES, "series, "),
-            **dict.fromkeys(perturbations.FOR_TABLES, "table, "),
-        }
+        kinds = {"series": perturbations.FOR_SERIES, "table": perturbations.FOR_TABLES, "text": perturbations.FOR_TEXTS}
+        made_for = {name: f"{kind}, " for kind, names in kinds.items() for name in names}
         return [
             (name, f"{made_for.get(name, '')}{kind.family}; {_summary(kind)}")
             for name, kind in perturbations.KNOWN.items()

@@ -15,7 +15,7 @@ from holdfast.axes.faithfulness.checks import consistency_chart, leakage_charts
 from holdfast.axes.faithfulness.curve_charts import ORDERS, random_curve, removal_plots
 from holdfast.axes.faithfulness.words import leak
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.methods import looks
+from holdfast.drawing.methods import looks, spoken
 from holdfast.statistics.cubes import Cube, arrange
 
 
@@ -78,7 +78,7 @@ def retraining_chart(judged: Judged, axis: Axis = RETRAINING) -> Chart | None:
     caption += f"Mean of {repeats} network{'s' if repeats != 1 else ''} per point; "
     caption += "bars are 95 % intervals over test images and leave out the luck of training. "
     (imputer, plots), *others = drawn.items()
-    caption += f"Filled in by {imputer}."
+    caption += f"Filled in by {spoken(imputer, {})}."
     alt = f"Accuracy of {axis.title} over fractions for {len(cube.explainers)} methods."
     return Chart(axis.name.replace("_", "-"), axis.title, caption, alt, plots, dict(others))
 

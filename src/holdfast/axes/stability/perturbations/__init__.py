@@ -7,7 +7,7 @@ function of (seed, sample id) alone; the magnitude scales the draw, so a sweep s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -36,6 +36,7 @@ from holdfast.axes.stability.perturbations.photometric import (
 )
 from holdfast.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from holdfast.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
+from holdfast.axes.stability.perturbations.texts import Case, OfTexts, PassageOrder, Reworded, Synonyms, WhiteSpace
 from holdfast.errors import BadParameter, inside, make, unknown
 from holdfast.types import Kind
 
@@ -44,6 +45,7 @@ __all__ += ["Brightness", "ColumnNoise", "ColumnSwap", "Contrast", "Elastic", "G
 __all__ += ["Geometric", "Identity", "Jitter", "Jpeg", "Kind", "OccludingPatch", "Perturbation", "Rotation"]
 __all__ += ["Scaling", "TimeShift", "Translation", "adopted", "bound", "check", "condition", "describe"]
 __all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
+__all__ += ["FOR_TEXTS", "Case", "OfTexts", "PassageOrder", "Reworded", "Synonyms", "WhiteSpace"]
 
 _OF_IMAGES: tuple[Any, ...] = (Identity, Rotation, Translation, Brightness, GaussianNoise, Jpeg)
 _OF_IMAGES += (Contrast, GaussianBlur, OccludingPatch, Elastic)
@@ -51,7 +53,8 @@ PERTURBATIONS: dict[str, Any] = {kind.name: kind for kind in _OF_IMAGES}
 """Every perturbation of images by its name in a study file."""
 FOR_SERIES: dict[str, Any] = {"jitter": Jitter, "scaling": Scaling, "time_shift": TimeShift}
 FOR_TABLES: dict[str, Any] = {"column_noise": ColumnNoise, "column_swap": ColumnSwap}
-KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES}
+FOR_TEXTS: dict[str, Any] = {kind.name: kind for kind in (Case, WhiteSpace, Synonyms, PassageOrder)}
+KNOWN: dict[str, Any] = {**PERTURBATIONS, **FOR_SERIES, **FOR_TABLES, **FOR_TEXTS}
 """Every perturbation of any data."""
 
 PRESETS: dict[str, tuple[Perturbation, ...]] = {
@@ -152,9 +155,7 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
     if isinstance(spec, str):
         yield from _named(spec)
     elif isinstance(spec, type):
-        raise BadParameter(
-            f"got the class {spec.__name__} as a perturbation; pass an object, such as {spec.__name__}()"
-        )
+        raise BadParameter(f"got the class {spec.__name__} as a perturbation; pass an object: {spec.__name__}()")
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
             with inside(name):
@@ -188,13 +189,10 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
         raise BadParameter(str(unknown("perturbation", name, KNOWN)))
     if not isinstance(values, Mapping):
         raise BadParameter(f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}")
-    swept = [
-        key for key, value in values.items() if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-    ]
+    lists = (list, tuple, range, np.ndarray)
+    swept = [key for key, value in values.items() if isinstance(value, lists)]
     if len(swept) > 1:
-        raise BadParameter(
-            f"{name}: only one parameter may be a list, got lists for {' and '.join(swept)}", (swept[1],)
-        )
+        raise BadParameter(f"{name}: only one parameter may be a list, got {' and '.join(swept)}", (swept[1],))
     if not swept:
         yield make(KNOWN[name], name, values)
         return

@@ -14,7 +14,7 @@ from holdfast.errors import UserError
 from holdfast.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
 
 Family = Literal[
-    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "other", "control"
+    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "wording", "other", "control"
 ]
 _SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
 _SHAPES["volume"] = "volumes (B, C, D, H, W)"
@@ -35,9 +35,7 @@ Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 def _not_of_bytes(sigma: float) -> float:
     if sigma > 1:
-        raise ValueError(
-            f"pixels are in [0, 1], so sigma must be at most 1, got {sigma:g}; {sigma:g} of 255 is {sigma / 255:.2g}"
-        )
+        raise ValueError(f"pixels are in [0, 1], so sigma must be at most 1; {sigma:g} of 255 is {sigma / 255:.2g}")
     return sigma
 
 
@@ -151,7 +149,7 @@ def condition(perturbation: Perturbation) -> str:
     >>> condition(Rotation(degrees=5)), condition(Translation(axis="vertical"))
     ('rotation', 'translation(axis=vertical)')
     """
-    return label_of(perturbation, hide=lambda name: name == perturbation.magnitude_field)
+    return label_of(perturbation, hide=lambda name: name in (perturbation.magnitude_field, "words"))
 
 
 def level(perturbation: Perturbation) -> float:

@@ -74,10 +74,8 @@ class Translation(Usual):
             raise UserError(f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}")
         side = shape[dim]
         if abs(self.pixels) >= side:
-            raise UserError(
-                f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {what} {side}; "
-                f"pixels must be below {side}"
-            )
+            told = f"{what} {side}; give fewer"
+            raise UserError(f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {told}")
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         return self.move(values_of(self, batch), batch.ids, seed)[0]

@@ -12,8 +12,8 @@ from holdfast.errors import UserError
 from holdfast.maps.similarity import COMPONENTS
 from holdfast.types import KIND_BY_DIMENSIONS, Kind
 
-_TOKENS = "a changed token is another word, and only you know which mean the same: give a perturbation of your own; "
-_TOKENS += "symmetry works, and so do faithfulness and certificate with features: tokens"
+_TOKENS = "a changed token is another word, and only you know which mean the same: name perturbations of texts (case, "
+_TOKENS += "white_space, synonyms, passage_order) or give your own"
 _ELEMENTS = "no perturbation is made for {}; symmetry with group: {} works, and so does certificate with features: "
 _ELEMENTS += "elements"
 NOT_PERTURBED: dict[str, str] = {
@@ -44,10 +44,7 @@ def kind_of_samples(shape: Sequence[int]) -> Kind:
     ('image', 'series', 'table')
     """
     if len(shape) not in KIND_BY_DIMENSIONS:
-        raise UserError(
-            "stability perturbs images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,); this data has "
-            f"samples of shape {tuple(shape)}"
-        )
+        raise UserError(f"stability perturbs images, volumes, series and tables; got samples of shape {tuple(shape)}")
     return KIND_BY_DIMENSIONS[len(shape)]
 
 

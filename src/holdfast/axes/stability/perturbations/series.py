@@ -81,10 +81,7 @@ class TimeShift(Usual):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (C, T) of which nothing would remain."""
         if abs(self.steps) >= shape[-1]:
-            raise UserError(
-                f"a time shift by {self.steps} steps leaves nothing of series of {shape[-1]} steps; "
-                f"steps must be below {shape[-1]}"
-            )
+            raise UserError(f"a time shift by {self.steps} steps leaves nothing of series of {shape[-1]}; give fewer")
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)

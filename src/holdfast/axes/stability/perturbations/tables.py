@@ -14,6 +14,7 @@ from torch import Tensor
 
 from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
 from holdfast.errors import UserError
+from holdfast.features.segments import COLUMNS, pool, spread
 from holdfast.rand import keys, normal, permutation, uniform
 from holdfast.types import STRICT, Batch, Kind
 
@@ -44,10 +45,8 @@ class ColumnNoise(Usual):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (F,) that `scale` does not fit."""
         if self.scale is not None and len(self.scale) != shape[0]:
-            raise UserError(
-                f"column_noise has a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns; "
-                f"give {shape[0]}, or leave scale out"
-            )
+            told = f"a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns"
+            raise UserError(f"column_noise has {told}; give as many, or leave scale out")
 
     def bound(self, references: Batch) -> ColumnNoise:
         """The perturbation with the standard deviations of the columns of `references`, unless it has a scale."""
@@ -118,7 +117,7 @@ class Swapping(Usual):
     references: Batch
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        """Rows (B, F) with some columns of a reference that is another sample."""
+        """Rows (B, F) with some columns of a reference that is another sample; those of one category go together."""
         x, others = values_of(self.swap, batch), self.references
         if not len(others) or not len(batch):
             return x
@@ -126,7 +125,9 @@ class Swapping(Usual):
         draw = uniform(keys(seed, batch.ids, "column_swap row").to(x.device), (len(others),))
         row = draw.masked_fill(own, -1).argmax(1)
         values = others.x.to(x)[row]
-        differs = (values != x) & ~own.all(1, keepdim=True)
-        order = permutation(keys(seed, batch.ids, "column_swap").to(x.device), x.shape[1])
-        turn = order.argsort(1).masked_fill(~differs, x.shape[1]).argsort(dim=1, stable=True).argsort(1)
-        return torch.where(differs & (turn < self.swap.size(x.shape[1])), values, x)
+        owner = batch.aux.get(COLUMNS, torch.arange(x.shape[1]).expand(x.shape)).to(x.device)
+        n = int(owner.max()) + 1
+        differs = (pool((values != x).float(), owner, n) > 0) & ~own.all(1, keepdim=True)
+        order = permutation(keys(seed, batch.ids, "column_swap").to(x.device), n)
+        turn = order.argsort(1).masked_fill(~differs, n).argsort(dim=1, stable=True).argsort(1)
+        return torch.where(spread(differs & (turn < self.swap.size(n)), owner), values, x)

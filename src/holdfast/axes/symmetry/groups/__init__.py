@@ -28,76 +28,9 @@ __all__ += ["Permutation", "Product", "Torus", "build", "cyclic", "dihedral", "n
 __all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
 
 
-def cyclic(dim: int = -1) -> Cyclic:
-    """Circular shifts along one dimension; see `Cyclic`.
-
-    >>> cyclic().act(torch.tensor(1), Batch(("a",), torch.tensor([[1, 2, 3]]))).x.tolist()
-    [[3, 1, 2]]
-    """
-    return cast(Cyclic, make(Cyclic, "cyclic", {"dim": dim}))
-
-
-def torus(dims: Sequence[int] = (-2, -1)) -> Torus:
-    """Circular shifts along several dimensions; see `Torus`.
-
-    >>> torus((-2, -1)).order(Batch(("a",), torch.rand(1, 3, 4, 5)))
-    20
-    """
-    return cast(Torus, make(Torus, "torus", {"dims": dims}))
-
-
-def dihedral(n: int = 4) -> Dihedral:
-    """Rotations by multiples of 360°/n and reflections, n = 1, 2, 4 or 8 (approximate); see `Dihedral`.
-
-    >>> dihedral(4).exact, dihedral(8).exact
-    (True, False)
-    """
-    return cast(Dihedral, make(Dihedral, "dihedral", {"n": n}))
-
-
-def permutation(dim: int = 1, special: Sequence[int] = ()) -> Permutation:
-    """Permutations of set elements or tokens, padding and `special` token ids left in place; see `Permutation`.
-
-    >>> permutation(1).order(Batch(("a",), torch.rand(1, 5, 2)))
-    120
-    """
-    return cast(Permutation, make(Permutation, "permutation", {"dim": dim, "special": special}))
-
-
-def node_permutation() -> NodePermutation:
-    """Permutations of graph nodes, edges and mask together; see `NodePermutation`.
-
-    >>> node_permutation().inverse(torch.tensor([1, 2, 0])).tolist()
-    [2, 0, 1]
-    """
-    return NodePermutation()
-
-
-def so2() -> Rotations:
-    """Rotations of images by any angle, interpolating; see `Rotations`.
-
-    >>> so2().exact
-    False
-    """
-    return Rotations()
-
-
-def scale(most: float = 1.25) -> Scalings:
-    """Images larger or smaller by a factor of at most `most`, interpolating; see `Scalings`.
-
-    >>> scale(2).inverse(torch.tensor(0.5)).tolist()
-    -0.5
-    """
-    return cast(Scalings, make(Scalings, "scale", {"most": most}))
-
-
-def so3(maps: str = "vector", columns: Sequence[int] = (0, 1, 2)) -> SpaceRotations:
-    """Rotations of points in space, with maps of vectors or of one number for each point; see `SpaceRotations`.
-
-    >>> so3("scalar").title
-    'SO(3): rotations of points in space, scalar maps'
-    """
-    return cast(SpaceRotations, make(SpaceRotations, "so3", {"maps": maps, "columns": columns}))
+cyclic, torus, dihedral, permutation, node_permutation = Cyclic, Torus, Dihedral, Permutation, NodePermutation
+so2, scale, so3 = Rotations, Scalings, SpaceRotations
+"""The groups by the names of study files."""
 
 
 def product(*factors: Any) -> Product:

@@ -150,9 +150,7 @@ def axis(name: str, dim: int, shape: Sequence[int]) -> int:
     if not 1 <= index < len(shape):
         other = "the batch" if index == 0 else "not there"
         allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
-        raise UserError(
-            f"{name}: dim {dim} of a tensor of shape {shape_text(shape[1:])} is {other}; allowed are {allowed}"
-        )
+        raise UserError(f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {other}; allowed: {allowed}")
     return index
 
 

@@ -282,9 +282,7 @@ class _Table:
         best, nearest = gaps.min(0)
         if self.group.exact and bool((best > _CLOSE).any()):
             lost = int(indices[int((best > _CLOSE).nonzero()[0])])
-            raise UserError(
-                f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)} elements"
-            )
+            raise UserError(f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)}")
         return nearest
 
 

@@ -119,8 +119,8 @@ class Permutation(_Orders):
 
     name: ClassVar[str] = "permutation"
     dim: Annotated[int, Field(ge=1)] = 1
-    along: tuple[str, ...] = ALONG
     special: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    along: tuple[str, ...] = ALONG
 
     @property
     def title(self) -> str:
@@ -134,9 +134,7 @@ class Permutation(_Orders):
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples permuted, with their masks."""
         if "adjacency" in batch.aux:
-            raise UserError(
-                "permutation moves the elements of a set but not the edges in aux['adjacency']; use node_permutation()"
-            )
+            raise UserError("permutation moves elements but not the edges in aux['adjacency']; use node_permutation()")
         return super().act(g, batch)
 
     def _free(self, batch: Batch) -> Tensor:

@@ -1,0 +1,323 @@
+"""Write the atlas: `docs/atlas.md`, its figures, and the table that `holdfast compare RUN atlas` reads.
+
+    python studies/atlas/page.py                        all of it, from the committed tables
+    python studies/atlas/page.py --sheets RUNS_FOLDER   also the hold sheets of the runs in a folder, and a leaderboard
+    python studies/atlas/page.py --tables DIR --docs DIR --package FILE     from other tables, to somewhere else
+
+Every number on the page comes from `tables/` by a function of this folder; what is not in a table is "not run yet".
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import figures
+import numpy as np
+import pandas as pd
+from claims import DOES_NOT, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, VERDICTS, Judged, all_claims, judge
+from reading import HEADLINES, TABLES, Tables, load
+from spread import Split
+
+from holdfast.drawing.prose import number, with_interval
+from holdfast.drawing.sheet import Sheet
+from holdfast.report.comparison import atlas
+
+PAPERS = {"FASS": "FASS", "Soft stability": "Soft stability", "Invariance": "Explanation invariance and equivariance"}
+PAPERS |= {"ROAD": "ROAD", "SRG": "Symmetric relevance gain (SRG)", "LATEC": "LATEC", "": "Sanity checks"}
+FIGURES = {
+    "strip": "Claims with a published number beside what was found",
+    "matrix": "Headline scores of methods on networks, axis by axis",
+    "frontier": "Methods by stability and faithfulness",
+    "spread": "Shares of the variance of FASS with their intervals",
+}
+LARGEST = 300_000
+"""All figures together, in bytes."""
+LARGE, SHEETS = 60_000, 120_000
+"""Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
+BOARD = "atlas-leaderboard.html"
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table in markdown."""
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [[*head], ["---"] * len(head), *cells]]
+
+
+def claim_rows(judged: Sequence[Judged]) -> list[str]:
+    """Claim and section, published, found with its interval, verdict and command."""
+    rows = []
+    for j in judged:
+        seen = f"; a distance of {j.power} would have been seen" if j.power else ""
+        place = j.claim.place if j.claim.paper in PAPERS else f"{j.claim.paper}, {j.claim.place}"
+        command = f"[{j.found.command}](#commands)" if j.found.command else ""
+        rows.append((f"{j.claim.text} ({place})", j.claim.published, j.shown + seen, f"**{j.verdict}**", command))
+    return grid(("claim", "published", "found", "verdict", "command"), rows)
+
+
+def short(judged: Sequence[Judged]) -> list[str]:
+    """How many claims of each paper came out how."""
+    rows = []
+    for paper, title in PAPERS.items():
+        counts = Counter(j.verdict for j in judged if _of(j, paper))
+        rows.append((title, sum(counts.values()), *(counts[v] or "" for v in VERDICTS)))
+    counts = Counter(j.verdict for j in judged)
+    rows.append(("all", len(judged), *(counts[v] or "" for v in VERDICTS)))
+    return grid(("paper", "claims", *VERDICTS), rows)
+
+
+def outcomes(judged: Sequence[Judged]) -> list[str]:
+    """The claims by their verdict, folded."""
+    lines = []
+    for verdict in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
+        texts = [f"{j.claim.text} ({j.claim.paper}, {j.claim.place})" for j in judged if j.verdict == verdict]
+        if texts:
+            lines += [f'??? note "{verdict.capitalize()}: {len(texts)}"', *(f"    - {text}" for text in texts), ""]
+    return lines
+
+
+def _of(j: Judged, paper: str) -> bool:
+    return j.claim.paper == paper or (paper == "" and j.claim.paper not in PAPERS)
+
+
+def spread_lines(found: Split | None) -> list[str]:
+    """The split of the variance as a table, and what can be said of it."""
+    if found is None:
+        return [f"{NOT_RUN.capitalize()}: this needs three networks and three methods that all of them have."]
+    rows = [(r.factor, with_interval(r.value, r.low, r.high)) for r in found.table().itertuples()]
+    method, low, high = found.contrast("method", "architecture") if "architecture" in found.names else (0.0, -1.0, 1.0)
+    told = (
+        "The method matters more than the architecture" if low > 0 else "The architecture matters more than the method"
+    )
+    told = told if low > 0 or high < 0 else "Whether the method or the architecture matters more is undecided"
+    said = f"{told}: {with_interval(method, low, high)} of the variance is the difference, over {found.cells:,} cells."
+    return [*grid(("part", "share of the variance of FASS"), rows), "", said]
+
+
+def recommendations(t: Tables) -> list[str]:
+    """Per axis the methods that no other beats on any network of images, where they beat one on every network."""
+    tested = t.pairs.merge(t.networks.loc[t.networks["modality"] == "image", ["network"]], on="network")
+    if tested.empty:
+        return [f"{NOT_RUN.capitalize()}: there are no paired tests in the tables."]
+    blind = t.select(axis="dependence", measure="dependence", condition="weights")
+    unseeing = set(blind.loc[blind["high"].astype(float) < 0.1, "base"])
+    counts, rows = figures.unbeaten(t), []
+    for axis in figures.PURPOSES:
+        networks = tested.loc[tested["axis"] == axis, "network"].nunique()
+        part = counts[(counts["axis"] == axis) & ~counts["explainer"].isin(unseeing)]
+        if not networks or part.empty:
+            continue
+        ahead = part[(part["lost"] == 0) & (part["won"] == networks)]["explainer"]
+        level = part[(part["lost"] == 0) & (part["won"] < networks)]["explainer"]
+        said = ", ".join(f"`{name}`" for name in ahead) or "none: each is beaten somewhere, or ahead of none"
+        rows.append((figures.BY_NAME[axis].question, networks, said, ", ".join(f"`{name}`" for name in level) or "–"))
+    head = ("purpose", "networks", "ahead on every network and beaten on none", "beaten on none")
+    return grid(head, rows) if rows else ["No two methods are told apart on any network."]
+
+
+def networks_lines(t: Tables) -> list[str]:
+    """What was trained or taken, with accuracy and cost."""
+    if t.networks.empty:
+        return [f"{NOT_RUN.capitalize()}: there are no networks in the tables."]
+    rows = []
+    for r in t.networks.itertuples():
+        right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high) if r.accuracy > 0 else "–"
+        epochs = re.search(r"--epochs (\d+)", str(r.command))
+        about = (r.variant, _count(r.parameters), right, number(r.ece, 3), epochs[1] if epochs else "–")
+        rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0)))
+    how = "The command of each is in `studies/atlas/tables/networks.csv`."
+    head = ("network", "variant", "parameters", "% right on test pictures", "calibration error", "epochs", "seconds")
+    return [how, "", *grid(head, rows)]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if pd.notna(value) else "–"
+
+
+def cost_lines(t: Tables) -> list[str]:
+    """Minutes of trainings and of runs."""
+    if t.networks.empty:
+        return [f"{NOT_RUN.capitalize()}: there are neither networks nor runs in the tables."]
+    taught = t.networks["seconds_to_train"].dropna()
+    minutes = number(taught.sum() / 60, 1)
+    said = f"Training: {len(taught)} networks, {minutes} minutes by their own clocks, several at once."
+    if t.runs.empty:
+        return [said, "", f"Runs: {NOT_RUN}."]
+    headlines = {name for names in HEADLINES.values() for name in names}
+    undefined = t.cells.loc[t.cells["measure"].isin(headlines), "undefined"].sum()
+    told = f"Runs: {len(t.runs)}, {number(t.runs['device_seconds'].sum() / 60, 1)} minutes of the device. "
+    told += f"{undefined:,.0f} headline scores are undefined, and count as such in the tables."
+    by = t.runs.groupby("axes", sort=False)
+    took = {axes: number(part["device_seconds"].sum() / 60, 1) for axes, part in by}
+    rows = [(axes, len(part), _count(part["samples"].sum()), took[axes]) for axes, part in by]
+    return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
+
+
+def differs_lines(judged: Sequence[Judged]) -> list[str]:
+    """What differs from the set-ups of the papers, each once."""
+    found: dict[str, list[str]] = {}
+    for j in judged:
+        if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE):
+            found.setdefault(j.claim.differs, []).append(j.claim.paper)
+    return [f"- {', '.join(dict.fromkeys(papers))}: {what}." for what, papers in found.items()]
+
+
+def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], found: Split | None) -> str:
+    """`page.md` with everything in its place; `pictures` are file names below docs/figures by what they show."""
+    counts = Counter(j.verdict for j in judged)
+    known = sum(bool(j.power) for j in judged if j.verdict == DOES_NOT)
+    sheets = [
+        f"![Hold sheet of {kind[6:]}](figures/{name})\n" for kind, name in pictures.items() if kind[:6] == "sheet "
+    ]
+    undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
+    papers = [[f"### {title}", "", *claim_rows([j for j in judged if _of(j, p)]), ""] for p, title in PAPERS.items()]
+    parts: dict[str, Sequence[str]] = {
+        "counts": [
+            f"{len(judged)} claims. Verdicts: " + ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) + "."
+        ],
+        "outcomes": outcomes(judged),
+        "short": short(judged),
+        "shares": spread_lines(found),
+        "purposes": recommendations(t),
+        "claims": [line for paper in papers for line in paper],
+        "differs": differs_lines(judged),
+        "power": [
+            f"Of {counts[DOES_NOT]} verdicts *does not*, {known} have beside them what distance would have been seen;",
+            "the others are arithmetic, which has no error.",
+        ],
+        "networks": networks_lines(t),
+        "cost": cost_lines(t),
+        "sheets": [
+            *(sheets or undrawn),
+            *([f"[All of them as a leaderboard]({BOARD})."] if "board" in pictures else []),
+        ],
+    }
+    for key, title in FIGURES.items():
+        name = pictures.get(key)
+        parts[key] = [f"![{title}](figures/{name})" if name else f"{NOT_RUN.capitalize()}."]
+    text = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
+    for key, lines in parts.items():
+        text = text.replace(f"{{{{{key}}}}}", "\n".join(lines).strip())
+    return text
+
+
+def packaged(t: Tables) -> pd.DataFrame:
+    """The rows that `holdfast compare RUN atlas` reads: headline scores in their best form, with what has to agree."""
+    leads = [m in HEADLINES.get(a, ()) for a, m in zip(t.cells["axis"], t.cells["measure"], strict=True)]
+    held = t.cells[np.array(leads, dtype=bool)]
+    held = held[held["settings"].notna() & held["best"].notna()]
+    named = {"severity": "level", "best": "score", "best_low": "low", "best_high": "high"}
+    rows = held.drop(columns=["low", "high"]).rename(columns=named)
+    rows = rows.assign(level=rows["level"].astype(float).round(6))[
+        [*atlas.KEY, "network", "data", "n", "score", "low", "high"]
+    ]
+    small = {"score": "float32", "low": "float32", "high": "float32", "n": "Int32"}
+    return rows.astype(small).sort_values([*atlas.KEY, "network"]).reset_index(drop=True)
+
+
+def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
+    """Write a figure as SVG, or as PNG of few colours where that would be large; its name."""
+    from PIL import Image
+
+    svg = sheet.encoded("svg", title, 8.5)
+    target = target.with_suffix(".svg" if len(svg) <= LARGE else ".png")
+    if write and len(svg) <= LARGE:
+        target.write_bytes(svg)
+    elif write:
+        picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
+        wide = round(1.25 * sheet.width)
+        picture.resize((wide, picture.height * wide // picture.width)).quantize(24).save(target, optimize=True)
+    return target.name
+
+
+def hold_sheets(folder: Path, docs: Path) -> None:
+    """The hold sheets of the runs in a folder, one a network, as JPEG in the size that lets all fit; and a leaderboard.
+
+    Of networks that differ in their seed alone the first is shown, in the study `paper` where it has several.
+    """
+    from PIL import Image
+
+    from holdfast.report.comparison import leaderboard, leaderboard_page
+
+    paths = sorted(path.parent for path in folder.glob("*/manifest.json"))
+    shown = [path for path in paths if path.suffix in ("", ".paper") and not re.search(r"-s[1-9]", path.name)]
+    drawings = {path: _hold_sheet(path) for path in shown}
+    shown = [path for path in shown if drawings[path]]
+    sheets = [Image.open(io.BytesIO(drawings[path])) for path in shown]
+    for old in (docs / "figures").glob("atlas-sheet-*.jpg"):
+        old.unlink()
+    for side, quality in ((640, 62), (560, 50), (480, 45), (400, 40), (320, 35)):
+        small = [sheet.convert("RGB").resize((side, sheet.height * side // sheet.width)) for sheet in sheets]
+        files = [io.BytesIO() for _ in small]
+        for picture, file in zip(small, files, strict=True):
+            picture.save(file, "JPEG", quality=quality, optimize=True)
+        if sum(len(file.getvalue()) for file in files) <= SHEETS:
+            break
+    for path, file in zip(shown, files, strict=True):
+        (docs / "figures" / f"atlas-sheet-{path.stem}.jpg").write_bytes(file.getvalue())
+    if shown:
+        page = leaderboard_page(leaderboard(*shown))
+        (docs / BOARD).write_text(page, encoding="utf-8")
+        print(f"{len(shown)} hold sheets of {side} pixels, {docs / BOARD} of {len(page) / 1000:.0f} kB")
+
+
+def _hold_sheet(path: Path) -> bytes:
+    """The hold sheet of a run as PNG, or nothing where it has none, which is said."""
+    import holdfast
+    from holdfast.errors import UserError
+
+    try:
+        return holdfast.read(path).hold_sheet().encoded("png", "", 8.5)
+    except UserError as error:
+        print(f"{path.name} has no hold sheet: {error}")
+        return b""
+
+
+def pictures_of(
+    t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
+) -> dict[str, str]:
+    """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
+    made = {"strip": figures.strip(judged), "matrix": figures.matrix(t), "frontier": figures.frontier(t)}
+    made["spread"] = figures.spread(found)
+    names = {}
+    for key, sheet in made.items():
+        for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():
+            old.unlink()
+        if sheet is not None:
+            names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key], write)
+    for path in sorted((docs / "figures").glob("atlas-sheet-*.jpg")):
+        names[f"sheet {path.stem.removeprefix('atlas-sheet-')}"] = path.name
+    return names | ({"board": f"../{BOARD}"} if (docs / BOARD).exists() else {})
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--tables", type=Path, default=TABLES)
+    ask.add_argument("--docs", type=Path, default=figures.DOCS)
+    ask.add_argument("--package", type=Path, default=atlas.TABLE)
+    ask.add_argument("--sheets", type=Path, metavar="RUNS_FOLDER")
+    given = ask.parse_args()
+    (given.docs / "figures").mkdir(parents=True, exist_ok=True)
+    if given.sheets is not None:
+        hold_sheets(given.sheets, given.docs)
+    t = load(given.tables)
+    judged, found = [judge(claim, t) for claim in all_claims()], t.split
+    names = pictures_of(t, judged, found, given.docs)
+    (given.docs / "atlas.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
+    rows = packaged(t)
+    if len(rows):
+        rows.to_parquet(given.package, compression="zstd", index=False)
+    else:
+        given.package.unlink(missing_ok=True)
+    size = sum(path.stat().st_size for path in (given.docs / "figures").glob("atlas-*"))
+    if size > LARGEST:
+        raise SystemExit(f"the figures have {size / 1000:.0f} kB together, more than {LARGEST / 1000:.0f}")
+    print(f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB, {len(rows)} rows for the package")
+
+
+if __name__ == "__main__":
+    main()

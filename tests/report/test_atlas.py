@@ -1,0 +1,351 @@
+"""The atlas: its page is what its tables make, verdicts follow from intervals, and a run is set beside its networks."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast import cli
+from holdfast.report.comparison import atlas
+from support import small
+from support.paths import ROOT
+
+FOLDER = ROOT / "studies" / "atlas"
+NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
+MODULES = ("reading", "claims", "claims_fass", "claims_road", "spread", "figures", "page", "tables")
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[SimpleNamespace]:
+    """The modules of studies/atlas."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(FOLDER))
+    yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+    sys.path.remove(str(FOLDER))
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(FOLDER)):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def tables(study):
+    """The committed tables."""
+    return study.reading.load()
+
+
+@pytest.fixture(scope="module")
+def judged(study, tables) -> list:
+    """Every claim, judged by the committed tables."""
+    return [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts have the same words, and the same numbers but for one in their last digit."""
+    if NUMBER.sub("#", one) != NUMBER.sub("#", other):
+        return False
+    for a, b in zip(NUMBER.findall(one), NUMBER.findall(other), strict=True):
+        x, y = (float(text.replace(",", "").replace("−", "-").rstrip(".")) for text in (a, b))
+        if abs(x - y) > 1.01 * 10.0 ** -len(a.partition(".")[2]):
+            return False
+    return True
+
+
+def test_the_page_is_what_the_tables_make(study, tables, judged):
+    """Fails where a table, a claim or the page was changed alone: `python studies/atlas/page.py` writes it again."""
+    docs = ROOT / "docs"
+    pictures = study.page.pictures_of(tables, judged, tables.split, docs, write=False)
+    made = study.page.markdown(tables, judged, pictures, tables.split).splitlines()
+    kept = (docs / "atlas.md").read_text("utf-8").splitlines()
+    assert [(a, b) for a, b in zip(made, kept, strict=True) if not same(a, b)] == []
+    named = {name for key, name in pictures.items() if key != "board"}
+    assert {path.name for path in (docs / "figures").glob("atlas-*")} == named
+    assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= 300_000
+
+
+def test_one_changed_number_is_seen():
+    assert same("0.41 [0.35, 0.47] of 1,024", "0.42 [0.35, 0.47] of 1,024")
+    assert not same("0.41 [0.35, 0.47]", "0.43 [0.35, 0.47]")
+    assert not same("holds: 0.41", "does not: 0.41")
+
+
+def test_there_are_claims_of_every_paper_and_none_without_a_number(judged, study):
+    assert len(judged) >= 30
+    assert {"FASS", "Soft stability", "Invariance", "ROAD", "SRG", "LATEC", "Adebayo 2018"} <= {
+        j.claim.paper for j in judged
+    }
+    for j in judged:
+        told = j.verdict in (study.claims.NOT_RUN, study.claims.UNTESTABLE)
+        assert told != bool(j.found.parts), j.claim.key
+        assert bool(j.claim.why) == (j.verdict == study.claims.UNTESTABLE), j.claim.key
+        if j.verdict == study.claims.DOES_NOT:
+            assert j.power or all(p.low == p.high for p in j.found.parts), f"{j.claim.key} has no power"
+
+
+def test_published_numbers_are_in_the_table_of_printed_values(judged, tables):
+    found = []
+    printed = {float(str(v).lstrip("<")) for v in tables.papers["value"]}
+    means = [tables.paper("fass", f"retention by {by}")["mean"].mean() for by in ("perturbation", "data")]
+    printed |= {round(m, 1) for m in means} | {1.0}
+    for j in judged:
+        for text in re.findall(r"(?<!\w)[-−]?\d*\.\d+", j.claim.published):
+            value = float(text.replace("−", "-"))
+            if not any(abs(value - p) < 1e-9 for p in printed):
+                found.append((j.claim.key, text))
+    assert found == []
+
+
+def test_earlier_results_stand_on_the_page_that_they_name(tables):
+    for r in tables.earlier.itertuples():
+        text = (ROOT / r.page).read_text("utf-8").replace("**", "")
+        if r.low == 0.9999:
+            assert "1 to four digits in every sample" in text
+            continue
+        digits = 1 if r.value > 1.5 else 3 if f"{r.value:.3f}" in text and r.page.startswith("studies") else 2
+        told = [f"{v:.{digits}f}".replace("-", "−") for v in (r.value, r.low, r.high)]
+        told = ["0.00" if v == "−0.00" else v for v in told]
+        whole = f"{told[0]} [{told[1]}, {told[2]}]" if np.isfinite(r.low) else f"{r.value:g}"
+        assert whole in re.sub(r"\s+", " ", text), (r.key, whole)
+
+
+def test_appendix_cells_are_whole(tables):
+    """Row means that the paper's text repeats come out of the transcribed cells."""
+    t = tables
+    cells = t.paper("fass", "cells ImageNet Grad-CAM")
+    assert cells.shape == (4, 5)
+    for network in ("ConvNeXt-T", "ResNet-50"):
+        told = t.printed("fass", "text", f"Grad-CAM on ImageNet, {network}", "FASS")
+        assert round(cells.loc[network].mean(), 3) == told
+    retained = t.paper("fass", "retention ImageNet")[["rotation", "noise"]].to_numpy().mean()
+    assert round(retained, 1) == t.printed("fass", "retention by data", "ImageNet", "mean")
+
+
+@pytest.mark.parametrize(
+    ("intervals", "more", "verdict"),
+    [
+        ([(0.2, 0.1, 0.3)], {}, "holds"),
+        ([(0.2, -0.1, 0.5)], {}, "undecided"),
+        ([(-0.2, -0.3, -0.1)], {}, "does not"),
+        ([(0.2, 0.1, 0.3)], {"side": "below"}, "does not"),
+        ([(0.2, 0.1, 0.3), (-0.2, -0.3, -0.1)], {}, "mixed"),
+        ([(0.2, 0.1, 0.3), (-0.2, -0.3, -0.1)], {"every": True}, "does not"),
+        ([(0.2, 0.1, 0.3), (0.2, -0.1, 0.5)], {}, "undecided"),
+        ([(0.2, np.nan, np.nan)], {}, "no interval"),
+        ([(0.02, -0.03, 0.07)], {"side": "within", "margin": 0.1}, "holds"),
+        ([(0.02, -0.13, 0.17)], {"side": "within", "margin": 0.1}, "undecided"),
+        ([], {}, "not run yet"),
+    ],
+)
+def test_a_verdict_is_that_of_the_intervals(study, intervals, more, verdict):
+    parts = tuple(study.claims.Part("", *numbers) for numbers in intervals)
+    assert study.claims.verdict(study.claims.Found(parts, **more)) == verdict
+
+
+def test_intervals_of_several_parts_hold_together(study):
+    """Of many claims whose truth is exactly the bound, at most one in twenty has a part beyond it."""
+    random, wrong, tries = np.random.default_rng(0), 0, 4000
+    for draws in random.normal(size=(tries, 8)):
+        found = study.claims.Found(tuple(study.claims.Part("", x, x - 1.959964, x + 1.959964) for x in draws))
+        wrong += any(study.claims.part_verdict(p, found) != "undecided" for p in study.claims.widened(found).parts)
+    assert wrong / tries < 0.05 + 3 * (0.05 * 0.95 / tries) ** 0.5
+
+
+def test_power_is_the_distance_seen_four_times_out_of_five(study):
+    part = study.claims.Part("", 0.0, -1.959964, 1.959964)
+    distance = float(study.claims.power(study.claims.Found((part,))))
+    assert stats.norm.sf(1.959964 - distance) == pytest.approx(0.8, abs=0.01)
+
+
+def test_variances_are_those_of_a_balanced_analysis(study):
+    """On a balanced table MINQUE gives the estimates of the textbook's mean squares."""
+    random = np.random.default_rng(1)
+    a, b, n = 5, 4, 3
+    y = random.normal(size=(a, 1, 1)) + 0.5 * random.normal(size=(1, b, 1)) + 0.3 * random.normal(size=(a, b, n))
+    codes = [
+        np.broadcast_to(np.arange(k).reshape(shape), y.shape).ravel() for k, shape in ((a, (-1, 1, 1)), (b, (1, -1, 1)))
+    ]
+    rows, columns = y.mean((1, 2), keepdims=True), y.mean((0, 2), keepdims=True)
+    rest = ((y - rows - columns + y.mean()) ** 2).sum() / (y.size - a - b + 1)
+    by_rows = b * n * ((rows - y.mean()) ** 2).sum() / (a - 1)
+    by_columns = a * n * ((columns - y.mean()) ** 2).sum() / (b - 1)
+    expected = [(by_rows - rest) / (b * n), (by_columns - rest) / (a * n), rest]
+    assert study.spread.variances(y.ravel(), codes) == pytest.approx(expected)
+
+
+def test_rankings_that_agree_and_rankings_that_do_not(study):
+    random = np.random.default_rng(2)
+    names = [f"m{i}" for i in range(6)]
+    one = pd.DataFrame(np.arange(6.0) + 0.1 * random.normal(size=(60, 6)), columns=names)
+    same_order, turned = 2 * one, -one
+    assert study.claims_road.rank_agreement(one, same_order) == pytest.approx((1, 1, 1))
+    assert study.claims_road.rank_agreement(one, turned) == pytest.approx((-1, -1, -1))
+
+
+# -- from runs to the page
+
+
+QUICK = {"faithfulness": {"fractions": [0.5], "metrics": ["road"]}}
+WHOLE = [QUICK, {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": [5, 15]}}]}}]
+
+
+@pytest.fixture(scope="module")
+def exported(study, tmp_path_factory) -> tuple[Path, list[holdfast.Run]]:
+    """Three small networks as the grid would have them: real runs, kept as its exporter keeps them."""
+    target, runs, cards = tmp_path_factory.mktemp("tables"), [], []
+    x, _ = small.pictures(8)
+    methods = ["saliency", "grad_cam", {"integrated_gradients": {"steps": 2}}, "input_x_gradient", "random"]
+    for seed in range(3):
+        net = copy.deepcopy(small.network())
+        with torch.no_grad():
+            for weights in net.parameters():
+                weights.mul_(1 + 0.05 * seed)
+        name = f"cifar10-net{seed % 2}-s{seed}"
+        model = holdfast.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name)
+        runs.append(holdfast.evaluate(model, {"shapes": x}, methods, WHOLE, show_progress=False))
+        cards.append((name, "cifar10", f"net{seed % 2}", "convolutional", seed, "plain", "image", 60.0))
+    columns = ["network", "data", "architecture", "family", "seed", "variant", "modality", "seconds_to_train"]
+    pd.DataFrame(cards, columns=columns).to_csv(target / "networks.csv", index=False)
+    found = {}
+    for (name, *_), run in zip(cards, runs, strict=True):
+        ranked = study.tables.ranking(run)
+        found[f"{name}.paper"] = {"cells": study.tables.cells(run), "pairs": study.tables.pairs(run)}
+        found[f"{name}.paper"] |= {"values": study.tables.values(run, ranked)}
+    for name in ("cells", "pairs", "values"):
+        columns = getattr(study.tables, name.upper())
+        study.tables.store(target / f"{name}.parquet", study.tables.joined(found, name, columns))
+    facts = [study.tables.facts(run, f"{name}.paper", {}, "0") for (name, *_), run in zip(cards, runs, strict=True)]
+    pd.DataFrame(facts).to_csv(target / "runs.csv", index=False)
+    for name in ("papers", "earlier"):
+        shutil.copy(FOLDER / "tables" / f"{name}.csv", target)
+    return target, runs
+
+
+def test_the_packaged_table_has_the_scores_of_the_runs(study, exported):
+    folder, runs = exported
+    rows = study.page.packaged(study.reading.load(folder))
+    for run in runs:
+        own = atlas.headline_scores(run)
+        there = rows[rows["network"] == own["model"].iloc[0]]
+        both = own.merge(there, on=atlas.KEY, suffixes=("", "_there"))
+        defined = own[own["score"].notna()]
+        assert len(both) == len(there) == len(defined) > 10
+        for end in ("score", "low", "high"):
+            np.testing.assert_allclose(both[end], both[f"{end}_there"], atol=2e-4)
+
+
+def test_claims_and_pictures_are_those_of_the_runs(study, exported, tmp_path):
+    folder, runs = exported
+    tables = study.reading.load(folder)
+    found = study.claims_fass.retained("jpeg")(tables)
+    told = [run.summary().query("measure == 'fass' and condition == 'jpeg'").iloc[0] for run in runs]
+    assert [p.value for p in found.parts] == pytest.approx([100 * r.retention for r in told], abs=0.02)
+    assert [p.low for p in found.parts] == pytest.approx([100 * r.retention_low for r in told], abs=0.02)
+    lead = tables.contrast({"measure": "fass"}, {"base": "grad_cam"}, {"base": "saliency"}, ("condition", "severity"))
+    for run, r in zip(runs, lead.itertuples(), strict=True):
+        rows = run.table().query("measure == 'fass' and status == 'ok'")
+        wide = rows.pivot_table(
+            index=["sample", "condition", "level"], columns="explainer", values="value", observed=True
+        )
+        apart = (wide["grad_cam"] - wide["saliency"]).dropna().groupby("sample").mean()
+        assert r.value == pytest.approx(apart.mean(), abs=1e-3)
+        assert r.low < r.value < r.high
+    judged = [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
+    (tmp_path / "figures").mkdir()
+    pictures = study.page.pictures_of(tables, judged, tables.split, tmp_path)
+    assert set(pictures) == {"strip", "matrix", "frontier", "spread"}
+    text = study.page.markdown(tables, judged, pictures, tables.split)
+    assert "{{" not in text and "nan" not in text
+    assert tables.split.share.sum() == pytest.approx(1)
+
+
+# -- a run beside the atlas
+
+
+ASKED = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": 15}}]}}}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> holdfast.Run:
+    x, _ = small.pictures(12)
+    out = tmp_path_factory.mktemp("own") / "mine"
+    return holdfast.evaluate(small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False)
+
+
+@pytest.fixture
+def there(own, study, tmp_path, monkeypatch) -> pd.DataFrame:
+    """A table as the page packs it, of networks whose scores are the run's own, moved up and down."""
+    rows = atlas.headline_scores(own).drop(columns="score").rename(columns={"level": "severity"})
+    scores, moved = ["mean", "low", "high", "best", "best_low", "best_high"], []
+    for i, distance in enumerate((-5.0, 0.0, 0.001, 7.0)):
+        moved.append(rows.assign(network=f"net{i}", run="r", **{k: rows[k] + distance for k in scores}))
+    cells = pd.concat(moved, ignore_index=True).assign(data="d", n=12)
+    cells = cells[~((cells["condition"] == "jpeg") & (cells["explainer"] == "random"))]
+    table = study.page.packaged(SimpleNamespace(cells=cells))
+    monkeypatch.setattr(atlas, "TABLE", tmp_path / "atlas.parquet")
+    table.to_parquet(atlas.TABLE)
+    return table
+
+
+def test_a_run_is_above_and_below_the_networks_whose_intervals_it_does_not_touch(own, there):
+    found = atlas.beside_atlas(own)
+    assert len(found) == 4
+    for r in found.itertuples():
+        like = there[(there["condition"] == r.condition) & (there["explainer"] == r.explainer)]
+        assert r.networks == len(like) == (0 if (r.condition, r.explainer) == ("jpeg", "random") else 4)
+        assert r.above == int((r.low > like["high"]).sum()) == (1 if r.networks else 0)
+        assert r.below == int((r.high < like["low"]).sum()) == (1 if r.networks else 0)
+        assert not r.networks or (r.least, r.most) == (like["score"].min(), like["score"].max())
+
+
+def test_the_command_names_what_the_atlas_lacks(own, there):
+    done = CliRunner().invoke(cli.app, ["compare", str(own.path), "atlas"])
+    assert done.exit_code == 0
+    assert "networks  above  below" in done.output
+    lacking = [line for line in done.output.splitlines() if "in the atlas" in line]
+    assert (
+        len(lacking) == 1
+        and "random" in lacking[0]
+        and lacking[0].startswith("not measured alike in the atlas: stability, jpeg")
+    )
+
+
+def test_other_settings_are_not_compared(own, there):
+    there.assign(settings="{}").to_parquet(atlas.TABLE)
+    found = atlas.beside_atlas(own)
+    assert (found["networks"] == 0).all()
+    assert "not measured alike in the atlas: stability, rotation" in atlas.atlas_text(own)
+
+
+def test_without_the_table_it_is_said_in_one_line(own, monkeypatch, tmp_path):
+    monkeypatch.setattr(atlas, "TABLE", tmp_path / "none.parquet")
+    with pytest.raises(holdfast.errors.UserError, match="not run yet") as told:
+        atlas.beside_atlas(own)
+    assert "\n" not in str(told.value)
+
+
+def test_a_folder_called_atlas_is_a_run_like_any_other(own, tmp_path, monkeypatch):
+    shutil.copytree(own.path, tmp_path / "atlas")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, ["compare", str(own.path), "atlas"])
+    assert done.exit_code == 0 and "agree exactly" in done.output
+
+
+def test_the_package_has_the_table_that_the_page_wrote(study, tables):
+    rows = study.page.packaged(tables)
+    assert atlas.TABLE.exists() == bool(len(rows))
+    if len(rows):
+        assert atlas.TABLE.stat().st_size < 500_000
+        pd.testing.assert_frame_equal(pd.read_parquet(atlas.TABLE), rows, rtol=1e-4, check_dtype=False)
