@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 from claims import ARITHMETIC, GRID, Found, Part, exact, parts
-from reading import HEADLINES, SIGNS, Tables, base
+from reading import CONTROLS, HEADLINES, SIGNS, Tables, base
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
@@ -72,7 +72,7 @@ def _wide(t: Tables, network: str, measure: str, condition: str) -> pd.DataFrame
     rows = t.values[
         (t.values["network"] == network) & (t.values["measure"] == measure) & (t.values["condition"] == condition)
     ]
-    rows = rows[~rows["base"].isin(("random", "sobel", "weight_noise"))]
+    rows = rows[~rows["base"].isin(CONTROLS)]
     return rows.pivot_table(index="sample", columns="explainer", values="value", observed=True)
 
 
@@ -161,7 +161,7 @@ def imputers_agree(t: Tables) -> Found:
         for a, b in combinations(part["condition"].unique(), 2):
             row = rank_agreement(_wide(t, network, "road", a), _wide(t, network, "road", b))
             if np.isfinite(row[0]):
-                found.append(Part(f"{network}, {a} and {b}", *row))
+                found.append(Part(f"{network}, {base(a)} and {base(b)}", *row))
     return Found(
         tuple(found),
         "above",

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from claims import DOES_NOT, HOLDS, Judged
-from reading import SIGNS, Tables, averaged, base
+from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
 from holdfast.axes import BY_NAME
 from holdfast.drawing.methods import TITLES, colour_of
-from holdfast.drawing.plots import Mark, Scale, cells, dots, of_marks, points
+from holdfast.drawing.plots import Mark, Scale, cells, dots, of_marks
+from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -53,14 +54,17 @@ def matrix(t: Tables) -> Sheet | None:
     columns, axes = list(dict.fromkeys(scores["column"])), list(dict.fromkeys(scores["axis"]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
     held = {(r.axis, r.base, r.column): r for r in scores.itertuples()}
-    values: list[list[Mark | None]] = []
+    drawn = Sheet(0, 0)
     for axis in axes:
+        values: list[list[Mark | None]] = []
         for method in methods:
             found = [held.get((axis, method, column)) for column in columns]
             values.append([Mark(method, r.value, r.low, r.high) if r else None for r in found])
-    heads = [titled(t, axis) for axis in axes]
-    drawn = cells([TITLES.get(m, m) for m in methods] * len(axes), columns, values, "", len(methods), heads).sheet
-    return Sheet(drawn.width, drawn.height, [({}, drawn.pieces)])  # without what a page of a report would read
+        block = cells([TITLES.get(m, m) for m in methods], columns, values).sheet
+        drawn.add(Words(0, drawn.height + 16, titled(t, axis), "ink", bold=True))
+        drawn.place(Sheet(0, 0, [({}, block.pieces)]), 0, drawn.height + 22)  # without what a report's page would read
+        drawn.width, drawn.height = max(drawn.width, block.width), drawn.height + 30 + block.height
+    return drawn
 
 
 def frontier(t: Tables, one: str = "stability", other: str = "faithfulness") -> Sheet | None:
@@ -149,12 +153,8 @@ def unbeaten(t: Tables) -> pd.DataFrame:
     counts: dict[tuple[str, str], list[set[str]]] = {}
     for r in rows.itertuples():
         ahead = SIGNS[r.axis, r.measure] * r.difference > 0
-        winner, loser = (r.first, r.second) if ahead else (r.second, r.first)
-        if base(loser) not in ("random", "sobel", "weight_noise") and base(winner) not in (
-            "random",
-            "sobel",
-            "weight_noise",
-        ):
+        winner, loser = map(base, (r.first, r.second) if ahead else (r.second, r.first))
+        if not {winner, loser} & set(CONTROLS):
             counts.setdefault((r.axis, winner), [set(), set()])[0].add(r.network)
             counts.setdefault((r.axis, loser), [set(), set()])[1].add(r.network)
     found = [(axis, name, len(won), len(lost)) for (axis, name), (won, lost) in counts.items()]

@@ -35,7 +35,7 @@ FIGURES = {
     "frontier": "Methods by stability and faithfulness",
     "spread": "Shares of the variance of FASS with their intervals",
 }
-LARGEST = 300_000
+LARGEST = 400_000
 """All figures together, in bytes."""
 LARGE, SHEETS = 60_000, 120_000
 """Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
@@ -104,7 +104,7 @@ def recommendations(t: Tables) -> list[str]:
     if tested.empty:
         return [f"{NOT_RUN.capitalize()}: there are no paired tests in the tables."]
     blind = t.select(axis="dependence", measure="dependence", condition="weights")
-    unseeing = set(blind.loc[blind["high"].astype(float) < 0.1, "explainer"])
+    unseeing = set(blind.loc[blind["high"].astype(float) < 0.1, "base"])
     counts, rows = figures.unbeaten(t), []
     for axis in figures.PURPOSES:
         networks = tested.loc[tested["axis"] == axis, "network"].nunique()
@@ -229,8 +229,8 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
         target.write_bytes(svg)
     elif write:
         picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
-        wide = round(1.25 * sheet.width)
-        picture.resize((wide, picture.height * wide // picture.width)).quantize(24).save(target, optimize=True)
+        wide = round(sheet.width)
+        picture.resize((wide, picture.height * wide // picture.width)).quantize(32).save(target, optimize=True)
     return target.name
 
 
@@ -241,12 +241,13 @@ def hold_sheets(folder: Path, docs: Path) -> None:
     """
     from PIL import Image
 
-    import holdfast
     from holdfast.report.comparison import leaderboard, leaderboard_page
 
     paths = sorted(path.parent for path in folder.glob("*/manifest.json"))
     shown = [path for path in paths if path.suffix in ("", ".paper") and not re.search(r"-s[1-9]", path.name)]
-    sheets = [Image.open(io.BytesIO(holdfast.read(path).hold_sheet().encoded("png", "", 8.5))) for path in shown]
+    drawings = {path: _hold_sheet(path) for path in shown}
+    shown = [path for path in shown if drawings[path]]
+    sheets = [Image.open(io.BytesIO(drawings[path])) for path in shown]
     for old in (docs / "figures").glob("atlas-sheet-*.jpg"):
         old.unlink()
     for side, quality in ((640, 62), (560, 50), (480, 45), (400, 40), (320, 35)):
@@ -262,6 +263,18 @@ def hold_sheets(folder: Path, docs: Path) -> None:
         page = leaderboard_page(leaderboard(*shown))
         (docs / BOARD).write_text(page, encoding="utf-8")
         print(f"{len(shown)} hold sheets of {side} pixels, {docs / BOARD} of {len(page) / 1000:.0f} kB")
+
+
+def _hold_sheet(path: Path) -> bytes:
+    """The hold sheet of a run as PNG, or nothing where it has none, which is said."""
+    import holdfast
+    from holdfast.errors import UserError
+
+    try:
+        return holdfast.read(path).hold_sheet().encoded("png", "", 8.5)
+    except UserError as error:
+        print(f"{path.name} has no hold sheet: {error}")
+        return b""
 
 
 def pictures_of(

@@ -104,13 +104,14 @@ def split(t: Tables, axis: str = "stability", measure: str = "fass") -> Split | 
     cells = cells[cells["explainer"].isin(common[common == networks].index)]
     if networks < 3 or cells["explainer"].nunique() < 3:
         return None
-    factors = {}
+    factors: dict[str, list[str]] = {}
+    seen: list[NDArray[np.int64]] = []
     for name, columns in FACTORS.items():
-        levels = cells.groupby(columns, observed=True).ngroups
-        if name == "seed" and levels == cells.groupby(["data", "architecture"], observed=True).ngroups:
-            continue  # no two networks differ in the seed alone
-        if 1 < levels < len(cells):
+        codes = cells.groupby(columns, sort=False, observed=True).ngroup().to_numpy()
+        # one that has a single level, or groups the cells as another does, cannot be told from it
+        if 1 < codes.max() + 1 < len(cells) and not any((codes == other).all() for other in seen):
             factors[name] = columns
+            seen.append(codes)
     without = []
     for column in ("network", "explainer"):
         parts = [cells[cells[column] != level] for level in cells[column].unique()]

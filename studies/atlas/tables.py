@@ -113,7 +113,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
         "network": "; ".join(study["models"]),
         "study": command,
         "axes": "; ".join(dict.fromkeys(axis_names(run).values())),
-        "samples": int(run.samples()["sample"].nunique()),
+        "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
         "device_seconds": round(cost.get(key, own), 1),
