@@ -159,7 +159,7 @@ def test_a_model_of_volumes_goes_through_every_axis(tmp_path):
     moved = table.query("measure == 'ssim_aligned' and condition == 'translation' and explainer == 'exact'")
     assert (moved.query("status == 'ok'")["value"] > 0.5).all()
     page = run.report(tmp_path / "page.html").read_text()
-    assert "voxels" in page and "the middle plane" in {shown.note for shown in read_exhibits(run.path)}
+    assert "voxels" in page and {shown.kind for shown in read_exhibits(run.path)} == {"volume"}
 
 
 def test_explainers_that_cover_parts_of_volumes_find_the_voxels_that_count():
