@@ -80,17 +80,12 @@ class Batch:
     def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
         """The samples at a slice, a list of positions or a boolean mask."""
         positions = torch.arange(len(self))[index]
-
-        def taken(values: Tensor) -> Tensor:  # without waiting for the device
-            whole = isinstance(index, slice)
-            return values[index].clone() if whole else values[positions.to(values.device, non_blocking=True)]
-
-        return Batch(
+        return Batch(  # without waiting for the device
             ids=tuple(self.ids[i] for i in positions.tolist()),
-            x=taken(self.x),
-            aux={name: taken(tensor) for name, tensor in self.aux.items()},
-            label=None if self.label is None else taken(self.label),
-            moved=self.moved and Moved(self.moved.act, taken(self.moved.g)),
+            x=self.x[positions.to(self.x.device, non_blocking=True)],
+            aux={name: tensor[positions.to(tensor.device, non_blocking=True)] for name, tensor in self.aux.items()},
+            label=None if self.label is None else self.label[positions.to(self.label.device, non_blocking=True)],
+            moved=self.moved and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
             tokenizer=self.tokenizer,
         )
 

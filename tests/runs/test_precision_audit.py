@@ -152,15 +152,11 @@ def test_a_study_may_leave_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_compiling_is_chosen_by_what_the_whole_study_would_take(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """12 samples are tried as 12: (building, the rest) in seconds, plain and compiled."""
     times = {False: (50.0, 1000.0), True: (300.0, 600.0)}
-    net, scores = plan.models["net"], auditing._scores
-
-    def timed(few: Plan, precision: str = "float32") -> object:
-        return scores(few, precision)[0], *times[net.is_compiled]
-
-    monkeypatch.setattr(auditing, "_scores", timed)
+    net = plan.models["net"]
+    monkeypatch.setattr(auditing, "_scores", lambda few, precision: (None, *times[net.is_compiled]))
     monkeypatch.setattr(torch, "compile", lambda module, dynamic: module)
     assert not auditing.compile_if_it_pays(plan, plan.jobs()) and not net.is_compiled  # a CPU
-    monkeypatch.setattr(auditing, "_on_gpu", lambda plan: True)
+    monkeypatch.setattr(holdfast.Model, "device", torch.device("cuda"))
     assert auditing.compile_if_it_pays(plan, plan.jobs()) and net.is_compiled
     net.use()
     times[True] = (500.0, 600.0)
@@ -174,7 +170,7 @@ def test_compiling_counts_only_what_is_left(plan: Plan, tmp_path: Path, monkeypa
     given = (plan.models, plan.data, plan.explainers, plan.evaluations, tmp_path)
     first = holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
     assert first.manifest["sessions"][-1]["compiled"] is False
-    monkeypatch.setattr(auditing, "_on_gpu", lambda plan: True)
+    monkeypatch.setattr(holdfast.Model, "device", torch.device("cuda"))
     monkeypatch.setattr(auditing, "_scores", lambda few, precision: pytest.fail("nothing is left"))
     holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
     with pytest.raises(UserError, match="compile must be true, false or auto, got 'yes'"):

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from holdfast import statistics as st
 from holdfast.data import open_data
 from holdfast.maps.chance import profile_of
 from holdfast.maps.similarity import compare_all, composite, spearman
+from holdfast.statistics.bounds_of_means import samples_needed
 from holdfast.statistics.estimates import calibrated, column, estimates, of_means
 from holdfast.statistics.intervals import ADDED, EXACT, STUDENT
-from holdfast.statistics.power import smallest_difference
+from holdfast.statistics.power import power_sentence, smallest_difference
 from support import synthetic
 from support.small import model, pictures
 
@@ -291,3 +292,27 @@ def test_few_normal_scores_without_ends_are_called_different_no_more_often_than_
     p = scores[:, a].minus(scores[:, b]).p()
     wrong = sum(bool((st.holm(row) < 0.05).any()) for row in p)
     assert wrong <= stats.binom.ppf(0.999, 400, 0.05)
+
+
+def test_what_a_reference_adds_is_its_mean_over_the_other_samples():
+    g = np.random.default_rng(0)
+    values, sums = g.random((1, 1, 5)), g.random((1, 1, 3))
+    values[..., 3] = np.nan
+    facts = {"values": {"chance": values}, "by_reference": {"chance": sums}, "span": lambda _: (0.0, 1.0)}
+    cube = SimpleNamespace(**facts, groups=None, samples=list("abcde"), references=list("bdz"))
+    found = column(cube, "chance")  # type: ignore[arg-type]
+    means = sums[0, 0] / [3, 4, 4]  # b is one of four; d has no score and z is no sample
+    np.testing.assert_allclose(found.drawn[0, 0], (means - means.mean()) / np.sqrt(6))
+    assert found.places.tolist() == [1, 3, -1]
+
+
+def test_a_near_goal_needs_as_many_samples_as_the_normal_law_says():
+    scores = np.random.default_rng(1).random(40)
+    gap = 0.002
+    n = samples_needed(of_means(scores, (0.0, 1.0)), scores.mean() - gap, 0.95, True)
+    assert n == pytest.approx((1.645 * scores.std(ddof=1) / gap) ** 2, rel=0.1)
+
+
+def test_two_methods_are_enough_to_separate_something():
+    assert power_sentence(14, 2).startswith("14 samples, 2 methods: differences below about")
+    assert "nothing to separate" in power_sentence(14, 1)

@@ -86,8 +86,7 @@ class Occlusion(Method):
             for dim, axis in enumerate(axes):
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
-                at = index // math.prod(counts[dim + 1 :]) % counts[dim]
-                inside = inside & axis[at].reshape(shape)
+                inside = inside & axis[index // math.prod(counts[dim + 1 :]) % counts[dim]].reshape(shape)
             return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
 
         with torch.no_grad():

@@ -181,8 +181,7 @@ def make_plan(
         raise UserError(f"compile must be true, false or {AUTO}, got {compile!r}")
     if precision is not None or compile:
         for network in models.values():
-            chosen = network.precision if precision in (None, AUTO) else check_precision(precision)
-            network.use(chosen, compile is True)
+            network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile is True)
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
     if references is not None:

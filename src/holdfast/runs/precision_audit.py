@@ -5,8 +5,6 @@ explainer, evaluation and measure the shift is the mean over pairs of (score −
 error; measures that are not confined to [0, 1] are divided by their mean size where that is above 1. Its time is what
 the whole study would take, extrapolated from the two halves of the few samples: whatever is built or compiled on the
 way falls into the first.
-
-`trial` says beforehand what a study will cost.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import copy
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,8 +44,7 @@ MOST_LOST = 0.02
 SAMPLES = 32
 WORTH_AUDITING = 8 * SAMPLES
 """Below so many samples the trials would take longer than they save."""
-WORTH_COMPILING = 600.0
-"""Seconds below which a study is not worth trying to compile: that takes minutes, and saves a part of the rest."""
+WORTH_COMPILING = 600.0  # seconds below which it is not tried: compiling takes minutes, and saves a part of the rest
 KEY = ["dataset", "model", "evaluation", "explainer", "measure", "condition", "level", "sample"]
 
 
@@ -106,7 +102,8 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     >>> audit(make_plan(net, images, "saliency"), ["float32"]).chosen
     'float32'
     """
-    given = candidates if candidates is not None else PRECISIONS if _on_gpu(plan) else ()
+    on_gpu = "cuda" in {model.device.type for model in plan.models.values()}
+    given = candidates if candidates is not None else PRECISIONS if on_gpu else ()
     others = [check_precision(name) for name in given if name != "float32"]
     wrong = [f"{n} computes in {m.precision}" for n, m in plan.models.items() if m.precision != "float32"]
     if wrong:
@@ -145,14 +142,11 @@ def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | N
 
 
 def compile_if_it_pays(plan: Plan, jobs: Sequence[Job]) -> bool:
-    """Compile the models of a study if these shards of it then end earlier; whether they do.
-
-    Each way is tried on a few samples; compiling counts, and is not tried on a CPU or for less than ten minutes.
-    """
+    """Compile the models of a study if these shards then end earlier, by a trial of each way; whether they do."""
     few, precision = _few(plan, SAMPLES // 2), next(iter(plan.models.values())).precision
     whole = sum(len(plan.shards(d)[n]) for d, _, n in jobs) / sum(len(few.shards(d)[n]) for d, _, n in few.jobs())
-    seconds = whole * _scores(few, precision)[2] if _on_gpu(plan) and jobs else 0.0
-    if seconds < WORTH_COMPILING:
+    on_gpu = "cuda" in {model.device.type for model in plan.models.values()}
+    if (seconds := whole * _scores(few, precision)[2] if on_gpu and jobs else 0.0) < WORTH_COMPILING:
         return False
     for model in plan.models.values():
         model.use(model.precision, compile=True)
@@ -161,10 +155,6 @@ def compile_if_it_pays(plan: Plan, jobs: Sequence[Job]) -> bool:
     for model in plan.models.values() if not pays else ():
         model.use(model.precision)
     return pays
-
-
-def _on_gpu(plan: Plan) -> bool:
-    return any(model.device.type == "cuda" for model in plan.models.values())
 
 
 def _few(plan: Plan, samples: int) -> Plan:
@@ -256,8 +246,7 @@ def _spent(model: Model) -> Tensor:
     return torch.tensor([inner.passes, inner.gradient_passes, time.perf_counter()], dtype=torch.float64)
 
 
-@contextmanager
-def _pretended(model: Model) -> Iterator[None]:
+def _pretend(model: Model) -> None:
     """Let a linear function answer the passes of a model into which nobody looks."""
     real, base = model._call, list[Tensor]()
 
@@ -272,10 +261,6 @@ def _pretended(model: Model) -> Iterator[None]:
         return base[0] + 0.01 * (inputs * weights).flatten(1).mean(1, keepdim=True) * (base[0] == base[0].amax())
 
     model._call = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del model._call
 
 
 def _pace(model: Model, batch: Batch, gradient: bool) -> float:
@@ -292,9 +277,8 @@ def _pace(model: Model, batch: Batch, gradient: bool) -> float:
 def trial(plan: Plan) -> tuple[float, float]:
     """Passes through the models, and seconds, that one sample of each data set costs, reckoned within seconds.
 
-    Passes are counted and not made, but where a layer is watched: a linear function about the network's first answer
-    stands in, so no prediction changes and every pair counts as retained. An explainer makes one map; noise stands for
-    the others, which are charged at its price. Passes are charged at the rates of the network itself.
+    Passes are counted, not made, but where a layer is watched: a linear function stands in, so every pair counts as
+    retained. An explainer makes one map; noise stands for the others, which are charged at its price.
     """
     one = {d: data.only([data.ids.index(load_references(data, 0, 1).ids[0])]) for d, data in plan.data.items()}
     few = replace(plan, data=one, references=2)
@@ -305,15 +289,16 @@ def trial(plan: Plan) -> tuple[float, float]:
         for job in few.jobs():
             model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
             before = _spent(model)
-            with _pretended(model):
+            _pretend(model)
+            try:
                 runner(job, lambda what, amount: None)
+            finally:
+                del model._call
             bench, references = runner.workplace(*job[:2])
             assert isinstance(bench, Reckoning)
             more = [(bench.maps[name] - 1) * price for name, (_, price) in bench.known.items()]
             own = torch.stack([_spent(model) - before, *more]).sum(0)
-            batch = references.batch[[0] * bench.batch_size]
             for gradient, count in ((False, own[0] - own[1]), (True, own[1])):
-                own[2] += count * _pace(model, batch, gradient) if count else 0
+                own[2] += count * _pace(model, references.batch[[0] * bench.batch_size], gradient) if count else 0
             total += own
-    passes, _, seconds = (total / len(few.data)).tolist()
-    return passes, seconds
+    return float(total[0]) / len(few.data), float(total[2]) / len(few.data)

@@ -26,6 +26,7 @@ from holdfast.runs.differences import differences
 from holdfast.runs.engine import run_shards
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import Plan, check_whole, describe, make_plan
+from holdfast.runs.precision_audit import compile_if_it_pays, lower, settle
 from holdfast.runs.progress import progress
 from holdfast.runs.storage import Place, place
 from holdfast.runs.verify import changed_samples, forget_failures, keep_one, mend
@@ -270,8 +271,6 @@ def evaluate(
     plan = make_plan(model, data, explainers, evaluations, keep_maps=keep_maps, **given)
     audit = None
     if precision == AUTO:
-        from holdfast.runs.precision_audit import lower, settle
-
         chosen, audit = settle(plan, None if out is None else place(out))
         plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
     if workers == 1:
@@ -347,8 +346,6 @@ def execute(
         forget_failures(plan, root, share_of)
     jobs = [job for job in share_of if plan.is_pending(root, job)]
     if plan.may_compile and executor is None:
-        from holdfast.runs.precision_audit import compile_if_it_pays
-
         session["compiled"] = compile_if_it_pays(plan, jobs)
     with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
         if executor is not None and jobs:

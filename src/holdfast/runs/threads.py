@@ -12,9 +12,6 @@ from holdfast.runs.plan import Job, Plan
 from holdfast.runs.storage import Place
 from holdfast.runs.table import key_of, write_part
 
-WAITING = 4
-"""How many parts may wait to be written."""
-
 
 def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
     """The samples of the shard that follows, on their way; None where there is none, or other threads may not read."""
@@ -28,7 +25,7 @@ class Writer:
     """Makes and writes parts in a thread of its own while the device goes on; leaving the context waits for the last.
 
     `keys` are the `study_keys` of the run. A part that could not be written raises when another is handed in, or at the
-    end; a few may wait, for methods of one pass make them faster than they are written.
+    end; four may wait, for methods of one pass make them faster than they are written.
     """
 
     def __init__(self, root: Place, keys: Mapping[str, str]) -> None:
@@ -41,7 +38,7 @@ class Writer:
 
     def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
         """Make the rows of a part and write it after those before it."""
-        self._wait(WAITING)
+        self._wait(4)
         part = self._thread.submit(lambda: write_part(path, rows(), key_of(self._keys, self._root, path)))
         self._pending.append(part)
 
