@@ -78,7 +78,7 @@ def said(tokenizer: Pieces, batch: Batch) -> list[str]:
         (WhiteSpace("trimmed"), lambda text: re.sub(r"\s+", " ", text).strip()),
         (Synonyms({"Film": ["movie"]}), lambda text: text.replace("film", "movie")),
     ],
-    ids=str,
+    ids=["upper", "lower", "capitalised", "doubled", "lines", "trimmed", "synonyms"],
 )  # fmt: skip
 def test_texts_become_what_a_change_of_their_letters_makes_of_them(perturbation: Any, wanted: Any) -> None:
     _, batch, tokenizer = made([*TEXTS, "  ends with blanks \n"])
