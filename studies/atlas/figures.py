@@ -142,12 +142,17 @@ def _end(value: float) -> str:
 
 
 def unbeaten(t: Tables) -> pd.DataFrame:
-    """Per axis and method of images: on how many networks it beats another method, and on how many one beats it.
+    """Per axis and method of images: on how many networks it was asked, beats another, and is beaten by one.
 
     By the paired tests of the bench (Holm within a network, 5 %), without controls and measures without a direction.
     """
-    rows = t.pairs[(t.pairs["p"] < 0.05) & ~t.pairs["sweep"]].merge(t.networks[["network", "modality"]], on="network")
+    rows = t.pairs[~t.pairs["sweep"]].merge(t.networks[["network", "modality"]], on="network")
     rows = rows[rows["modality"] == "image"]
+    asked: dict[tuple[str, str], set[str]] = {}
+    for side in ("first_base", "second_base"):
+        for axis, name, network in rows[["axis", side, "network"]].drop_duplicates().itertuples(index=False):
+            asked.setdefault((axis, name), set()).add(network)
+    rows = rows[rows["p"] < 0.05]
     led = [r.measure == t.headline(r.axis) and SIGNS.get((r.axis, r.measure), 0) != 0 for r in rows.itertuples()]
     rows = rows[np.array(led, dtype=bool)]
     counts: dict[tuple[str, str], list[set[str]]] = {}
@@ -157,5 +162,5 @@ def unbeaten(t: Tables) -> pd.DataFrame:
         if not {winner, loser} & set(CONTROLS):
             counts.setdefault((r.axis, winner), [set(), set()])[0].add(r.network)
             counts.setdefault((r.axis, loser), [set(), set()])[1].add(r.network)
-    found = [(axis, name, len(won), len(lost)) for (axis, name), (won, lost) in counts.items()]
-    return pd.DataFrame(found, columns=["axis", "explainer", "won", "lost"])
+    found = [(*key, len(asked[key]), len(won), len(lost)) for key, (won, lost) in counts.items()]
+    return pd.DataFrame(found, columns=["axis", "explainer", "asked", "won", "lost"])

@@ -112,10 +112,11 @@ def recommendations(t: Tables) -> list[str]:
         if not networks or part.empty:
             continue
         ahead = part[(part["lost"] == 0) & (part["won"] == networks)]["explainer"]
-        level = part[(part["lost"] == 0) & (part["won"] < networks)]["explainer"]
+        level = part[(part["lost"] == 0) & (part["won"] < networks)]
+        open_ = ", ".join(f"`{r.explainer}` (asked on {r.asked}, ahead on {r.won})" for r in level.itertuples()) or "–"
         said = ", ".join(f"`{name}`" for name in ahead) or "none: each is beaten somewhere, or ahead of none"
-        rows.append((figures.BY_NAME[axis].question, networks, said, ", ".join(f"`{name}`" for name in level) or "–"))
-    head = ("purpose", "networks", "ahead on every network and beaten on none", "beaten on none")
+        rows.append((figures.BY_NAME[axis].question, networks, said, open_))
+    head = ("purpose", "networks", "ahead on every network and beaten on none", "nowhere shown to be beaten")
     return grid(head, rows) if rows else ["No two methods are told apart on any network."]
 
 
