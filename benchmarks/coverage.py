@@ -64,7 +64,7 @@ class Population:
     draw: Callable[[Generator, tuple[int, int]], Any]
     mean: float
     kind: str
-    span: tuple[float, float] | None = UNIT
+    span: tuple[float | None, float | None] | None = UNIT
 
 
 def beta(a: float, b: float, kind: str = "smooth", low: float = 0.0, high: float = 1.0) -> Population:
@@ -98,8 +98,8 @@ POPULATIONS = {
     "mean: 90 % near .8, 10 % near .2": mixture(0.8, 0.2, 0.1, 0.05),
     "ties: 0, ½ and 1": values([1.0, 0.5, 0.0], [0.9, 0.05, 0.05], "ties"),
     "ties: six steps": values([0, 0.2, 0.4, 0.6, 0.8, 1], [0.02, 0.08, 0.2, 0.3, 0.3, 0.1], "ties"),
-    # declared without ends, as in the product
-    "equivariance: 1 − small errors": replace(beta(90, 1, "without ends", -1.0, 1.0), span=None),
+    # declared without a lower end, as in the product
+    "equivariance: 1 − small errors": replace(beta(90, 1, "without ends", -1.0, 1.0), span=(None, 1.0)),
     "certified rate: U-shaped": beta(3, 0.5, "near the end"),
     "ROAD: within ± ½": beta(9, 6, "smooth", -0.5, 0.5),
     "AUC of a curve": beta(5, 7),
@@ -133,7 +133,7 @@ def of_population(name: str, n: int, times: int) -> list[dict[str, Any]]:
     bets = [
         [guaranteed(row[None], population.span, ["x"], 0.975, side).bound for side in (True, False)]
         for row in scores[some]
-        if population.span is not None
+        if population.span is not None and None not in population.span
     ]
     betting = float(np.mean([b - a for a, b in bets])) if bets else math.nan
     held = (wide_low <= truth) & (truth <= wide_high)

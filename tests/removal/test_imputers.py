@@ -273,7 +273,7 @@ def test_mistakes_are_named():
         "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
         r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
         r"images \(B, C, H, W\), volumes .* or series.*\(2, 3\)": lambda: removal.Zero()(x[..., 0, 0], keep[:, 0, 0]),
-        "2 numbers but x has 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
+        "2 numbers, not one for each of 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
     }
     for message, call in cases.items():
         with pytest.raises(UserError, match=message):

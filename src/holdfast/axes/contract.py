@@ -16,7 +16,7 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.drawing.methods import Look, looks
-from holdfast.statistics.cubes import SUFFIXES, Cube
+from holdfast.statistics.cubes import SUFFIXES, Cube, Span
 from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Measure:
 
     `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
     "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
-    model alone, and "cost". `span` are the ends of its range, where it has them. `chance` says what an explanation
+    model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
     without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
     the measure for a random order (`_random`), "zero", or nothing where nobody knows.
 
@@ -55,7 +55,7 @@ class Measure:
     text: str
     better: Better
     role: Role
-    span: tuple[float, float] | None = None
+    span: Span | None = None
     chance: Literal["column", "zero", "random", ""] = ""
 
     @property
@@ -108,7 +108,7 @@ class Axis:
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
     best: str = ""
-    spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, tuple[float, float]]] = lambda *_: {}
+    spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, Span]] = lambda *_: {}
     trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
 

@@ -26,7 +26,7 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
     >>> from holdfast.models.tasks import Classification
     >>> refuse_squashed(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), "net", Classification())
     Traceback (most recent call last):
-    holdfast.errors.UserError: net ends in a softmax, but classification reads logits; leave the softmax off, or ...
+    holdfast.errors.UserError: net ends in a softmax, but classification reads logits; leave it off, or ...
     """
     last = module
     while isinstance(last, nn.Sequential) and len(last):

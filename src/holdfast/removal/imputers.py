@@ -83,7 +83,7 @@ class DatasetMean:
         channels = x.shape[1]
         if len(self.mean) not in (1, channels):
             what = "columns" if x.ndim == 2 else "channels"
-            raise UserError(f"dataset_mean.mean has {len(self.mean)} numbers but x has {channels} {what}")
+            raise UserError(f"dataset_mean.mean has {len(self.mean)} numbers, not one for each of {channels} {what}")
         return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
 
 

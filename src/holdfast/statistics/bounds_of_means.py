@@ -11,7 +11,7 @@ import torch
 
 from holdfast.statistics.bounds import mean_interval
 from holdfast.statistics.cubes import Array
-from holdfast.statistics.estimates import Estimate, Span, nested_weights
+from holdfast.statistics.estimates import Estimate, nested_weights
 
 TRIED = 2**14
 """Up to so many samples the bound itself is asked how many would do; beyond, it comes nearer as 1 / √n."""
@@ -42,7 +42,7 @@ def bound_mean(scores: Estimate, names: Sequence[str], confidence: float, lower:
     return Bound(float(overall.value), float(bound), n, str(method) if np.isfinite(bound) else "none")
 
 
-def guaranteed(values: Array, span: Span, names: Sequence[str], confidence: float, lower: bool) -> Bound:
+def guaranteed(values: Array, span: tuple[float, float], names: Sequence[str], confidence: float, lower: bool) -> Bound:
     """The bound of the overall score of (C, N) scores within `span`, whatever their distribution: by betting.
 
     Each of C conditions has a bound (see `bounds.mean_interval`) that is missed with probability (1 − confidence)/C, so

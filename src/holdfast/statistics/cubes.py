@@ -14,6 +14,8 @@ from holdfast.maps.chance import unpacked
 from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
 
 Array = NDArray[np.float64]
+Span = tuple[float | None, float | None]
+"""The ends of a scale, None where it has none."""
 
 SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
 CONTROL = "control"
@@ -58,7 +60,7 @@ class Cube:
     controls: frozenset[str] = frozenset()
     makeup: Mapping[str, Makeup] = field(default_factory=dict)
     aside: frozenset[str] = frozenset({IDENTITY})
-    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    spans: Mapping[str, Span] = field(default_factory=dict)
     groups: NDArray[np.int64] | None = None
     references: tuple[str, ...] = ()
     by_reference: Mapping[str, Array] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class Cube:
         """The columns that say what a row of statistics is about."""
         return {"dataset": self.dataset, "model": self.model, "evaluation": self.evaluation}
 
-    def span(self, column: str) -> tuple[float, float] | None:
+    def span(self, column: str) -> Span | None:
         """The ends of the scale of a column, whichever form of its measure it is; None where it has none."""
         return next(
             (self.spans[name] for name in (column, *map(column.removesuffix, SUFFIXES)) if name in self.spans), None

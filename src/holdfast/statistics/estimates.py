@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.statistics.bootstrap import mean_of_finite
-from holdfast.statistics.cubes import Array, Cube
+from holdfast.statistics.cubes import Array, Cube, Span
 from holdfast.statistics.forms import Form, best_columns
 from holdfast.statistics.intervals import WIDEST, Errors, intervals, lower_bounds, p_values
 
-Span = tuple[float, float]
-NO_SPAN: Span = (float("nan"), float("nan"))
 NOBODY = np.empty(0, dtype=np.int64)
 
 
@@ -85,7 +83,7 @@ class Estimate:
             )
         rows = parts.reshape(-1, parts.shape[-1])
         ends = self.below.ravel(), self.above.ravel()
-        return Errors(self.value.ravel(), rows, df.ravel(), *ends, self.exact.ravel(), self.paired)
+        return Errors(self.value.ravel(), rows, df.ravel(), *ends, self.exact.ravel(), second.ravel() > 0, self.paired)
 
     def interval(self, level: float = 0.95, widest: float = WIDEST) -> tuple[Array, Array]:
         """Two-sided intervals (low, high) in the shape of the scores; NaN where there is none worth printing."""
@@ -169,8 +167,8 @@ def of_means(values: Array, span: Span | None = None, groups: NDArray[np.int64] 
         parts = _summed(parts, groups)
     units = np.isfinite(parts).sum(-1)
     parts = parts * np.sqrt(units / np.maximum(units - 1, 1))[..., None]
-    lowest, highest = span or NO_SPAN
-    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & (n > 0)
+    lowest, highest = (np.nan if end is None else end for end in span or (None, None))
+    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & (n > 0) & np.isfinite(highest - lowest)
     df = np.maximum(units - 1.0, 0.0)
     return Estimate(mean, parts, np.zeros((*mean.shape, 0)), NOBODY, df, mean - lowest, highest - mean, ends)
 
@@ -182,7 +180,7 @@ def interval(
 
     >>> low, high = interval(np.array([[1.0, 2.0, 3.0], [1.0, np.nan, np.nan]]))
     >>> low.round(2).tolist(), high.round(2).tolist()
-    ([-2.56, nan], [6.56, nan])
+    ([-2.75, nan], [6.75, nan])
     """
     return of_means(values, span, groups).interval(level, np.inf)
 

@@ -11,7 +11,7 @@ ends the unseen one lies beyond the lowest seen, the farther the fewer there are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ UNSEEN, UNSEEN_PAIRED = 0.75, 0.5
 """How far from the mean towards the end of the scale the unseen sample lies, and that of a difference of two scores, of
 which one would have to fail and the other not; that of shares is at the end itself."""
 BEYOND, BEYOND_PAIRED = 1.0, 0.5
-"""Where the scale has no end the unseen sample is so many times 9/n − 0.3 ranges beyond the lowest seen, …"""
-EITHER_WAY, EITHER_WAY_PAIRED = 0.1, 0.2
+"""Where the scale has no end the unseen sample is so many times 10/n − 0.5 ranges beyond the lowest seen, …"""
+EITHER_WAY, EITHER_WAY_PAIRED = 0.15, 0.2
 """… and is thought of unless the skewness over √n is above 2.5/n, about its standard error, less this."""
 TESTED_WITH_UNSEEN = 100
 """Up to so many samples a test always counts the unseen one: far out in the tails skewness is hard to see."""
@@ -47,7 +47,8 @@ class Errors:
 
     `value` (K,); `parts` (K, M), what each sample adds to its error, NaN where it has no say; `df` (K,) degrees of
     freedom; `below` and `above` (K,), how far the ends of the scale are, NaN where it has none; `exact` (K,) whether
-    every score lies at one end or the other. `paired` says that they are differences of two scores.
+    every score lies at one end or the other; `drawn` (K,) whether references are among the samples. `paired` says that
+    they are differences of two scores.
     """
 
     value: Array
@@ -56,15 +57,16 @@ class Errors:
     below: Array
     above: Array
     exact: NDArray[np.bool_]
+    drawn: NDArray[np.bool_]
     paired: bool = False
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Errors:
         ends = self.df[rows], self.below[rows], self.above[rows]
-        return Errors(self.value[rows], self.parts[rows], *ends, self.exact[rows], self.paired)
+        return Errors(self.value[rows], self.parts[rows], *ends, self.exact[rows], self.drawn[rows], self.paired)
 
     def mirrored(self) -> Errors:
         """The same numbers with the other sign."""
-        return Errors(-self.value, -self.parts, self.df, self.above, self.below, self.exact, self.paired)
+        return replace(self, value=-self.value, parts=-self.parts, below=self.above, above=self.below)
 
 
 def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
@@ -72,7 +74,7 @@ def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
 
     >>> parts = np.array([[-0.09] + [0.01] * 9]) * np.sqrt(10 / 9)
     >>> ends = np.array([0.9]), np.array([0.1])
-    >>> shares = Errors(np.array([0.9]), parts, np.array([9.0]), *ends, np.array([True]))
+    >>> shares = Errors(np.array([0.9]), parts, np.array([9.0]), *ends, np.array([True]), np.array([False]))
     >>> bound, rule = lower_bounds(shares, 0.025)
     >>> round(float(bound[0]), 3), str(rule[0])  # 9 of 10: scipy.stats.binomtest says 0.555
     (0.554, 'Clopper-Pearson')
@@ -145,7 +147,9 @@ def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> NDArra
     """Where what was not seen below may be more than what was seen suggests."""
     with np.errstate(invalid="ignore", divide="ignore"):
         alike = n * error < SPREAD * seen.below
-        endless = np.isnan(seen.below) & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
+        endless = (
+            np.isnan(seen.below) & ~seen.drawn & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
+        )
         return np.asarray((seen.exact | alike | endless | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0))
 
 
@@ -155,7 +159,7 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Arra
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
     farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
     lowest, beyond = values.min(1), BEYOND_PAIRED if seen.paired else BEYOND
-    endless = lowest - beyond * np.maximum(9 / np.maximum(n, 1) - 0.3, 0.0) * (values.max(1) - lowest)
+    endless = lowest - beyond * np.maximum(10 / np.maximum(n, 1) - 0.5, 0.0) * (values.max(1) - lowest)
     return values, there, np.where(np.isnan(seen.below), endless, np.minimum(-farthest, lowest))
 
 

@@ -15,8 +15,8 @@ from holdfast.errors import UserError
 from holdfast.runs.table import read_places, read_scores
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.bounds_of_means import Bound, bound_mean, guaranteed, samples_needed
-from holdfast.statistics.cubes import SUFFIXES, Array, Cube
-from holdfast.statistics.estimates import Estimate, Span, calibrated, column, estimates, of_means
+from holdfast.statistics.cubes import SUFFIXES, Array, Cube, Span
+from holdfast.statistics.estimates import Estimate, calibrated, column, estimates, of_means
 from holdfast.testing.choose import choose, each, no_readout
 from holdfast.testing.requirement import SHARES, Requirement, parse_all
 from holdfast.types import OK, REDRAW, UNDEFINED
@@ -207,12 +207,15 @@ def _verdict(
 
 def _guaranteed(cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement) -> Bound:
     """The bound by betting, of groups by their means where samples have groups; what has none is an error."""
-    if values is None or span is None:
-        why = "a calibrated score is no mean of bounded scores" if span else f"{wish.measure} has no ends of its scale"
+    if values is None or span is None or span[0] is None or span[1] is None:
+        bounded = span is not None and None not in span
+        why = (
+            "a calibrated score is no mean of bounded scores" if bounded else f"{wish.measure} has no ends of its scale"
+        )
         raise UserError(f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one")
     if cube.groups is not None:
         values = np.stack([mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1)
-    return guaranteed(values, span, names, wish.confidence, wish.at_least)
+    return guaranteed(values, (span[0], span[1]), names, wish.confidence, wish.at_least)
 
 
 def _commonest_reason(cube: Cube, e: int, k: int) -> str:

@@ -157,7 +157,7 @@ def test_the_example_shows_the_sample_with_most_flips_first():
     assert head.count("<img") == 8 and folded.count("<img") == 2 + 4
     assert "2 features added" in head and "1 feature added" in head and "teapot (41 %)" in head
     assert "cat &lt;b&gt;" in head and "<b>" not in head.replace("<figcaption><b>", "") and "Grad-CAM" in head
-    assert all(src.startswith("data:image/jpeg;base64,") for src in re.findall(r'src="([^"]+)"', panel.html))
+    assert all(src.startswith("data:image/webp;base64,") for src in re.findall(r'src="([^"]+)"', panel.html))
     assert example([]) is None and example(shown[:2]) is None
 
 

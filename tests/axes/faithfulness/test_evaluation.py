@@ -312,7 +312,7 @@ def test_what_cannot_work_is_refused_before_any_pass():
     subject = model()
     with pytest.raises(UserError, match="fills in from what is kept; leave that fraction out"):
         run(Faithfulness(fractions=(0.5, 1.0)), subject=subject)
-    with pytest.raises(UserError, match="mean has 2 numbers but x has 3 channels"):
+    with pytest.raises(UserError, match="mean has 2 numbers, not one for each of 3 channels"):
         run(Faithfulness(imputers={"dataset_mean": {"mean": (0.1, 0.2)}}), subject=subject)
     with pytest.raises(UserError, match="make one feature"):
         run(Faithfulness(features=Patches(32)), subject=subject)

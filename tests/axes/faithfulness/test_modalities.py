@@ -199,7 +199,7 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         (table, Faithfulness(imputers="noisy_linear"), "noisy_linear fills in from other positions.*reference_mean"),
         (table, Faithfulness(baseline="blur"), "blur fills in from other positions"),
         (table, Faithfulness(imputers="image_mean"), "image_mean fills in"),
-        (table, Faithfulness(imputers={"dataset_mean": {"mean": [1, 2]}}), "2 numbers but x has 5 columns; give 5"),
+        (table, Faithfulness(imputers={"dataset_mean": {"mean": [1, 2]}}), "2 numbers, not one for each of 5 columns"),
         (table, Faithfulness(segments="superpixels"), "superpixels are features of images"),
         (wave, Faithfulness(features={"windows": {"size": 40}}), "make one feature of 40 steps"),
         (wave, Faithfulness(fractions=(1.0,)), "removes all 40 features, but noisy_linear fills in"),

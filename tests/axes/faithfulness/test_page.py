@@ -194,7 +194,7 @@ def test_retraining_is_the_mean_over_repeats_with_both_costs() -> None:
     sessions = [{"durations": {"faithfulness": 2.0}}, {"started": "x"}, {"durations": {"retraining": 480.0}}]
     axis = axis_of(table, manifest={"sessions": sessions})
     chart = faithful_retraining.retraining_chart(axis)
-    assert chart is not None and list(chart.folded) == ["zero"] and "by noisy_linear" in chart.caption
+    assert chart is not None and list(chart.folded) == ["zero"] and "by noisy linear" in chart.caption
     assert "Mean of 2 networks" in chart.caption
     own = table[(table.evaluation == "retraining") & (table.condition == "zero lerf") & (table.explainer == "lime")]
     line = curve(chart.folded["zero"], "LIME, LeRF")

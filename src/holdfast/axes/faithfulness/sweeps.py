@@ -71,7 +71,7 @@ def try_imputer(imputer: Any, shape: Sequence[int]) -> None:
     >>> from holdfast.removal import IMPUTERS
     >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
     Traceback (most recent call last):
-    holdfast.errors.UserError: dataset_mean.mean has 2 numbers but x has 3 channels; give 3
+    holdfast.errors.UserError: dataset_mean.mean has 2 numbers, not one for each of 3 channels
     """
     size = list(shape) if len(shape) == 1 else list(shape[1:])
     keep = torch.arange(math.prod(size)).reshape(1, *size) < 1

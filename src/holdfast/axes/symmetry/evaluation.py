@@ -27,7 +27,7 @@ from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
 from holdfast.types import CLEAN, REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
 
-_CHANCE: tuple[Any, ...] = (None, "column")
+_CHANCE: tuple[Any, ...] = ((None, 1.0), "column")
 _CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"
 MEASURES = (
     Measure("equivariance", "equivariance", "how a map moves with inputs; 1: exactly", "higher", "headline", *_CHANCE),

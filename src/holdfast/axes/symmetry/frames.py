@@ -20,7 +20,7 @@ from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.statistics.bootstrap import mean_of_finite
-from holdfast.statistics.cubes import Array
+from holdfast.statistics.cubes import Array, Span
 from holdfast.statistics.estimates import interval
 from holdfast.types import REDRAW
 
@@ -211,7 +211,7 @@ def _reaches(differences: Array, groups: NDArray[np.int64] | None) -> bool:
     return bool((mean.value if math.isnan(mean.high) else mean.high) >= 0)
 
 
-def _mean(values: Array, span: tuple[float, float] | None, groups: NDArray[np.int64] | None) -> Mean:
+def _mean(values: Array, span: Span | None, groups: NDArray[np.int64] | None) -> Mean:
     """The same mean and interval as in `statistics.summary`."""
     low, high = interval(values[None], 0.95, span, groups)
     return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
