@@ -89,7 +89,9 @@ def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
     for start in range(0, len(rows), step := max(1, ENTRIES // max(seen.parts.shape[1], 1))):
         some = rows[start : start + step]
         found = seen.value[some] + _quantiles(*_with_unseen(seen[some], n[some]), miss)
-        bound[some] = np.where(np.isnan(seen.below[some]), np.fmin(bound[some], found), found)
+        plain = seen.value[some] - error[some] * quantile[some]  # of a long tail Hall's cubic makes too much
+        least = np.fmin(np.where(skew[some] < -LONG_TAIL, plain, bound[some]), found)
+        bound[some] = np.where(np.isnan(seen.below[some]) & ~seen.drawn[some], least, found)
     rule = np.where(added, np.where(seen.exact, EXACT, ADDED), STUDENT)
     bound = np.fmax(bound, seen.value - seen.below)  # not beyond the end of the scale, where it has one
     return np.where((n > 1) | (seen.exact & (n > 0)), bound, np.nan), rule
@@ -146,7 +148,7 @@ def _moments(parts: Array) -> tuple[Array, Array, Array]:
 def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> NDArray[np.bool_]:
     """Where what was not seen below may be more than what was seen suggests."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        alike = n * error < SPREAD * seen.below
+        alike = (n * error < SPREAD * seen.below) & np.isfinite(seen.above)
         endless = (
             np.isnan(seen.below) & ~seen.drawn & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
         )
@@ -158,7 +160,7 @@ def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Arra
     there = np.isfinite(seen.parts)
     values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
     farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
-    lowest, beyond = values.min(1), BEYOND_PAIRED if seen.paired else BEYOND
+    lowest, beyond = values.min(1), np.where(seen.drawn, 0.0, BEYOND_PAIRED if seen.paired else BEYOND)
     endless = lowest - beyond * np.maximum(10 / np.maximum(n, 1) - 0.5, 0.0) * (values.max(1) - lowest)
     return values, there, np.where(np.isnan(seen.below), endless, np.minimum(-farthest, lowest))
 
