@@ -158,6 +158,16 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
+def scope_lines(t: Tables) -> list[str]:
+    """How much has been run: what a verdict rests on."""
+    if t.runs.empty:
+        return []
+    asked, samples = t.runs["network"].nunique(), t.runs["samples"]
+    said = f"**So far {len(t.runs)} runs on {asked} of {len(t.networks)} networks, {samples.min()} to {samples.max()} "
+    said += "samples each.** The networks are small, and a verdict is about them: what holds on larger ones is open."
+    return [said, ""]
+
+
 def differs_lines(judged: Sequence[Judged]) -> list[str]:
     """What differs from the set-ups of the papers, each once."""
     found: dict[str, list[str]] = {}
@@ -178,7 +188,8 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     papers = [[f"### {title}", "", *claim_rows([j for j in judged if _of(j, p)]), ""] for p, title in PAPERS.items()]
     parts: dict[str, Sequence[str]] = {
         "counts": [
-            f"{len(judged)} claims. Verdicts: " + ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) + "."
+            *scope_lines(t),
+            f"{len(judged)} claims. Verdicts: " + ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) + ".",
         ],
         "outcomes": outcomes(judged),
         "short": short(judged),
