@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import queue
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ import pytest
 import holdfast
 from holdfast.report.comparison import compare, leaderboard, leaderboard_page
 from support import small
+from support.chromium import AXE, BROWSER, Chromium
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")
 NASTY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 PATIENCE = 90  # seconds until a browser that says nothing counts as broken
@@ -89,6 +88,7 @@ class Server:
     """Hands out the pages, and keeps what was asked for and what was seen."""
 
     def __init__(self, pages: dict[str, str]) -> None:
+        self.pages = pages
         self.asked: list[str] = []
         self.seen: queue.Queue[dict[str, Any]] = queue.Queue()
         outer = self
@@ -168,3 +168,17 @@ def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
         assert (down["aria"], up["aria"]) == (["descending"], ["ascending"])
         assert up["said"] == "Sorted by Score, ascending"
         assert names["order"] == sorted(names["order"], key=str.lower)
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core-python is not installed")
+@pytest.mark.parametrize("name", ["comparison", "leaderboard"])
+def test_axe_finds_nothing_serious(server: Server, tmp_path: Path, name: str) -> None:
+    page = tmp_path / f"{name}.html"
+    page.write_text(server.pages[f"/{name}.html"], encoding="utf-8")
+    browser = Chromium(tmp_path / "profile")
+    try:
+        for dark in (False, True):
+            browser.open(page, dark=dark)
+            assert browser.violations() == []
+    finally:
+        browser.close()

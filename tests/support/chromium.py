@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+AXE = find_spec("axe_core_python")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 90.0  # seconds until a browser that says nothing counts as broken
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--mute-audio")
@@ -139,3 +141,12 @@ class Chromium:
         """Every address that was asked for since the page was opened, pictures inside the page left out."""
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith(("data:", "blob:"))]
+
+    def violations(self) -> list[tuple[str, list[str]]]:
+        """What axe-core finds serious or critical on the page, with everything opened: rule and places."""
+        assert AXE is not None and AXE.origin is not None
+        self.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        self.run(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8") + "; 0")
+        found = self.run("axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations)")
+        bad = [v for v in found if v["impact"] in ("serious", "critical")]
+        return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in bad]
