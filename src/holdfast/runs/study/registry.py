@@ -177,12 +177,18 @@ def check_device(device: str) -> str:
 
 
 def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]:
-    """A list may hold `{name: parameters, as: label}` entries; a mapping is label to specification."""
+    """A list may hold `{name: parameters, as: label}` entries; a mapping has labels or names as keys.
+
+    >>> list(_labelled("explainer", EXPLAINERS, {"lime": {"samples": 9}, "a": "saliency", "b": {"rise": {}}}))
+    ['lime', 'a', 'b']
+    """
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     by_label = isinstance(specs, Mapping)
     items: dict[str, Any] = {}
-    for key, spec in specs.items() if by_label else enumerate(specs):
+    for key, given in specs.items() if by_label else enumerate(specs):
+        bare = key in known and isinstance(given, Mapping) and not known.keys() & given.keys()
+        spec = {key: given} if bare else given
         renamed = isinstance(spec, Mapping) and "as" in spec
         with inside(key):
             item = build(what, known, {k: v for k, v in spec.items() if k != "as"} if renamed else spec)
