@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import holdfast
-from holdfast import statistics
+from holdfast import axes, statistics
 from holdfast.explainers import EXPLAINERS
 from holdfast.types import REDRAW
 
@@ -126,7 +126,7 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
     wanted = [*SCORES, *(f"{name}_chance" for name in SCORES), "model_invariance"]
     kept = table[table["measure"].isin(wanted) & table["condition"].isin((group, REDRAW))]
     of_model = kept["measure"] == "model_invariance"  # apart, for where a map is undefined the model is not
-    own, model_means = (statistics.summary(rows) for rows in (kept[~of_model], kept[of_model]))
+    own, model_means = (statistics.summary(axes.arrange(rows)) for rows in (kept[~of_model], kept[of_model]))
     own = own[own["measure"].isin(SCORES) & (own["condition"] == group)]
     model_rows = model_means.to_dict("records")
     invariance = {(row["dataset"], row["model"], row["explainer"]): row for row in model_rows}
