@@ -322,7 +322,7 @@ def cells(
     """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none."""
     names = min(150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0))
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
-    turned = len(columns) > 14
+    turned = len(columns) > 14 or any(width_of(word) > cell + 2 for column in columns for word in column.split())
     wrap = [[column] if turned else wrapped(column, cell - 4, 3) for column in columns]
     top = 4 + (max(map(width_of, columns), default=0) if turned else 13.0 * max(map(len, wrap), default=1)) + 4
     cell = 34.0 if turned else cell
