@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 
 import pytest
 import torch
 
-from holdfast import Batch, Model
-from holdfast.explainers import AttentionRollout, Chefer
+from holdfast import Batch
 from support import small
-from support.laws import ALL
-from support.vit_shapes import TimmViT
-
-OF_ATTENTION = {kind.name: kind() for kind in (AttentionRollout, Chefer)}
+from support.laws import ALL, OF_ATTENTION, with_model
 
 
 def activations() -> int:
@@ -22,13 +17,10 @@ def activations() -> int:
     return sum(issubclass(type(o), torch.Tensor) and o.grad_fn is not None for o in gc.get_objects())
 
 
-@pytest.mark.parametrize("name", sorted({**ALL, **OF_ATTENTION}))
+@pytest.mark.parametrize("name", sorted([*ALL, *OF_ATTENTION]))
 def test_no_activation_outlives_a_call(name):
     images = small.pictures(2)[0]
-    model = Model(TimmViT(2, "avg", size=images.shape[-1])) if name in OF_ATTENTION else small.model()
-    explainer = {**ALL, **OF_ATTENTION}[name]
-    if name == "expected_gradients":
-        explainer = replace(explainer, baseline=images)
+    explainer, model = with_model(name, images)
     gc.collect()
     gc.disable()
     before = activations()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast.runs import precision_audit as trying
+from holdfast.runs import cost as trying
 from holdfast.runs.plan import make_plan
 from support import small
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from holdfast.explainers.concepts.concepts import Concept
 from holdfast.explainers.examples.training_set import Examples
 from holdfast.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
+from support.vit_shapes import TimmViT
 
 SMALL = {
     "saliency": {},
@@ -100,3 +102,12 @@ def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]
     """The (evaluation, measure) pairs of a table of which no axis says direction and role."""
     pairs = table[["evaluation", "measure"]].drop_duplicates().itertuples(index=False, name=None)
     return {(label, name) for label, name in pairs if axis_of(label, manifest or {}).measure(name) is None}
+
+
+def with_model(name: str, images: torch.Tensor) -> tuple[Any, Model]:
+    """An explainer of `ALL` or `OF_ATTENTION` that can be called on images, and a model that it suits."""
+    if name in OF_ATTENTION:
+        torch.manual_seed(0)
+        return EXPLAINERS[name](), Model(TimmViT(2, "avg", size=images.shape[-1]), rows=32)
+    own = ALL[name]
+    return replace(own, baseline=images.flip(0)) if name == "expected_gradients" else own, model()

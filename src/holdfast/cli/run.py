@@ -104,7 +104,7 @@ def plan(
     Passes and time are those of one sample, times the number of samples, if every pair is retained.
     """
     _check_count("--limit", limit)
-    from holdfast.runs.precision_audit import trial
+    from holdfast.runs.cost import trial
     from holdfast.runs.progress import duration
     from holdfast.runs.shard import usual_references
     from holdfast.runs.study.file import read_study
@@ -177,8 +177,8 @@ def _carry_out(
     retry_errors: bool = False,
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
+    from holdfast.runs.cost import trial
     from holdfast.runs.manifest import this_command
-    from holdfast.runs.precision_audit import trial
     from holdfast.runs.progress import duration
     from holdfast.runs.run import execute
     from holdfast.runs.storage import place
