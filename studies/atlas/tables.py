@@ -252,6 +252,20 @@ def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd
     return pd.concat([before, frame], ignore_index=True) if len(before) else frame
 
 
+def retrained(file: Path, networks: pd.DataFrame) -> set[str]:
+    """The networks of a table that have other weights now, by what their cards say of the training and its outcome.
+
+    Nothing is said of those that were trained elsewhere: their accuracy is that of the photographs they were asked.
+    """
+    if not file.is_file():
+        return set()
+    columns = ["accuracy", "ece", "seconds_to_train"]
+    both = pd.read_csv(file).merge(networks, on="network", suffixes=("", "_now"))
+    both = both[both["seconds_to_train_now"].notna()]
+    apart = [(both[c].astype(float) - both[f"{c}_now"].astype(float)).abs() > 1e-4 for c in columns]
+    return set(both.loc[np.logical_or.reduce(apart), "network"])
+
+
 def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
     """Store values without as many of the last conditions as make the file too large; those that were kept."""
     kept = every
@@ -265,13 +279,15 @@ def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
 def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
     """Write all tables from the run directories in a folder and the model cards in another.
 
-    Runs and networks that the tables have and the folders have not stay as they are.
+    Runs and networks that the tables have and the folders have not stay as they are, but for the runs of networks that
+    were trained anew since.
     """
     sys.path.insert(0, str(HERE.parent))
     from common import place
 
     target.mkdir(parents=True, exist_ok=True)
     networks = pd.concat([part for part in (cards(weights, place("")), known(runs)) if len(part)] or [known(runs)])
+    anew = retrained(target / "networks.csv", networks)
     networks = updated(target / "networks.csv", networks, "network", networks["network"])
     networks.to_csv(target / "networks.csv", index=False)
     paths = sorted(path.parent for path in runs.glob("*/manifest.json"))
@@ -286,15 +302,17 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
             print(f"{key} is left out: {why}")
     found = {key: parts for key, parts in told.items() if not isinstance(parts, str)}
     about = pd.DataFrame([parts["runs"] for parts in found.values()], columns=RUNS)
-    updated(target / "runs.csv", about, "run", found).to_csv(target / "runs.csv", index=False)
+    before = pd.read_csv(target / "runs.csv")["run"] if (target / "runs.csv").is_file() else []
+    old = {*found, *(key for key in before if key.rpartition(".")[0] in anew)}
+    updated(target / "runs.csv", about, "run", old).to_csv(target / "runs.csv", index=False)
     for name, columns in (("cells", CELLS), ("pairs", PAIRS), ("ranking", RANKING)):
         file = target / f"{name}.parquet"
-        frame = updated(file, joined(found, name, columns), "run", found)
+        frame = updated(file, joined(found, name, columns), "run", old)
         print(f"{name}: {len(frame)} rows, {store(file, frame)} bytes")
     every = joined(found, "values", [*VALUES, "place"])
     every["place"] += 100 * every["run"].str.endswith(".sweeps")  # whose conditions the others have in part
     file = target / "values.parquet"
-    every = updated(file, every, "run", found)
+    every = updated(file, every, "run", old)
     every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
     kept = thinned(file, every)
     print(f"values: {len(kept)} rows of {len(every)}, {file.stat().st_size} bytes")
