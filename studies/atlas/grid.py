@@ -105,22 +105,28 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
     quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
-    quick += ["lrp", "grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam"]
+    quick += ["lrp", "grad_cam", "layer_cam", "hires_cam", {"smoothgrad": {"samples": draws}}]
+    if small:  # a pass of a photograph costs twenty times as much
+        quick += ["grad_cam_plus_plus", {"smoothgrad_squared": {"samples": draws}}, {"vargrad": {"samples": draws}}]
+        quick += [{"mfaba": {"steps": draws}}]
     quick += ["attention_rollout", "chefer"] if architecture == "vit" else []
-    quick += [{name: {"samples": draws}} for name in ("smoothgrad", "smoothgrad_squared", "vargrad")]
-    quick += [{"mfaba": {"steps": draws}}]
     controls: list[Any] = ["random", "sobel"]
-    if few_passes:
-        return [*quick, *controls]
-    coarse = {"patches": {"size": (8 if data == "cifar10" else 7) if small else 32}}
+    coarse = {"patches": {"size": (8 if data == "cifar10" else 7) if small else seventh(task)}}
     asking: list[Any] = [{"lime": {"samples": 50, "features": coarse} if small else {"samples": 50}}]
-    if task.study == "paper" and not small:  # the other ones ask the network too often to be asked again and again
-        return [*quick, *asking, *controls]
+    if few_passes or (task.study == "paper" and not small):
+        return [*quick, *([] if few_passes else asking), *controls]
     asking += [{"kernel_shap": {"samples": 64 if small else 128, "features": coarse}}]
-    asking += [{"occlusion": {"window": 8, "stride": 4} if small else {"window": 32, "stride": 32}}]
+    side = 0 if small else seventh(task)
+    asking += [{"occlusion": {"window": 8, "stride": 4} if small else {"window": side, "stride": side}}]
     asking += [{"rise": {"samples": 100}}]
-    asking += [{name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")]
+    if small:
+        asking += [{name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")]
     return [*quick, *asking, *controls]
+
+
+def seventh(task: Task) -> int:
+    """The side of patches of which 7 × 7 cover a photograph: 32 pixels of 224."""
+    return -(-KNOWN[task.network] // 7)
 
 
 def evaluations(task: Task) -> list[Any]:
@@ -134,21 +140,21 @@ def evaluations(task: Task) -> list[Any]:
             perturbations += [{"brightness": {"factor": factor}}, {"gaussian_noise": {"sigma": sigma}}]
             perturbations += [{"jpeg": {"quality": quality}}]
         symmetry = {"group": {"dihedral": {"n": 4}}, "elements": 8 if small else 3}
-        dependence = {"draws": 2, "classes": 1}
+        dependence = {"draws": 2 if small else 1, "classes": 1}
         return [{"stability": {"perturbations": perturbations}}, {"symmetry": symmetry}, {"dependence": dependence}]
     if task.study == "sweeps":
         growing: list[Any] = [{"rotation": {"degrees": [2, 5, 10, 15, 30]}}, {"translation": {"pixels": swept}}]
         growing += [{"brightness": {"factor": [0.7, 1.1, 1.25, 1.5]}}, {"jpeg": {"quality": [95, 85, 70, 40]}}]
         growing += [{"gaussian_noise": {"sigma": [0.01, 0.03, 0.07, 0.15]}}]
         return [{"stability": {"perturbations": [*growing, "beyond-paper"]}}]
-    grid = {"patches": {"size": 4 if small else 32}}
+    grid = {"patches": {"size": 4 if small else seventh(task)}}
     if task.study == "smoothing":
         kept = {"keeps": [0.25, 0.5, 1.0], "samples": 16, "radii": [1, 4]}
         return [{"smoothing": {**kept, "features": grid, "epsilon": 0.2}}]
     mean = {"dataset_mean": {"mean": list(MEAN.get(task.data, (0.485, 0.456, 0.406)))}}
     removal = {"imputers": ["noisy_linear", "noisy_linear_published", mean], "fractions": [0.1, 0.3, 0.5, 0.7, 0.9]}
     removal |= {"segments": grid, "masks": 32}
-    certificate = {"radii": [1, 4, 16], "features": grid, "fraction": 0.25, "epsilon": 0.15}
+    certificate = {"radii": [1, 4, 16], "features": grid, "fraction": 0.25, "epsilon": 0.15 if small else 0.2}
     mosaics: list[Any] = [{"localisation": {"by": "mosaics"}}]
     return [{"faithfulness": removal}, {"certificate": certificate}, "agreement", *mosaics]
 
@@ -173,7 +179,7 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
         model = {"source": f"python:{HERE / 'photographs.py'}:{task.network}", "name": task.network}
         source = {"source": str((runs / "photographs.npz").resolve()), "name": "photographs"}
         source |= {"size": KNOWN[task.network], "resize": "crop"}
-        samples, rows = min(samples // 2, PHOTOGRAPHS), 128
+        samples, rows = min(samples // 2, PHOTOGRAPHS), 48
     return {
         "model": model,
         "data": source,

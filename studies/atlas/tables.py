@@ -39,7 +39,8 @@ LARGEST = {"cells": 2_200_000, "values": 1_500_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
 KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
-"""Family and modality of the networks of studies/train_*.py."""
+KINDS |= {"transformer": ("transformer", "text")}
+"""Family and modality of the networks of studies/train_*.py, by their name or their data."""
 NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
 NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
 RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device_seconds", "holdfast"]
@@ -150,14 +151,14 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
     for file in sorted(studies.glob("*/*/summary.json")):
         study, name = file.parent.parent.name, file.parent.name
         summary = json.loads(file.read_text(encoding="utf-8"))
-        share, (family, modality) = summary["test"], KINDS.get(study, ("", ""))
+        share, (family, modality) = summary["test"], KINDS.get(name, KINDS.get(study, ("", "")))
         rows.append(
             {
                 **{"network": f"{study}-{name}", "data": study, "architecture": name, "seed": summary["seed"]},
                 **{"family": family, "modality": modality},
                 "variant": "augmented" if name == "augmented" else "plain",
                 **{"parameters": _stored(file.parent / "weights.pt"), "accuracy": share["accuracy"]},
-                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": np.nan},
+                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": share.get("ece", np.nan)},
                 **{"samples_tested": share["n"], "seconds_to_train": summary["seconds"]},
                 "command": f"python studies/train_{study}.py",
             }
