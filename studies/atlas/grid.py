@@ -53,13 +53,18 @@ from common import place  # noqa: E402
 SAMPLES, SHARDS = 1024, 8
 PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
 WORDS = {"tokens": {"mask_token": 1}}
-OTHERS: dict[str, list[Any]] = {
-    "ecg": ["stability", "faithfulness", {"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}],
-    "graphs": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
-    "points": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
-    "text": [{"faithfulness": {"features": WORDS}}, {"certificate": {"features": WORDS, "radii": [1, 4]}}],
+BESIDE: list[Any] = [{"dependence": {"draws": 2}}, "agreement"]
+ATOMS: list[Any] = [*BESIDE, {"certificate": {"features": "elements", "radii": [1, 4]}}]
+BEATS: list[Any] = [{"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}]
+OTHERS: dict[str, tuple[str, list[Any]]] = {
+    "ecg": ("ecg-circular", [*BESIDE, "stability", "faithfulness", *BEATS]),
+    "graphs": ("graphs-gnn", ATOMS),
+    "points": ("points-deepset", ATOMS),
+    "text": ("text-bag", [*BESIDE, {"faithfulness": {"features": WORDS}}]),
+    "transformer": ("", []),
+    "ecg_relaxed": ("", []),
 }
-"""What is asked of the studies of other data beside their own symmetry, dependence and agreement."""
+"""The studies of other data: a name for their network where they give none, and what is asked beside their axes."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
 AUDITED, CANDIDATES = 16, ("tf32",)
 """What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
@@ -199,7 +204,10 @@ def other(name: str, samples: int) -> dict[str, Any]:
         "python:train", f"python:{HERE.parent}/train"
     )
     study: dict[str, Any] = yaml.safe_load(text)
-    study["evaluations"] += [{"dependence": {"draws": 2}}, "agreement", *OTHERS[name]]
+    network, more = OTHERS[name]
+    if network:
+        study["model"] = {"source": study["model"], "name": network}
+    study["evaluations"] += more
     samples = min(samples, OTHER_SAMPLES)
     return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
 

@@ -195,8 +195,8 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
     assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
-    assert len(every) == 3 * (27 + 5) + 6 + 4 and every[-1].study == "sweeps"
-    first = [task.key for task in every[:21]]
+    assert len(every) == 3 * (27 + 5) + 6 + 6 and every[-1].study == "sweeps"
+    first = [task.key for task in every[: 6 + 12 + 5]]
     assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
