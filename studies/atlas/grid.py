@@ -357,7 +357,7 @@ def run(args: argparse.Namespace) -> None:
     wanted = [(task, number) for task, number in wanted if (task.key, number) not in done]
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
-    for task, _ in wanted:
+    for task, _ in wanted if args.precision == "auto" else ():
         if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
