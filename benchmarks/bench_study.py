@@ -13,7 +13,7 @@ Every axis has a share of its own, and the shards after the first, in which kern
 have theirs: a study of many shards comes near it. `--extrapolate 256` says what these make of 256 photographs.
 
 `--few` leaves every method as it is and takes away conditions, so that a study fits into minutes: stability has one
-perturbation that moves and one that does not in place of five, symmetry four elements in place of eight. Faithfulness
+perturbation that moves and one that does not in place of five, symmetry two elements in place of eight. Faithfulness
 and certificates, the axes with the lowest shares, are then more of the whole than in the study itself. `--kernels`
 asks torch's profiler which kernels the device was busy with, and for how much of the time it was idle.
 
@@ -62,7 +62,7 @@ AXES: dict[str, Any] = {
 }
 FEW: dict[str, Any] = {
     "stability": {"stability": {"perturbations": ["gaussian_noise", "rotation"]}},
-    "symmetry": {"symmetry": {"group": "dihedral", "elements": 4}},
+    "symmetry": {"symmetry": {"group": "dihedral", "elements": 2}},
 }
 SIDE = 224
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
