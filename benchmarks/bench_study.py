@@ -229,8 +229,17 @@ def profiled(wanted: bool, lines: list[str]) -> Iterator[None]:
     lines += [f"    {total:7.2f} s {count:>7}  {name[:110]}" for total, count, name in busy[:40]]
 
 
-def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, Any]:
-    """Seconds of a whole study, and its run."""
+def fates(table: Any) -> str:
+    """How many rows are ok, flipped and undefined, and of which explainers most are undefined: they cost less."""
+    counted = ", ".join(f"{share:.1%} {fate}" for fate, share in table.status.value_counts(normalize=True).items())
+    undefined = (table.status == "undefined").groupby(table.explainer).mean()
+    return f"rows: {counted}" + "".join(
+        f"; {name} {share:.0%} undefined" for name, share in undefined.items() if share > 0.3
+    )
+
+
+def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, Any, str]:
+    """Seconds of a whole study, its run, and what became of its rows."""
     with tempfile.TemporaryDirectory() as folder:
         finish()
         begun = time.perf_counter()
@@ -239,7 +248,8 @@ def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespa
             batch_size=given.batch_size, **({"shard_size": given.shard_size} if given.shard_size else {}),
         )  # fmt: skip
         finish()
-        return time.perf_counter() - begun, run
+        spent = time.perf_counter() - begun
+        return spent, run, fates(run.table())
 
 
 def main() -> None:
@@ -279,7 +289,7 @@ def main() -> None:
                 found: collections.Counter[str] = collections.Counter()
                 parts, kernels = list[Part](), list[str]()
                 with arithmetic(precision), profiled(given.kernels, kernels), counted(model, parts), sampled(found):
-                    wall, run = study(model, data, axes, given)
+                    wall, run, ended = study(model, data, axes, given)
                 passes, differentiated = model.passes, model.gradient_passes
                 with arithmetic(precision):
                     forward, gradient = ceiling(model, tuple(given.sizes))
@@ -292,6 +302,7 @@ def main() -> None:
                     f"share {ideal / wall:.2f}; batch {list(run.manifest['sessions'][-1]['batch_sizes'].values())}",
                     flush=True,
                 )
+                print(f"  {ended}")
                 for line in shares(parts, wall, (forward, gradient), given.photographs, given.extrapolate):
                     print(f"  {line}")
                 print(*kernels, sep="\n", end="\n" * bool(kernels))
