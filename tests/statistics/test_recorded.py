@@ -32,7 +32,7 @@ from holdfast.statistics import (
 )
 from support.recorded import recorded
 
-SIZES = (1, 2, 3, 5, 9, 30, 101)
+SIZES = (1, 2, 3, 5, 9, 30, 100, 101)
 SPANS: dict[str, Any] = {"unit": (0.0, 1.0), "half": (None, 1.0), "none": None, "signed": (-1.0, 1.0)}
 
 
@@ -145,7 +145,7 @@ def known(cube: cubes.Cube) -> cubes.Cube:
     """With what a run knows besides the table."""
     spans = {"depth": (0.0, 1.0)}
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
-    there = {"references": ("s1", "s3", "other", "s8"), "groups": groups} if cube.dataset == "one" else {}
+    there = {"references": ("s0", "s3", "other", "s8"), "groups": groups} if cube.dataset == "one" else {}
     return replace(cube, spans=spans, **there)
 
 
