@@ -7,6 +7,7 @@ import random
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -375,6 +376,9 @@ def test_parameters_of_named_methods() -> None:
 
     found = {of: {name: made(kind) for name, kind in kinds.items()} for of, kinds in named.LIBRARIES.items()}
     recorded("explainers/named", found)
+    for wrong in (5, Captum("Saliency"), {"Saliency": {"abs": True}, "LRP": {}}):
+        with pytest.raises(UserError):
+            named.by_library("captum", wrong)
 
 
 def test_maps_in_any_shape() -> None:
@@ -456,6 +460,44 @@ def test_shap_without_its_library() -> None:
     for wrong in (drawn(5, 4), drawn(0, 3), [object()]):
         with pytest.raises(UserError, match="background"):
             shapley.Shap("gradient", background=wrong)._samples((3,))
+
+
+def test_what_shap_is_asked_for() -> None:
+    """A stand-in where SHAP is not installed: values of single positions, by taking each of them away."""
+
+    def occluded(predict: Any, masker: Any) -> Any:
+        def explain(rows: Any, **options: Any) -> Any:
+            values = np.zeros((*rows.shape, 1))
+            for place in np.ndindex(*rows.shape[1:]):
+                without = rows.copy()
+                without[(0, *place)] = masker[place] if masker.ndim == rows.ndim - 1 else masker[(0, *place)]
+                values[(0, *place)] = predict(rows) - predict(without)
+            return SimpleNamespace(values=values)
+
+        return explain
+
+    maskers = SimpleNamespace(Image=lambda fill, shape: np.broadcast_to(fill, shape), Partition=lambda rows: rows)
+    trees = SimpleNamespace(shap_values=lambda rows: drawn(1, 3, 2).numpy())
+    shap = SimpleNamespace(PartitionExplainer=occluded, maskers=maskers, TreeExplainer=lambda estimator: trees)
+    picture, weights = drawn(1, 2, 3, 4), drawn(2, 3, 4, seed=1)
+    background = drawn(2, 2, 3, 4, seed=2)
+
+    def score(x: Tensor) -> Tensor:
+        return (x * weights).flatten(1).sum(1, keepdim=True)
+
+    found = shapley._partition(shap, score, background, picture, {})
+    assert np.allclose(found, (picture - background[:1]) * weights, atol=1e-5)
+    rows = shapley._partition(shap, lambda x: x @ weights[0, 0][:, None], background[:, 0, 0], picture[:, 0, 0], {})
+    assert np.allclose(rows, (picture[:, 0, 0] - background[:1, 0, 0]) * weights[0, 0], atol=1e-5)
+    estimator = SimpleNamespace(classes_=[0, 1])
+    assert np.array_equal(
+        shapley._tree(shap, SimpleNamespace(estimator=estimator), SAMPLES.x[:1], 1), drawn(1, 3, 2)[..., 1]
+    )
+    trees.shap_values = lambda rows: drawn(1, 3).numpy()
+    for target, classes, sign in ((0, [0, 1], -1), (1, [0, 1], 1), (0, [], 1), (0, [0, 1, 2], 1)):
+        estimator.classes_ = classes
+        values = shapley._tree(shap, SimpleNamespace(estimator=estimator), SAMPLES.x[:1], target)
+        assert np.array_equal(values, sign * drawn(1, 3).numpy())
 
 
 def test_numbers_that_a_metric_gives() -> None:
