@@ -476,7 +476,7 @@ def test_what_shap_is_asked_for() -> None:
 
         return explain
 
-    maskers = SimpleNamespace(Image=lambda fill, shape: np.broadcast_to(fill, shape), Partition=lambda rows: rows)
+    maskers = SimpleNamespace(Image=np.broadcast_to, Partition=lambda rows: rows)
     trees = SimpleNamespace(shap_values=lambda rows: drawn(1, 3, 2).numpy())
     shap = SimpleNamespace(PartitionExplainer=occluded, maskers=maskers, TreeExplainer=lambda estimator: trees)
     picture, weights = drawn(1, 2, 3, 4), drawn(2, 3, 4, seed=1)
