@@ -99,7 +99,9 @@ def test_symmetry_of_sets_with_padding() -> None:
 
 
 def test_symmetry_under_a_group_of_ones_own() -> None:
-    swap = own(lambda g, b: b.x[:, [1, 0, 3, 2, 4]] if g else b.x, lambda g, m: m[:, [1, 0, 3, 2, 4]] if g else m, [0, 1])
+    swap = own(
+        lambda g, b: b.x[:, [1, 0, 3, 2, 4]] if g else b.x, lambda g, m: m[:, [1, 0, 3, 2, 4]] if g else m, [0, 1]
+    )
     found = rows(row_model(5), batch_of(3, 5, seed=2), ["input_x_gradient"], "symmetry", group=swap)
     recorded("axes/symmetry_own", found)
 
@@ -148,7 +150,10 @@ LOCALISATION: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", LOCALISATION)
 def test_localisation(case: str) -> None:
     methods = ["input_x_gradient", "random"]
-    recorded(f"axes/localisation_{case}", rows(picture_model(), with_regions(), methods, "localisation", **LOCALISATION[case]))
+    recorded(
+        f"axes/localisation_{case}",
+        rows(picture_model(), with_regions(), methods, "localisation", **LOCALISATION[case]),
+    )
 
 
 @pytest.mark.parametrize("k", ["usual", 30, 0.05])
@@ -198,4 +203,6 @@ def test_certificate(case: str) -> None:
 
 def test_certificate_of_all_radii() -> None:
     given = {"radii": "all", "features": {"elements": {}}, "epsilon": 0.3}
-    recorded("axes/certificate_all", rows(row_model(5), batch_of(3, 5, 1, seed=3), ["saliency"], "certificate", **given))
+    recorded(
+        "axes/certificate_all", rows(row_model(5), batch_of(3, 5, 1, seed=3), ["saliency"], "certificate", **given)
+    )
