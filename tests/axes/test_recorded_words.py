@@ -272,7 +272,7 @@ def smoothed(right: int, low: float, n: int = 24) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "right,low,settings", [(5, 0.95, {}), (28, 0.5, {"mode": "decide", "threshold": 0.4, "delta": 0.2})]
+    ("right", "low", "settings"), [(5, 0.95, {}), (28, 0.5, {"mode": "decide", "threshold": 0.4, "delta": 0.2})]
 )
 def test_smoothing(right: int, low: float, settings: Any) -> None:
     (one,) = judged(smoothed(right, low), settings)

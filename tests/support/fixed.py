@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Model
+from holdfast import Batch, Model, UserError
 
 
 def fixed(*shape: int, seed: int = 0, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -81,3 +83,13 @@ def rows_in_short(table: pd.DataFrame) -> dict[str, str]:
             value += f" in [{brief(row['low'])}, {brief(row['high'])}]"
         told.setdefault(key, []).append(value)
     return {key: ", ".join(values) for key, values in told.items()}
+
+
+def refusals(calls: Mapping[str, Callable[[], Any]]) -> dict[str, str]:
+    """What each call is refused with, by its name."""
+    said = {}
+    for name, call in calls.items():
+        with pytest.raises(UserError) as error:
+            call()
+        said[name] = str(error.value)
+    return said

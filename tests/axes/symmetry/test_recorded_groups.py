@@ -16,9 +16,8 @@ from holdfast.axes.symmetry.model import model_scores
 from holdfast.axes.symmetry.orbit import explanation_scores, layer_errors, orbit
 from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
 from holdfast.axes.symmetry.symmetrised import chosen_elements, majority, symmetrise, symmetrise_curve
-from holdfast.errors import UserError
 from holdfast.explainers import GradientShap, Saliency
-from support.fixed import batch_of, digest, fixed, picture_model, row_model
+from support.fixed import batch_of, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 
 REGION = "_region"
@@ -167,13 +166,7 @@ REFUSED: dict[str, Any] = {
 
 
 def test_what_is_refused() -> None:
-    said = {}
-    for name, call in REFUSED.items():
-        with pytest.raises(UserError) as error:
-            call()
-            pytest.fail(f"{name} was not refused")
-        said[name] = str(error.value)
-    recorded("groups/refused", said)
+    recorded("groups/refused", refusals(REFUSED))
 
 
 def test_small_parts() -> None:
