@@ -20,7 +20,9 @@ import pytest
 import torch
 
 from holdfast.data import Vocabulary, open_data
-from holdfast.data.dataset import Data
+from holdfast.data.choices import expanded, grouped, one_split, whole_label
+from holdfast.data.dataset import Data, checked_length, numbered
+from holdfast.data.sequences import prompts, spelled
 from holdfast.errors import UserError
 from holdfast.types import Batch
 from support.recorded import recorded
