@@ -102,9 +102,11 @@ def matrix(t: Tables) -> Sheet | None:
     order = [*DATA.values(), "other data"]
     columns = sorted(set(zip(scores["group"], scores["column"], strict=True)), key=lambda c: (order.index(c[0]), c[1]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
-    names, wide, tall, head = 122.0, 14.0, 16.0, 148.0
+    names, wide, tall = 142.0, 14.0, 16.0
+    head = 58 + max(width_of(column, 10) for _, column in columns)
     gaps = [sum(a[0] != b[0] for a, b in pairwise(columns[: i + 1])) * 6 for i in range(len(columns))]
-    block_width, block_height = wide * len(columns) + gaps[-1] + 26, head + tall * len(methods) + 26
+    block_width = max(wide * len(columns) + gaps[-1] + 26, 210.0)
+    block_height = head + tall * len(methods) + 26
     axes = list(dict.fromkeys(scores["axis"]))
     drawn = Sheet(names + 2 * block_width, block_height * -(-len(axes) // 2))
     held = {(r.axis, r.base, r.group, r.column): r for r in scores.itertuples()}

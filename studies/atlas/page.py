@@ -254,7 +254,7 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
         target.write_bytes(svg)
     elif write:
         picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
-        wide = round(sheet.width)
+        wide = round(1.6 * sheet.width)  # for fine screens
         picture.resize((wide, picture.height * wide // picture.width)).quantize(32).save(target, optimize=True)
     return target.name
 
