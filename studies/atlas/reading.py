@@ -163,6 +163,7 @@ def load(folder: Path = TABLES) -> Tables:
             best = cells[form + edge].astype(float).where(cells[form].notna(), best)
         cells[f"best{edge}"] = best
     cells["base"] = _bases(cells["explainer"])
+    cells["method"] = cells["base"].astype(str).str.split(",").str[0]  # without the layer that a label may name
     cells["control"] = cells["base"].isin(CONTROLS)
     pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
     values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
