@@ -185,7 +185,6 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
     centred = z - exists[:, None] * (size / counts[:, None])[..., None]
     gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (size - counts[:, None] / 2)
-    gain = torch.where(w > 0, gain, 0.0)
     weighted = (w[..., None] * centred).mT
     gram, right = weighted @ centred, weighted @ gain[..., None]
     scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
