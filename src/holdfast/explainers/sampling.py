@@ -191,11 +191,8 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     outside = scale * (exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists))
     pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
     enough = (pairs >= _PLENTY * counts) | (2 * pairs >= torch.exp2(counts.double()) - 2)
-    best, values, unit = (
-        torch.full_like(total, torch.inf),
-        torch.zeros_like(exists),
-        torch.eye(len(gram[0])).to(gram),
-    )
+    best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
+    unit = torch.eye(len(gram[0])).to(gram)
     for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
         factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
         root = torch.linalg.solve_triangular(factor, unit, upper=False)  # all at once on a GPU, as inverses are not
