@@ -5,14 +5,17 @@
     python benchmarks/mutants.py show mutants.jsonl                           # counts by room, and what survived
 
 Mutant i is drawn from the seed alone, so the work can be cut into chunks with --start and --count, on several machines;
-a file that is there already is gone on with. A mutant is met by the tests that enter its function, the quickest first,
-up to --budget seconds of them, in a process forked from one that has imported the large packages. A test that fails
-counts if it passes by itself without the mistake. One that all of them pass survived; `untested` means that no test
-enters the function in its own process. Left out from the start: annotations, decorators, words (errors, f-strings),
-numbers of layout, and swapped arguments of what is symmetric in them.
+a file that is there already is gone on with. A mutant is met by the tests that enter its function, those of the
+folder named as its own first, the quickest of them first, up to --budget seconds, in a process forked from one that has
+imported the large packages. A test that fails counts if it passes by itself without the mistake. One that all of them
+pass survived; `untested` means that no test enters the function in its own process, `elsewhere` that besides its tests
+need a GPU (--gpu, for `map` and `run`, lets those of the kernels have it) or the libraries of `make test-ecosystem`.
+Left out from the start: annotations, decorators, words (errors, f-strings), numbers of layout, and swapped arguments of
+what is symmetric in them.
 
-One line of JSON per mutant: number, status (killed, survived, timeout, untested), room, file, line, what was done, the
-diff, by which test, seconds.
+One line of JSON per mutant: number, status (killed, survived, timeout, untested, elsewhere), room, file, line, what was
+done, the diff, by which test, seconds. A timeout is counted in seconds of the processor, so that other work beside it
+does not make one, and ten times as many of the clock, for what waits for ever.
 """
 
 from __future__ import annotations
@@ -60,6 +63,13 @@ EITHER_WAY = {"fmin", "fmax", "minimum", "maximum", "min", "max", "equal", "allc
 """Functions whose first two arguments can be swapped without a mistake."""
 LAYOUT = re.compile(r"src/holdfast/(drawing/|report/|axes/.*page\.py)")
 """Files whose numbers are mostly pixels, which no test should hold."""
+ONLY_ON_A_GPU = "src/holdfast/kernels/"
+ONLY_WITH_LIBRARIES = re.compile(
+    "src/holdfast/(explainers/adapters/|data/hub|models/loaders/(hubs|onnx)|runs/export/trackers|runs/executors/cluster"
+    "|runs/quantus|cli/export)"
+)
+"""Files with functions that only tests of the second environment enter: Ray, MLflow, ONNX, hubs, other explainers."""
+GPU = "HOLDFAST_MUTANTS_GPU"
 MEMORY = 24 * 2**30
 """What a mutant may ask for; some ask for everything."""
 
@@ -303,7 +313,7 @@ def draw_map(given: argparse.Namespace) -> None:
             *given.tests,
         ]
         with suppress(subprocess.TimeoutExpired):  # what was told until then is there
-            settings = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **places}
+            settings = {**os.environ, **({} if given.gpu else {"CUDA_VISIBLE_DEVICES": ""}), **places}
             subprocess.run(command, cwd=ROOT, env=settings, check=False, timeout=given.seconds)
         told = [path.read_text().rpartition("\n")[0] for path in Path(folder).glob("*.jsonl")]
         lines = [json.loads(line) for text in told for line in text.splitlines()]
@@ -325,17 +335,18 @@ def draw_map(given: argparse.Namespace) -> None:
 
 
 def chosen(mutant: Mutant, drawn: dict[str, Any], budget: float) -> tuple[list[str], float]:
-    """The tests that meet a mutant, the quickest first, and the seconds that they take."""
+    """The tests that meet a mutant, those of its own folder first, the quickest first, and their seconds."""
     key = f"{mutant.file}::{mutant.function}"
     numbers = set(drawn["entered"].get(key, ()))
     if not mutant.function:  # run when the file is imported: whoever enters anything of the file
         entered = drawn["entered"].items()
         numbers = {i for name, them in entered if name.startswith(f"{mutant.file}::") for i in them}
-    quickest = sorted((drawn["tests"][i] for i in numbers), key=lambda test: test[1])
+    own = f"tests/{room(mutant.file)}/"
+    quickest = sorted((drawn["tests"][i] for i in numbers), key=lambda test: (not test[0].startswith(own), test[1]))
     taken, seconds = [], 0.0
     for name, needs in quickest:
         if seconds + needs > budget and taken:
-            break
+            continue
         taken.append(name)
         seconds += needs
     return taken, seconds
@@ -358,11 +369,7 @@ def copy_of_the_repository() -> Path:
             elif source.exists():
                 shutil.copy(source, target)
         sys.path[:] = [path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))]
-        os.environ |= {
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": python_path(COPIES["here"] / "src"),
-        }
+        os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(COPIES["here"] / "src")}
         for name in HEAVY:
             __import__(name)
     return COPIES["here"]
@@ -375,16 +382,17 @@ def attempt(given: tuple[int, Mutant, list[str], float]) -> dict[str, Any]:
     told = {"number": number, "status": "untested", "room": room(mutant.file), "file": mutant.file, "line": mutant.line}
     told |= {"what": mutant.what, "diff": mutant.diff(text), "tests": len(tests), "by": "", "seconds": 0.0}
     if not tests:
-        return told
+        elsewhere = mutant.file.startswith(ONLY_ON_A_GPU) or ONLY_WITH_LIBRARIES.match(mutant.file)
+        return told | ({"status": "elsewhere"} if elsewhere else {})
     here = copy_of_the_repository()
     target = here / mutant.file
     begun = time.perf_counter()
     while tests:
         change(target, mutant.applied(text))
-        told["status"], told["by"] = outcome(here, tests, 3 * seconds + 60)
+        told["status"], told["by"] = outcome(here, tests, 2 * seconds + 20, mutant.file.startswith(ONLY_ON_A_GPU))
         change(target, text)
         asked = told["by"] if told["by"] in tests else tests[0]  # or the package cannot be imported any more
-        if told["status"] != "killed" or passes(here, asked):
+        if told["status"] != "killed" or passes(here, asked, mutant.file.startswith(ONLY_ON_A_GPU)):
             break
         told["status"], tests = "untested", [test for test in tests if test != asked]
     told["seconds"] = round(time.perf_counter() - begun, 1)
@@ -398,38 +406,47 @@ def change(target: Path, text: str) -> None:
     os.utime(target, (CLOCK[0] + 10**9,) * 2)
 
 
-def passes(here: Path, test: str) -> bool:
+def passes(here: Path, test: str, gpu: bool) -> bool:
     """Whether a test passes by itself in a copy without a mistake; asked once for all processes."""
     known = here.parent / hashlib.sha256(test.encode()).hexdigest()
     if not known.exists():
-        known.write_text(outcome(here, [test], 120)[0])
+        known.write_text(outcome(here, [test], 120, gpu)[0])
     return known.read_text() == "survived"
 
 
-def outcome(here: Path, tests: list[str], limit: float) -> tuple[str, str]:
-    """How some tests end in a process of their own, and the first that fails."""
+def outcome(here: Path, tests: list[str], limit: float, gpu: bool) -> tuple[str, str]:
+    """How some tests end in a process of their own, and the first that fails; `limit` in seconds of the processor."""
     begun = time.perf_counter()
     child = os.fork()
     if child == 0:
-        run_tests(here, tests)
-    while time.perf_counter() - begun < limit:
+        run_tests(here, tests, limit, gpu)
+    while time.perf_counter() - begun < 10 * limit:
         if (ended := os.waitpid(child, os.WNOHANG))[0]:
             if os.waitstatus_to_exitcode(ended[1]) == 0:
                 return "survived", ""
+            if os.waitstatus_to_exitcode(ended[1]) == -signal.SIGXCPU:
+                break
             said = (here / "said.txt").read_text(errors="replace")
             found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
             return "killed", found[1] if found else said[-300:]
         time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
-    os.waitpid(child, 0)
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
+        os.waitpid(child, 0)
     return "timeout", ""
 
 
-def run_tests(here: Path, tests: list[str]) -> None:
+def run_tests(here: Path, tests: list[str], limit: float, gpu: bool) -> None:
     """In a process of its own, which does not come back."""
     os.setsid()
     os.chdir(here)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(spent.ru_utime + spent.ru_stime + limit) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+    if gpu and GPU in os.environ:  # its driver reserves more addresses than there is memory
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ[GPU]
+    else:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open("said.txt", "wb") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
@@ -455,7 +472,7 @@ def run(given: argparse.Namespace) -> None:
         f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
     )
     with tempfile.TemporaryDirectory() as folder, out.open("a") as sink:
-        os.environ["HOLDFAST_MUTANTS"] = folder
+        os.environ |= {"HOLDFAST_MUTANTS": folder, **({GPU: "0"} if given.gpu else {}), "CUDA_VISIBLE_DEVICES": ""}
         for told in attempts(work, given.jobs):
             print(json.dumps(told), file=sink, flush=True)
             print(f"{told['number']:>5} {told['status']:<9} {told['file']}:{told['line']} {told['what']}", flush=True)
@@ -483,10 +500,10 @@ def show(given: argparse.Namespace) -> None:
     for entry in told:
         if entry["status"] in ("survived", "untested"):
             print(f"\n{entry['number']} {entry['status']}, {entry['tests']} tests: {entry['what']}\n{entry['diff']}")
-    print(f"\n{'room':<24}{'killed':>8}{'timeout':>8}{'survived':>9}{'untested':>9}")
+    columns = ("killed", "timeout", "survived", "untested", "elsewhere")
+    print("\n" + f"{'room':<24}" + "".join(f"{column:>10}" for column in columns))
     for name in [*sorted(set(counts) - {"all"}), "all"]:
-        row = counts[name]
-        print(f"{name:<24}{row['killed']:>8}{row['timeout']:>8}{row['survived']:>9}{row['untested']:>9}")
+        print(f"{name:<24}" + "".join(f"{counts[name][column]:>10}" for column in columns))
 
 
 def main() -> None:
@@ -498,6 +515,7 @@ def main() -> None:
     one.add_argument("--jobs", type=int, default=1)
     one.add_argument("--dist", default="loadfile", help="how pytest-xdist shares the tests")
     one.add_argument("--seconds", type=float, help="stop after so long, with the tests that have ended")
+    one.add_argument("--gpu", action="store_true", help="do not hide the GPU from the tests")
     two = commands.add_parser("run")
     two.add_argument("--map", required=True)
     two.add_argument("--out", required=True)
@@ -505,6 +523,7 @@ def main() -> None:
     two.add_argument("--start", type=int, default=0)
     two.add_argument("--count", type=int, default=300)
     two.add_argument("--jobs", type=int, default=1)
+    two.add_argument("--gpu", action="store_true", help="do not hide the GPU from the tests of kernels")
     two.add_argument("--only", default="", help="of these, the ones in files whose names contain this")
     two.add_argument("--budget", type=float, default=40, help="seconds of tests for one mutant")
     two.add_argument("--seconds", type=float, default=1e9, help="stop after about so long")
