@@ -210,8 +210,10 @@ def test_what_a_plan_refuses() -> None:
         "maps": {"keep_maps": ["0001", "9999"]},
         "explainer": {"explainers": "salency"}, "none": {"explainers": []},
         "evaluation": {"evaluations": "stabilty"}, "twice": {"explainers": ["random", "random"]},
-        "role": {"explainers": "stability"}, "pair": {"evaluations": "agreement"}, "model": {"model": {}},
-        "data": {"data": {}}, "limit": {"limit": 0}, "kind": {"explainers": ["cav"]}, "parameter": {"explainers": {"lime": {"sample": 3}}},
+        "role": {"explainers": "stability"}, "pair": {"evaluations": "agreement"},
+        "model": {"model": {}},
+        "data": {"data": {}}, "limit": {"limit": 0},
+        "kind": {"explainers": ["cav"]}, "parameter": {"explainers": {"lime": {"sample": 3}}},
         "labelled": {"explainers": [{"random": {}, "as": "a"}, {"sobel": {}, "as": "a"}]},
         "value": {"explainers": {"lime": {"samples": 0}}},
     }  # fmt: skip
