@@ -2,7 +2,7 @@
 
     python benchmarks/bench_study.py --images DIR [--networks mobilenet_v2=WEIGHTS resnet50 vit_b_16] [--photographs 32]
         [--modes float32 float16 float16+compile] [--axes stability faithfulness certificate symmetry]
-        [--few] [--extrapolate 256] [--kernels]
+        [--few] [--extrapolate 256] [--kernels] [--seconds 60]
 
 The limit is the time that the study's passes would take on the bare network: forwards at its forward rate,
 differentiated ones at its forward-and-backward rate, in the same precision, layout and process, at its best batch size,
@@ -13,7 +13,7 @@ Every axis has a share of its own, and the shards after the first, in which kern
 have theirs: a study of many shards comes near it. `--extrapolate 256` says what these make of 256 photographs.
 
 `--few` leaves every method as it is and takes away conditions, so that a study fits into minutes: stability has one
-perturbation that moves and one that does not in place of five, symmetry four elements in place of eight. Faithfulness
+perturbation that moves and one that does not in place of five, symmetry two elements in place of eight. Faithfulness
 and certificates, the axes with the lowest shares, are then more of the whole than in the study itself. `--kernels`
 asks torch's profiler which kernels the device was busy with, and for how much of the time it was idle.
 
@@ -26,19 +26,20 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib.util
+import math
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data
+from holdfast import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data, read
 from holdfast.models.precision import arithmetic, weight_type
 
 EXPLAINERS: list[Any] = [
@@ -62,9 +63,10 @@ AXES: dict[str, Any] = {
 }
 FEW: dict[str, Any] = {
     "stability": {"stability": {"perturbations": ["gaussian_noise", "rotation"]}},
-    "symmetry": {"symmetry": {"group": "dihedral", "elements": 4}},
+    "symmetry": {"symmetry": {"group": "dihedral", "elements": 2}},
 }
 SIDE = 224
+STARTED = time.perf_counter()
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -85,6 +87,11 @@ def network(name: str) -> Model:
     import fass_grid
 
     return Model(fass_grid.network(name), fass_grid.MEAN, fass_grid.STD, device=DEVICE, name=name)
+
+
+def say(line: str) -> None:
+    """Print a line with the seconds since the start, so that a call that is cut tells as far as it came."""
+    print(f"[{time.perf_counter() - STARTED:5.1f}] {line}", flush=True)
 
 
 def seconds(work: Callable[[], Any], times: int = 1) -> float:
@@ -165,19 +172,32 @@ class Part:
         return (self.passes - self.differentiated) / forward + self.differentiated / gradient
 
 
+class Enough(Exception):
+    """The seconds are over."""
+
+
 @contextmanager
-def counted(model: Model, parts: list[Part]) -> Iterator[None]:
-    """Note what every axis does with every shard; what axes share counts for the first that asks for it."""
+def counted(model: Model, parts: list[Part], until: float = math.inf) -> Iterator[None]:
+    """Note what every axis does with every shard; what axes share counts for the first that asks for it.
+
+    After the time `until` the axis that is at work is noted as far as it came, and the study stops.
+    """
     kinds = [Stability, Faithfulness, Certificate, Symmetry]
     before = {kind: kind.__call__ for kind in kinds}
 
     def watched(axis: Any, subject: Any) -> Iterator[Any]:
         finish()
         begun, passes, differentiated = time.perf_counter(), model.passes, model.gradient_passes
-        yield from before[type(axis)](axis, subject)
+        for found in before[type(axis)](axis, subject):
+            if time.perf_counter() > until:
+                break
+            yield found
         finish()
         spent = time.perf_counter() - begun
         parts.append(Part(axis.name, spent, model.passes - passes, model.gradient_passes - differentiated))
+        say(f"  {len(subject.batch)} photographs, {parts[-1]}")
+        if time.perf_counter() > until:
+            raise Enough
 
     for kind in kinds:
         kind.__call__ = watched
@@ -190,7 +210,7 @@ def counted(model: Model, parts: list[Part]) -> Iterator[None]:
 
 def shares(parts: list[Part], wall: float, rates: tuple[float, float], samples: int, wanted: int) -> Iterator[str]:
     """A line for each axis with its share, in all and after its first shard, and for the study of `wanted` samples."""
-    shards = max(collections.Counter(part.axis for part in parts).values())
+    shards = min(collections.Counter(part.axis for part in parts).values())
     first, later = [0.0, 0.0], [0.0, 0.0]
     for axis in dict.fromkeys(part.axis for part in parts):
         own = [part for part in parts if part.axis == axis]
@@ -229,17 +249,28 @@ def profiled(wanted: bool, lines: list[str]) -> Iterator[None]:
     lines += [f"    {total:7.2f} s {count:>7}  {name[:110]}" for total, count, name in busy[:40]]
 
 
-def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, Any]:
-    """Seconds of a whole study, and its run."""
+def fates(table: Any) -> str:
+    """How many rows are ok, flipped and undefined, and of which explainers most are undefined: they cost less."""
+    counted = ", ".join(f"{share:.1%} {fate}" for fate, share in table.status.value_counts(normalize=True).items())
+    undefined = (table.status == "undefined").groupby(table.explainer).mean()
+    return f"rows: {counted}" + "".join(
+        f"; {name} {share:.0%} undefined" for name, share in undefined.items() if share > 0.3
+    )
+
+
+def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, str]:
+    """Seconds of a whole study, or of what was done of it in time, and what became of its rows."""
     with tempfile.TemporaryDirectory() as folder:
         finish()
         begun = time.perf_counter()
-        run = evaluate(
-            model, data, given.explainers, axes, out=Path(folder) / "run", show_progress=False,
-            batch_size=given.batch_size, **({"shard_size": given.shard_size} if given.shard_size else {}),
-        )  # fmt: skip
+        with suppress(Enough):
+            evaluate(
+                model, data, given.explainers, axes, out=Path(folder) / "run", show_progress=False,
+                batch_size=given.batch_size, **({"shard_size": given.shard_size} if given.shard_size else {}),
+            )  # fmt: skip
         finish()
-        return time.perf_counter() - begun, run
+        spent = time.perf_counter() - begun
+        return spent, fates(read(Path(folder) / "run").table())
 
 
 def main() -> None:
@@ -256,6 +287,7 @@ def main() -> None:
         "--extrapolate", type=int, default=0, help="to so many photographs, from the shards after the first"
     )
     ask.add_argument("--kernels", action="store_true", help="what the device was busy with")
+    ask.add_argument("--seconds", type=float, default=math.inf, help="of a mode, after which its study stops")
     ask.add_argument("--batch-size", type=int)
     ask.add_argument("--shard-size", type=int)
     ask.add_argument("--sizes", type=int, nargs="+", default=[64, 256] if DEVICE == "cuda" else [8])
@@ -265,7 +297,7 @@ def main() -> None:
     known = {e if isinstance(e, str) else next(iter(e)): e for e in EXPLAINERS}
     given.explainers = EXPLAINERS if chosen is None else [known.get(name, name) for name in chosen]
     axes = {name: (FEW if given.few else {}).get(name, AXES[name]) for name in given.axes}
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}", flush=True)
+    say(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}")
     for name in given.networks:
         for mode in given.modes:
             precision, _, compiled = mode.partition("+")
@@ -278,19 +310,20 @@ def main() -> None:
                 model.passes = model.gradient_passes = 0
                 found: collections.Counter[str] = collections.Counter()
                 parts, kernels = list[Part](), list[str]()
-                with arithmetic(precision), profiled(given.kernels, kernels), counted(model, parts), sampled(found):
-                    wall, run = study(model, data, axes, given)
+                say(f"{name.partition('=')[0]}, {given.photographs} photographs, {mode}: begins")
+                watch = counted(model, parts, time.perf_counter() + given.seconds)
+                with arithmetic(precision), profiled(given.kernels, kernels), watch, sampled(found):
+                    wall, ended = study(model, data, axes, given)
+                say(f"  {ended}")
                 passes, differentiated = model.passes, model.gradient_passes
                 with arithmetic(precision):
                     forward, gradient = ceiling(model, tuple(given.sizes))
                 ideal = (passes - differentiated) / forward + differentiated / gradient
                 label = name.partition("=")[0] + ", " + (str(group[0]) if given.singly else "all explainers")
-                print(
+                say(
                     f"{label}, {given.photographs} photographs, {mode}: {wall:.1f} s, {passes} passes, "
                     f"{differentiated} of them differentiated, limit {ideal:.1f} s "
-                    f"({forward:.0f} and {gradient:.0f} a second), "
-                    f"share {ideal / wall:.2f}; batch {list(run.manifest['sessions'][-1]['batch_sizes'].values())}",
-                    flush=True,
+                    f"({forward:.0f} and {gradient:.0f} a second), share {ideal / wall:.2f}; batches of {model.rows}"
                 )
                 for line in shares(parts, wall, (forward, gradient), given.photographs, given.extrapolate):
                     print(f"  {line}")

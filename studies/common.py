@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ EXAMPLES = 100
 """As many training examples as the paper takes for explanations by examples."""
 CONCEPT_EXAMPLES = 200
 FEWEST_EXAMPLES = 30
+BINS = 15
+"""Of the calibration error."""
 
 
 def default_data() -> Path:
@@ -108,6 +110,17 @@ def _some(batch: Batch, purpose: str, n: int) -> Batch:
     return batch[rand.keys(0, batch.ids, purpose).argsort()[:n].sort().values]
 
 
+def calibration(given: np.ndarray, right: np.ndarray) -> float:
+    """Expected calibration error over 15 bins of equal width: Σ share of the bin · |accuracy − confidence|.
+
+    >>> calibration(np.array([0.8, 0.8, 0.8, 0.8]), np.array([1, 1, 1, 0]))
+    0.05...
+    """
+    bins = np.minimum((given * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, right - given, BINS)
+    return float(np.abs(gaps).sum() / len(given))
+
+
 def train_network(
     out: Path,
     kind: type[nn.Module],
@@ -147,7 +160,7 @@ def train_network(
     for name, batch in (("train", train), ("test", test)):
         share = accuracy(net, batch)
         low, high = exact_share(round(share * len(batch)), len(batch))
-        summary[name] = {"n": len(batch), "accuracy": share, "low": low, "high": high}
+        summary[name] = {"n": len(batch), "accuracy": share, "low": low, "high": high, "ece": _calibration(net, batch)}
         print(
             f"{out.name}: {name} accuracy {share:.1%} (95 % Clopper–Pearson "
             f"interval {low:.1%} to {high:.1%}, n = {len(batch)})"
@@ -168,6 +181,18 @@ def train_network(
 def _accuracy_with(net: nn.Module, weights: Mapping[str, torch.Tensor], batch: Batch) -> float:
     net.load_state_dict(weights)
     return accuracy(net, batch)
+
+
+def _calibration(net: nn.Module, batch: Batch) -> float:
+    assert batch.label is not None
+    with torch.no_grad():
+        scores = torch.cat([net(part.x, **part.aux) for part in _parts(batch)]).double().softmax(1)
+    given, predicted = scores.max(1)
+    return calibration(given.numpy(), (predicted == batch.label).double().numpy())
+
+
+def _parts(batch: Batch, rows: int = 256) -> Iterator[Batch]:
+    return (batch[start : start + rows] for start in range(0, len(batch), rows))
 
 
 def restored(study: str, network: str, kind: Callable[..., nn.Module], *, embedding: str | None = None) -> Model:

@@ -6,13 +6,15 @@
     python studies/atlas/grid.py study cifar10-vit-s0.paper                   # one study, as YAML
     python studies/atlas/grid.py cards                                        # the model cards, as a table of markdown
 
-A study is of 1,024 test pictures (or the 500 photographs) in 8 shards; it is done in 8 rounds of a shard each, all
-networks in the first round before any in the second. A call that is cut short, or whose `--seconds` are over, loses no
-more than the shards under way. Studies are `paper` (every explainer asked again: stability under the FASS paper's
-perturbations and its code's mild ones, symmetry, dependence), `maps` (every explainer asked once: faithfulness,
-certificates, agreement, localisation by mosaics), `sweeps` (explainers of few passes under growing perturbations) and,
-for a network of each architecture on CIFAR-10, one round of `smoothing` (certificates of smoothed networks). `other`
-are the studies of series, graphs, sets and words beside this folder with more axes; studies/train_*.py come first.
+A study is of 1,024 test pictures (or the 500 photographs) in 8 shards, or `--samples` (and half as many photographs);
+it is done in 8 rounds of a shard each, all networks in the first round before any in the second, those first that the
+claims need most. A call that is cut short, or whose `--seconds` are over, loses no more than the shards under way;
+`--beside TABLES` leaves out what these have already. Studies are `paper` (every explainer asked again, of photographs
+those of few passes and LIME: stability under the FASS paper's perturbations and its code's mild ones, symmetry,
+dependence), `maps` (every explainer asked once: faithfulness, certificates, agreement, localisation by mosaics),
+`sweeps` (explainers of few passes under growing perturbations) and, for a network of each architecture on CIFAR-10, one
+round of `smoothing` (certificates of smoothed networks). `other` are the studies of series, graphs, sets and words
+beside this folder with more axes; studies/train_*.py come first.
 
 The precision is `auto` for the first network of each data set and architecture, on the study `paper` and 16 of its
 pictures; the other studies and seeds take the one found there. What a shard took is noted in `costs.jsonl`: seconds of
@@ -39,6 +41,8 @@ import pandas as pd
 import torch
 import yaml
 from networks import NETWORKS
+from photographs import SIZES as KNOWN
+from photographs import packed
 from pictures import MEAN, NAMES, STD, pictures
 
 HERE = Path(__file__).resolve().parent
@@ -48,15 +52,19 @@ from common import place  # noqa: E402
 
 SAMPLES, SHARDS = 1024, 8
 PHOTOGRAPHS, OTHER_SAMPLES = 500, 400
-KNOWN = {"mobilenet_v2": "photographs.py", "squeezenet": "photographs.py", "efficientnet_lite0": ""}
 WORDS = {"tokens": {"mask_token": 1}}
-OTHERS: dict[str, list[Any]] = {
-    "ecg": ["stability", "faithfulness", {"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}],
-    "graphs": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
-    "points": [{"certificate": {"features": "elements", "radii": [1, 4]}}],
-    "text": [{"faithfulness": {"features": WORDS}}, {"certificate": {"features": WORDS, "radii": [1, 4]}}],
+BESIDE: list[Any] = [{"dependence": {"draws": 2}}, "agreement"]
+ATOMS: list[Any] = [*BESIDE, {"certificate": {"features": "elements", "radii": [1, 4]}}]
+BEATS: list[Any] = [{"certificate": {"features": {"windows": {"size": 10}}, "radii": [1, 4]}}]
+OTHERS: dict[str, tuple[str, list[Any]]] = {
+    "ecg": ("ecg-circular", [*BESIDE, "stability", "faithfulness", *BEATS]),
+    "graphs": ("graphs-gnn", ATOMS),
+    "points": ("points-deepset", ATOMS),
+    "text": ("text-bag", [*BESIDE, {"faithfulness": {"features": WORDS}}]),
+    "transformer": ("", []),
+    "ecg_relaxed": ("", []),
 }
-"""What is asked of the studies of other data beside their own symmetry, dependence and agreement."""
+"""The studies of other data: a name for their network where they give none, and what is asked beside their axes."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
 AUDITED, CANDIDATES = 16, ("tf32",)
 """What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
@@ -102,20 +110,28 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
     quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
-    quick += ["lrp", "grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam"]
+    quick += ["lrp", "grad_cam", "layer_cam", "hires_cam", {"smoothgrad": {"samples": draws}}]
+    if small:  # a pass of a photograph costs twenty times as much
+        quick += ["grad_cam_plus_plus", {"smoothgrad_squared": {"samples": draws}}, {"vargrad": {"samples": draws}}]
+        quick += [{"mfaba": {"steps": draws}}]
     quick += ["attention_rollout", "chefer"] if architecture == "vit" else []
-    quick += [{name: {"samples": draws}} for name in ("smoothgrad", "smoothgrad_squared", "vargrad")]
-    quick += [{"mfaba": {"steps": draws}}]
     controls: list[Any] = ["random", "sobel"]
-    if few_passes:
-        return [*quick, *controls]
-    coarse = {"patches": {"size": (8 if data == "cifar10" else 7) if small else 32}}
+    coarse = {"patches": {"size": (8 if data == "cifar10" else 7) if small else seventh(task)}}
     asking: list[Any] = [{"lime": {"samples": 50, "features": coarse} if small else {"samples": 50}}]
+    if few_passes or (task.study == "paper" and not small):
+        return [*quick, *([] if few_passes else asking), *controls]
     asking += [{"kernel_shap": {"samples": 64 if small else 128, "features": coarse}}]
-    asking += [{"occlusion": {"window": 8, "stride": 4} if small else {"window": 32, "stride": 32}}]
+    side = 0 if small else seventh(task)
+    asking += [{"occlusion": {"window": 8, "stride": 4} if small else {"window": side, "stride": side}}]
     asking += [{"rise": {"samples": 100}}]
-    asking += [{name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")]
+    if small:
+        asking += [{name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")]
     return [*quick, *asking, *controls]
+
+
+def seventh(task: Task) -> int:
+    """The side of patches of which 7 × 7 cover a photograph: 32 pixels of 224."""
+    return -(-KNOWN[task.network] // 7)
 
 
 def evaluations(task: Task) -> list[Any]:
@@ -128,22 +144,22 @@ def evaluations(task: Task) -> list[Any]:
             perturbations += [{"rotation": {"degrees": degrees}}, {"translation": {"pixels": pixels}}]
             perturbations += [{"brightness": {"factor": factor}}, {"gaussian_noise": {"sigma": sigma}}]
             perturbations += [{"jpeg": {"quality": quality}}]
-        symmetry = {"group": {"dihedral": {"n": 4}}, "elements": 8}
-        dependence = {"draws": 2, "classes": 1}
+        symmetry = {"group": {"dihedral": {"n": 4}}, "elements": 8 if small else 3}
+        dependence = {"draws": 2 if small else 1, "classes": 1}
         return [{"stability": {"perturbations": perturbations}}, {"symmetry": symmetry}, {"dependence": dependence}]
     if task.study == "sweeps":
         growing: list[Any] = [{"rotation": {"degrees": [2, 5, 10, 15, 30]}}, {"translation": {"pixels": swept}}]
         growing += [{"brightness": {"factor": [0.7, 1.1, 1.25, 1.5]}}, {"jpeg": {"quality": [95, 85, 70, 40]}}]
         growing += [{"gaussian_noise": {"sigma": [0.01, 0.03, 0.07, 0.15]}}]
         return [{"stability": {"perturbations": [*growing, "beyond-paper"]}}]
-    grid = {"patches": {"size": 4 if small else 32}}
+    grid = {"patches": {"size": 4 if small else seventh(task)}}
     if task.study == "smoothing":
         kept = {"keeps": [0.25, 0.5, 1.0], "samples": 16, "radii": [1, 4]}
         return [{"smoothing": {**kept, "features": grid, "epsilon": 0.2}}]
     mean = {"dataset_mean": {"mean": list(MEAN.get(task.data, (0.485, 0.456, 0.406)))}}
     removal = {"imputers": ["noisy_linear", "noisy_linear_published", mean], "fractions": [0.1, 0.3, 0.5, 0.7, 0.9]}
     removal |= {"segments": grid, "masks": 32}
-    certificate = {"radii": [1, 4, 16], "features": grid, "fraction": 0.25, "epsilon": 0.15}
+    certificate = {"radii": [1, 4, 16], "features": grid, "fraction": 0.25, "epsilon": 0.15 if small else 0.2}
     mosaics: list[Any] = [{"localisation": {"by": "mosaics"}}]
     return [{"faithfulness": removal}, {"certificate": certificate}, "agreement", *mosaics]
 
@@ -165,12 +181,10 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
         source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
         rows = 512
     else:
-        file = KNOWN[task.network]
-        named = f"python:{HERE / file}:{task.network}" if file else "bundled:efficientnet-lite0"
-        model = {"source": named, "name": task.network}
-        source = {"source": str((data / "imagenet" / "val500").resolve()), "name": "photographs"}
-        source |= {"size": 224, "resize": "crop"}
-        samples, rows = min(samples, PHOTOGRAPHS), 512
+        model = {"source": f"python:{HERE / 'photographs.py'}:{task.network}", "name": task.network}
+        source = {"source": str((runs / "photographs.npz").resolve()), "name": "photographs"}
+        source |= {"size": KNOWN[task.network], "resize": "crop"}
+        samples, rows = min(samples // 2, PHOTOGRAPHS), 48
     return {
         "model": model,
         "data": source,
@@ -190,7 +204,10 @@ def other(name: str, samples: int) -> dict[str, Any]:
         "python:train", f"python:{HERE.parent}/train"
     )
     study: dict[str, Any] = yaml.safe_load(text)
-    study["evaluations"] += [{"dependence": {"draws": 2}}, "agreement", *OTHERS[name]]
+    network, more = OTHERS[name]
+    if network:
+        study["model"] = {"source": study["model"], "name": network}
+    study["evaluations"] += more
     samples = min(samples, OTHER_SAMPLES)
     return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
 
@@ -200,6 +217,8 @@ def picked(name: str, data: Path, runs: Path) -> None:
     target = runs / f"{name}.npz"
     if target.is_file():
         return
+    if name == "photographs":
+        return packed(target, PHOTOGRAPHS)
     x, y = pictures(name, "test", data, runs / "cache")
     rows = np.sort(np.random.default_rng(0).permutation(len(x))[:SAMPLES])
     rows = rows[np.random.default_rng(1).permutation(len(rows))]  # so that every shard is like the whole
@@ -210,9 +229,26 @@ def picked(name: str, data: Path, runs: Path) -> None:
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
-    """Every study of every network that it is for, most important first: sweeps and smoothing come last."""
+    """Every study of every network that it is for, most important first."""
     made = [Task(network, study) for network in networks for study in studies if _is_for(study, network)]
-    return sorted(made, key=lambda task: task.study in ("sweeps", "smoothing"))
+    return sorted(made, key=_place)
+
+
+def _place(task: Task) -> tuple[int, int]:
+    """What the claims need first: stability of first seeds and photographs, smoothing, the rest by seed, and sweeps."""
+    seed = NETWORKS[task.network].seed if task.network in NETWORKS else 0
+    place = ("other", "paper", "smoothing", "maps", "sweeps").index(task.study)
+    return (3 if task.study == "sweeps" else min(seed, 2)), place
+
+
+def lacking(wanted: list[Task], beside: Path, weights: Path, samples: int) -> list[Task]:
+    """Those whose run is not in these tables, or with fewer samples than a round has, or of other weights."""
+    from tables import cards, retrained
+
+    runs = pd.read_csv(beside / "runs.csv").set_index("run")["samples"]
+    anew = retrained(beside / "networks.csv", cards(weights, weights))
+    least = {task: -(-samples // SHARDS) // (2 if task.network in KNOWN else 1) for task in wanted}
+    return [task for task in wanted if runs.get(task.key, 0) < least[task] or task.network in anew]
 
 
 def _is_for(study: str, network: str) -> bool:
@@ -310,15 +346,18 @@ def run(args: argparse.Namespace) -> None:
         for key in chosen(args.networks)
         if key in (*KNOWN, *OTHERS) or (args.weights / f"{key}.safetensors").is_file()
     ]
-    for name in dict.fromkeys(NETWORKS[key].data for key in here if key in NETWORKS):
+    asked = tasks(here, args.studies)
+    if args.beside is not None:
+        asked = lacking(asked, args.beside, args.weights, args.samples)
+    for name in dict.fromkeys(task.data for task in asked if task.network not in OTHERS):
         picked(name, args.data, args.runs)
     done = {(c["run"], c["round"]) for c in costs(args.runs) if c["done"]}
     rounds = range(1, SHARDS + 1)[: args.rounds]
-    wanted = [(task, n) for n in rounds for task in tasks(here, args.studies) if n == 1 or task.study != "smoothing"]
+    wanted = [(task, n) for n in rounds for task in asked if n == 1 or task.study != "smoothing"]
     wanted = [(task, number) for task, number in wanted if (task.key, number) not in done]
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
-    for task, _ in wanted:
+    for task, _ in wanted if args.precision == "auto" else ():
         if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
@@ -412,6 +451,7 @@ def main() -> None:
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
             how.add_argument("--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle")
+            how.add_argument("--beside", type=Path, metavar="TABLES", help="leave out runs that these tables have")
             how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()

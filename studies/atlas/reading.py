@@ -28,8 +28,8 @@ COLUMNS = {
     "earlier": "key part value low high n page command",
 }
 SAME = ["axis", "measure", "condition", "severity", "explainer"]
-OTHER, SWEEP = ".other", ".sweeps"
-"""Ends of names of runs: of other data than pictures, and of those that repeat conditions with fewer methods."""
+SWEEP = ".sweeps"
+"""The end of the name of runs that repeat conditions with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
 MODALITIES = {"ecg": "series", "graph": "graph", "points": "set", "text": "text", "volume": "volume"}
 PHOTOGRAPHS = ("mobilenet", "squeezenet", "efficientnet")
@@ -149,10 +149,6 @@ def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "me
 def load(folder: Path = TABLES) -> Tables:
     """Read what is there."""
     read = {name: _read(folder, name, columns.split()) for name, columns in COLUMNS.items()}
-    for name in ("cells", "pairs", "values"):
-        # studies of other data call their network "model"; the run has the name of the data
-        own = read[name]["run"].astype(str)
-        read[name]["network"] = read[name]["network"].where(~own.str.endswith(OTHER), own.str.removesuffix(OTHER))
     networks, cells, pairs = _with_known(read["networks"], read["cells"]), read["cells"], read["pairs"]
     about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
     for name in ("cells", "values"):

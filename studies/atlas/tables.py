@@ -39,7 +39,8 @@ LARGEST = {"cells": 2_200_000, "values": 1_500_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
 KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
-"""Family and modality of the networks of studies/train_*.py."""
+KINDS |= {"transformer": ("transformer", "text")}
+"""Family and modality of the networks of studies/train_*.py, by their name or their data."""
 NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
 NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
 RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device_seconds", "holdfast"]
@@ -150,14 +151,14 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
     for file in sorted(studies.glob("*/*/summary.json")):
         study, name = file.parent.parent.name, file.parent.name
         summary = json.loads(file.read_text(encoding="utf-8"))
-        share, (family, modality) = summary["test"], KINDS.get(study, ("", ""))
+        share, (family, modality) = summary["test"], KINDS.get(name, KINDS.get(study, ("", "")))
         rows.append(
             {
                 **{"network": f"{study}-{name}", "data": study, "architecture": name, "seed": summary["seed"]},
                 **{"family": family, "modality": modality},
                 "variant": "augmented" if name == "augmented" else "plain",
                 **{"parameters": _stored(file.parent / "weights.pt"), "accuracy": share["accuracy"]},
-                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": np.nan},
+                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": share.get("ece", np.nan)},
                 **{"samples_tested": share["n"], "seconds_to_train": summary["seconds"]},
                 "command": f"python studies/train_{study}.py",
             }
@@ -252,6 +253,20 @@ def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd
     return pd.concat([before, frame], ignore_index=True) if len(before) else frame
 
 
+def retrained(file: Path, networks: pd.DataFrame) -> set[str]:
+    """The networks of a table that have other weights now, by what their cards say of the training and its outcome.
+
+    Nothing is said of those that were trained elsewhere: their accuracy is that of the photographs they were asked.
+    """
+    if not file.is_file():
+        return set()
+    columns = ["accuracy", "ece", "seconds_to_train"]
+    both = pd.read_csv(file).merge(networks, on="network", suffixes=("", "_now"))
+    both = both[both["seconds_to_train_now"].notna()]
+    apart = [(both[c].astype(float) - both[f"{c}_now"].astype(float)).abs() > 1e-4 for c in columns]
+    return set(both.loc[np.logical_or.reduce(apart), "network"])
+
+
 def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
     """Store values without as many of the last conditions as make the file too large; those that were kept."""
     kept = every
@@ -265,13 +280,15 @@ def thinned(file: Path, every: pd.DataFrame) -> pd.DataFrame:
 def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1) -> None:
     """Write all tables from the run directories in a folder and the model cards in another.
 
-    Runs and networks that the tables have and the folders have not stay as they are.
+    Runs and networks that the tables have and the folders have not stay as they are, but for the runs of networks that
+    were trained anew since.
     """
     sys.path.insert(0, str(HERE.parent))
     from common import place
 
     target.mkdir(parents=True, exist_ok=True)
     networks = pd.concat([part for part in (cards(weights, place("")), known(runs)) if len(part)] or [known(runs)])
+    anew = retrained(target / "networks.csv", networks)
     networks = updated(target / "networks.csv", networks, "network", networks["network"])
     networks.to_csv(target / "networks.csv", index=False)
     paths = sorted(path.parent for path in runs.glob("*/manifest.json"))
@@ -286,15 +303,17 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
             print(f"{key} is left out: {why}")
     found = {key: parts for key, parts in told.items() if not isinstance(parts, str)}
     about = pd.DataFrame([parts["runs"] for parts in found.values()], columns=RUNS)
-    updated(target / "runs.csv", about, "run", found).to_csv(target / "runs.csv", index=False)
+    before = pd.read_csv(target / "runs.csv")["run"] if (target / "runs.csv").is_file() else []
+    old = {*found, *(key for key in before if key.rpartition(".")[0] in anew)}
+    updated(target / "runs.csv", about, "run", old).to_csv(target / "runs.csv", index=False)
     for name, columns in (("cells", CELLS), ("pairs", PAIRS), ("ranking", RANKING)):
         file = target / f"{name}.parquet"
-        frame = updated(file, joined(found, name, columns), "run", found)
+        frame = updated(file, joined(found, name, columns), "run", old)
         print(f"{name}: {len(frame)} rows, {store(file, frame)} bytes")
     every = joined(found, "values", [*VALUES, "place"])
     every["place"] += 100 * every["run"].str.endswith(".sweeps")  # whose conditions the others have in part
     file = target / "values.parquet"
-    every = updated(file, every, "run", found)
+    every = updated(file, every, "run", old)
     every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0
     kept = thinned(file, every)
     print(f"values: {len(kept)} rows of {len(every)}, {file.stat().st_size} bytes")

@@ -20,6 +20,7 @@ import json
 import math
 import os
 import queue
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -36,11 +37,14 @@ from torch import Tensor, nn
 
 from holdfast.statistics import exact_share
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common import calibration
+
 BATCH = 512
 CUT = 8
 SHIFT = {"cifar10": 4, "fashion": 2}
 SMOOTHING = 0.1
-BINS = 15
 EPOCHS = {"resnet": 50, "densenet": 40, "convnext": 60, "vit": 100, "p4resnet": 40}
 FASHION = 0.5
 """FashionMNIST takes half the epochs."""
@@ -228,17 +232,6 @@ def probabilities(module: nn.Module, x: Tensor, data: str) -> np.ndarray:
     """Softmax (N, 10) of pictures as bytes."""
     parts = [module.eval()(normalised(part, data)).softmax(1) for part in x.split(1000)]
     return torch.cat(parts).double().cpu().numpy()
-
-
-def calibration(given: np.ndarray, right: np.ndarray) -> float:
-    """Expected calibration error over 15 bins of equal width: Σ share of the bin · |accuracy − confidence|.
-
-    >>> calibration(np.array([0.8, 0.8, 0.8, 0.8]), np.array([1, 1, 1, 0]))
-    0.05...
-    """
-    bins = np.minimum((given * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, right - given, BINS)
-    return float(np.abs(gaps).sum() / len(given))
 
 
 def judged(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import struct
 import sys
 import time
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import holdfast
@@ -193,7 +195,9 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
     assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
-    assert len(every) == 3 * (27 + 3) + 6 + 4 and every[-1].study == "sweeps"
+    assert len(every) == 3 * (27 + 5) + 6 + 6 and every[-1].study == "sweeps"
+    first = [task.key for task in every[: 6 + 12 + 5]]
+    assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = holdfast.open_data(trained / "fashion.npz")
@@ -264,6 +268,53 @@ def test_tables_of_another_machine_are_added(runs: Path, tmp_path: Path, scripts
         frame = pd.read_parquet(tmp_path / "tables" / f"{name}.parquet")
         counts = frame["run"].astype(str).value_counts()
         assert list(frame) == columns and set(counts.index) == {"net.trial", "other.trial"} and counts.nunique() == 1
+
+
+def test_runs_of_a_network_that_was_trained_anew_are_dropped(
+    runs: Path, trained: Path, tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STUDIES", str(tmp_path / "none"))
+    tables, grid = scripts("tables"), scripts("grid")
+    for folder, key in (("old", "fashion-vit-s0.paper"), ("old", "net.trial"), ("new", "fashion-vit-s0.maps")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / key).symlink_to(runs / "net.trial")
+    weights, kept = tmp_path / "weights", tmp_path / "tables"
+    shutil.copytree(trained, weights)
+    tables.export(tmp_path / "old", weights, kept, "")
+    asked = [grid.Task("fashion-vit-s0", study) for study in ("paper", "maps")]
+    assert grid.lacking(asked, kept, weights, 48) == asked[1:]  # 6 samples, as many as a round of 48 has
+    assert grid.lacking(asked, kept, weights, 56) == asked
+    card = weights / "fashion-vit-s0.json"
+    content = json.loads(card.read_text(encoding="utf-8"))
+    content["training"]["seconds"] += 10
+    card.write_text(json.dumps(content), encoding="utf-8")
+    assert grid.lacking(asked, kept, weights, 48) == asked
+    tables.export(tmp_path / "new", weights, kept, "")
+    for name in ("cells", "pairs", "ranking", "values"):
+        frame = pd.read_parquet(kept / f"{name}.parquet")
+        assert set(frame["run"].astype(str)) == {"fashion-vit-s0.maps", "net.trial"}
+    assert set(pd.read_csv(kept / "runs.csv")["run"]) == {"fashion-vit-s0.maps", "net.trial"}
+
+
+def test_any_first_photographs_are_the_same_where_others_are_missing(
+    tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photographs = scripts("photographs")
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 20, 3), dtype=np.uint8)
+    for part, files in (("all", range(12)), ("few", range(0, 12, 2))):
+        (tmp_path / part / "imagenet" / "val500").mkdir(parents=True)
+        for i in files:
+            Image.fromarray(pixels[i]).save(tmp_path / part / "imagenet" / "val500" / f"{i:03d}_n{i}_a.jpg")
+    found = {}
+    for part in ("all", "few"):
+        monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / part))
+        photographs.packed(tmp_path / f"{part}.npz", 12)
+        found[part] = holdfast.open_data(tmp_path / f"{part}.npz", size=16)
+    few = [sample for sample in found["all"].ids if int(sample[:3]) % 2 == 0]
+    assert list(found["few"].ids) == few and few != sorted(few)
+    assert found["few"].labels == tuple(int(sample[:3]) for sample in few)
+    place = found["all"].ids.index(few[0])
+    assert torch.equal(found["few"].load([0]).batch.x, found["all"].load([place]).batch.x)
 
 
 def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,14 @@ def recorded(name: str, found: Any, rtol: float = 1e-4, atol: float = 1e-6) -> N
     plain = _plain(found)
     if os.environ.get("HOLDFAST_RENEW"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(_in_lines(json.dumps(plain, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8")
     assert path.is_file(), f"{path} is not there; HOLDFAST_RENEW=1 writes it"
     _compare(plain, json.loads(path.read_text(encoding="utf-8")), name, rtol, atol)
+
+
+def _in_lines(text: str) -> str:
+    """Lists of plain values on one line each; in JSON no text has a line break of its own."""
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]", text)
 
 
 def _plain(value: Any) -> Any:

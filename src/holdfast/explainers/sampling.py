@@ -185,18 +185,14 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
     centred = z - exists[:, None] * (size / counts[:, None])[..., None]
     gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (size - counts[:, None] / 2)
-    gain = torch.where(w > 0, gain, 0.0)
     weighted = (w[..., None] * centred).mT
     gram, right = weighted @ centred, weighted @ gain[..., None]
     scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
     outside = scale * (exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists))
     pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
     enough = (pairs >= _PLENTY * counts) | (2 * pairs >= torch.exp2(counts.double()) - 2)
-    best, values, unit = (
-        torch.full_like(total, torch.inf),
-        torch.zeros_like(exists),
-        torch.eye(len(gram[0])).to(gram),
-    )
+    best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
+    unit = torch.eye(len(gram[0])).to(gram)
     for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
         factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
         root = torch.linalg.solve_triangular(factor, unit, upper=False)  # all at once on a GPU, as inverses are not

@@ -255,7 +255,5 @@ def _draws(draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str) ->
         part = ids[start : start + at_once]
         names = list(dict.fromkeys(part))
         drawn = draw(keys(seed, names, purpose).to(x.device), shape).to(x.dtype)
-        yield (
-            slice(start, start + len(part)),
-            drawn if len(names) == len(part) else drawn[[names.index(n) for n in part]],
-        )
+        drawn = drawn if len(names) == len(part) else drawn[[names.index(n) for n in part]]
+        yield slice(start, start + len(part)), drawn

@@ -168,7 +168,7 @@ def of_means(values: Array, span: Span | None = None, groups: NDArray[np.int64] 
     units = np.isfinite(parts).sum(-1)
     parts = parts * np.sqrt(units / np.maximum(units - 1, 1))[..., None]
     lowest, highest = (np.nan if end is None else end for end in span or (None, None))
-    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & (n > 0) & np.isfinite(highest - lowest)
+    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & np.isfinite(highest - lowest)
     df = np.maximum(units - 1.0, 0.0)
     return Estimate(mean, parts, np.zeros((*mean.shape, 0)), NOBODY, df, mean - lowest, highest - mean, ends)
 

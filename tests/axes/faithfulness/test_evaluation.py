@@ -386,3 +386,19 @@ def test_the_last_digits_of_a_map_do_not_order_what_is_equal():
     counts, ids = torch.full((3,), 400), ("a", "b", "c")
     assert torch.equal(removal_ranks(ties, counts, ids), removal_ranks(rounded, counts, ids))
     assert not torch.equal(ties.argsort(dim=1, stable=True), rounded.argsort(dim=1, stable=True))
+
+
+def test_explainers_are_imputed_together_and_score_as_they_do_alone():
+    sizes = []
+
+    def zero(x, keep, ids, seed):
+        sizes.append(len(x))
+        return x * keep[:, None]
+
+    axis = Faithfulness(imputers=[zero], fractions=(0.2, 0.6), metrics=("road",))
+    together = run(axis).table().set_index(KEY).value
+    judged = [size for size in sizes if size > 1]  # without the trials of an imputer
+    assert judged[:2] == [2 * 5, len(METHODS) * 2 * 2 * 5], "a random order, and then both orders of all"
+    assert judged[2:] == [5 * 3] * len(METHODS), "then the pictures of each, the whole image among them"
+    alone = pd.concat([run(axis, methods=[method]).table() for method in METHODS]).set_index(KEY).value
+    pd.testing.assert_series_equal(together.sort_index(), alone.sort_index(), rtol=1e-5, atol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 BANKED = ("infidelity", "sensitivity_n", "faithfulness_correlation")
 """Metrics that are read from one bank of random masks."""
+SWEPT_TOGETHER = 1024
+"""Versions of samples up to which explainers are swept together: a few full passes on a GPU."""
 STRIP = 5
 """How many steps of a removal the gallery shows, beside the untouched image."""
 
@@ -32,17 +33,22 @@ NO_LABEL, NOTHING_LEFT = "the sample has no label", "nothing would be kept"
 UNVARIED = "the map or the output does not vary over the masks"
 FEW = f"the data set has fewer than {realism.FEWEST} samples"
 
+Swept = dict[Order, tuple[Tensor, Tensor]]
+"""Logits (rows, fractions, classes) of an order, and when each pixel goes, (rows, H, W)."""
+Orders = Sequence[Order]
+Judged = Sequence["Explained"]
 Labelled = tuple[Tensor, Tensor]
 """Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One explainer's maps of a shard: which `rows` have one, and why the others have none."""
+    """One explainer's maps of a shard: which `rows` have one, their `values` (R, H, W), and why others have none."""
 
     explainer: str
     rows: Tensor
     why: tuple[str, ...]
+    values: Tensor
 
     def column(
         self, measure: str, where: Condition, value: Tensor, missing: Sequence[str], imputer: str, order: str = ""
@@ -84,18 +90,30 @@ def labelled(features: Any, batch: Batch) -> Labelled:
 
 
 def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:
-    """Curves, summaries and pictures of an axis that suits the data, explainer by explainer."""
+    """Curves, summaries and pictures of an axis that suits the data, explainer by explainer.
+
+    Explainers whose sweeps are small are swept together, so that imputations and passes come in full batches.
+    """
     shared = _share(axis, subject)
     lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(shared.clean).all(1).tolist()]
-    for explainer in subject.explainers:
-        values = _importance(axis, subject, explainer, axis.absolute)
-        why = tuple(a or b for a, b in zip(lost, reasons(values, "the map"), strict=True))
-        explained = Explained(explainer, torch.tensor([i for i, reason in enumerate(why) if not reason]).long(), why)
-        yield from _curves(axis, subject, shared, explained, values)
-        if "irof" in axis.wanted:
-            yield from _irof(axis, subject, shared, explained, values)
-        if set(BANKED) & set(axis.wanted):
-            yield from _banked(axis, subject, shared, explained)
+    names, orders = list(subject.explainers), tuple(order for order in axis.orders if order != "random")
+    together = max(1, SWEPT_TOGETHER // max(1, len(subject.batch) * len(axis.fractions) * len(orders)))
+    for start in range(0, len(names), together):
+        judged = list[Explained]()
+        for name in names[start : start + together]:
+            values = _importance(axis, subject, name, axis.absolute)
+            why = tuple(a or b for a, b in zip(lost, reasons(values, "the map"), strict=True))
+            rows = torch.tensor([i for i, reason in enumerate(why) if not reason]).long()
+            judged.append(Explained(name, rows, why, values[rows.to(values.device)]))
+        given = (axis, subject, shared.clean, judged, shared.pixels, orders)
+        swept = [_sweep(*given, imputer) for imputer in axis.imputers if orders]
+        segmented = _segmented(axis, subject, shared, judged) if "irof" in axis.wanted else {}
+        for explained in judged:
+            yield from _curves(axis, subject, shared, explained, [found[explained.explainer] for found in swept])
+            if segmented:
+                yield from _irof(axis, subject, shared, explained, segmented[explained.explainer])
+            if set(BANKED) & set(axis.wanted):
+                yield from _banked(axis, subject, shared, explained)
 
 
 def _share(axis: Faithfulness, subject: Subject) -> Shared:
@@ -107,13 +125,13 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
     start = {name: value[:, 0] for name, value in read.items()}
     pixels, segments = labelled(axis.features, batch), None
     drawn, told, drawn_irof, banks = {}, {}, {}, {}
-    everyone = torch.arange(len(batch))
+    nobody = [Explained("", torch.arange(len(batch)), (), torch.zeros_like(pixels[0], dtype=torch.float64))]
     for imputer in axis.imputers if "random" in axis.orders else ():
         name = label_of(imputer)
         if len(subject.drawn(realism.POPULATION)) >= realism.FEWEST:
             drawn[name], told[name] = _told_apart(axis, subject, imputer, pixels)
         else:
-            drawn[name] = _sweep(axis, subject, clean, everyone, None, pixels, "random", imputer)[0]
+            drawn[name] = _sweep(axis, subject, clean, nobody, pixels, ("random",), imputer)[""]["random"][0]
     if {"irof", *BANKED} & set(axis.wanted):
         segments = labelled(axis.segments, batch)
         users: dict[str, list[str]] = {}
@@ -122,7 +140,7 @@ def _share(axis: Faithfulness, subject: Subject) -> Shared:
         for name, own in users.items():
             fill = _baseline(axis, subject, own[0])
             if "irof" in axis.wanted and "random" in axis.orders:
-                drawn_irof[name] = _sweep(axis, subject, clean, everyone, None, segments, "random", fill)[0]
+                drawn_irof[name] = _sweep(axis, subject, clean, nobody, segments, ("random",), fill)[""]["random"][0]
             filled = _fill_bank(axis, subject, clean, *segments, fill, own) if set(BANKED) & set(axis.wanted) else None
             if filled is not None:
                 banks[name] = (*filled, own)
@@ -143,15 +161,14 @@ def _told_apart(axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labe
     """
 
     def see(batch: Batch) -> Tensor:
-        def call(part: Batch, _: Tensor) -> Tensor:
-            return realism.outputs_and_features(subject.model, part.to(subject.model.device)).cpu()
-
-        return subject.compute(call, batch, torch.zeros(len(batch)))
+        model, none = subject.model, torch.zeros(len(batch))
+        return subject.compute(lambda b, _: realism.outputs_and_features(model, b.to(model.device)), batch, none).cpu()
 
     def swept(batch: Batch, labels: Labelled) -> tuple[Tensor, Tensor]:
         clean, ready = see(batch), _ready(axis, imputer, subject)
-        order: Order = "random"
-        return clean, sweeps.removal(see, batch, clean, None, *labels, axis.fractions, order, ready, subject.seed)[0]
+        orders: tuple[Order, ...] = ("random",)
+        given = (see, batch, clean, None, *labels, axis.fractions)
+        return clean, sweeps.removal(*given, orders, ready, subject.seed)[0][0]
 
     def peers() -> tuple[Batch, Tensor, Tensor]:
         batch = subject.drawn(realism.POPULATION).to(pixels[0].device)
@@ -161,17 +178,9 @@ def _told_apart(axis: Faithfulness, subject: Subject, imputer: Any, pixels: Labe
     known, known_clean, known_filled = subject.once(key, peers)
     clean, filled = swept(subject.batch, pixels)
     classes = subject.predict(subject.batch).shape[1]
-    parts = [
-        realism.told_apart(
-            clean[:, classes:],
-            filled[:, s, classes:],
-            subject.batch.ids,
-            (known_clean[:, classes:], known_filled[:, s, classes:]),
-            known.ids,
-            subject.seed,
-        )
-        for s in range(len(axis.fractions))
-    ]
+    real, theirs, ids, seed = clean[:, classes:], known_clean[:, classes:], subject.batch.ids, subject.seed
+    pairs = [(filled[:, s, classes:], known_filled[:, s, classes:]) for s in range(len(axis.fractions))]
+    parts = [realism.told_apart(real, own, ids, (theirs, peer), known.ids, seed) for own, peer in pairs]
     return filled[..., :classes], torch.stack(parts, 1)
 
 
@@ -180,14 +189,13 @@ def _fill_bank(
 ) -> tuple[Tensor, mask_bank.Bank] | None:
     """The samples with more than one segment and the bank of some explainers; None if there are none."""
     place = (counts > 1).nonzero().flatten()
-    if not len(place):
-        return None
     rows = place.cpu()
+    if not len(rows):
+        return None
     maps = torch.stack([_importance(axis, subject, e)[place] for e in own])
     some = (subject.batch[rows], subject.target[rows], clean[rows], segments[place], maps.nan_to_num(0, 0, 0))
-    baseline = _ready(axis, fill, subject)
-    sizes = (axis.masks, axis.subsets, subject.seed, counts[place])
-    return rows, mask_bank.fill_bank(subject.predict, *some, baseline, *sizes)
+    given = (_ready(axis, fill, subject), axis.masks, axis.subsets, subject.seed, counts[place])
+    return rows, mask_bank.fill_bank(subject.predict, *some, *given)
 
 
 def _importance(axis: Faithfulness, subject: Subject, explainer: str, absolute: bool = False) -> Tensor:
@@ -199,57 +207,52 @@ def _ready(axis: Faithfulness, imputer: Any, subject: Subject) -> Any:
 
 
 def _sweep(
-    axis: Faithfulness,
-    subject: Subject,
-    clean: Tensor,
-    rows: Tensor,
-    values: Tensor | None,
-    labelled: Labelled,
-    order: Order,
-    imputer: Any,
-) -> tuple[Tensor, Tensor]:
-    """`sweeps.removal` of some samples of the shard."""
-    place = rows.to(labelled[0].device)
-    return sweeps.removal(
-        subject.predict,
-        subject.batch[rows],
-        clean[rows],
-        None if values is None else values[place],
-        labelled[0][place],
-        labelled[1][place],
-        axis.fractions,
-        order,
-        _ready(axis, imputer, subject),
-        subject.seed,
-    )
+    axis: Faithfulness, subject: Subject, clean: Tensor, judged: Judged, what: Labelled, orders: Orders, imputer: Any
+) -> dict[str, Swept]:
+    """`sweeps.removal` of several explainers at once, each for the rows that have a map."""
+    rows, values = (torch.cat(parts) for parts in zip(*((e.rows, e.values) for e in judged), strict=True))
+    place, ready = rows.to(what[0].device), _ready(axis, imputer, subject)
+    given = (subject.predict, subject.batch[rows], clean[rows], values, what[0][place], what[1][place])
+    found = sweeps.removal(*given, axis.fractions, orders, ready, subject.seed)
+    parts = [torch.split(part, [len(explained.rows) for explained in judged], 1) for part in found]
+    pairs = (zip(logits, ranks, strict=True) for logits, ranks in zip(*parts, strict=True))
+    return {e.explainer: dict(zip(orders, pair, strict=True)) for e, pair in zip(judged, pairs, strict=True)}
+
+
+def _segmented(axis: Faithfulness, subject: Subject, shared: Shared, judged: Judged) -> dict[str, Swept]:
+    """The sweeps of segments, together for the explainers that share a baseline."""
+    assert shared.segments is not None  # as irof is wanted
+    fills = {e.explainer: _baseline(axis, subject, e.explainer) for e in judged}
+    found = dict[str, Swept]()
+    for label, fill in {label_of(fill): fill for fill in fills.values()}.items():
+        own = [e for e in judged if label_of(fills[e.explainer]) == label]
+        found |= _sweep(axis, subject, shared.clean, own, shared.segments, ("morf",), fill)
+    return found
 
 
 def _curves(
-    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, values: Tensor
+    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, swept: Sequence[Swept]
 ) -> Iterator[Scores | Exhibit]:
     rows = explained.rows
     target, truth = subject.target[rows], shared.truth[rows]
     start = {name: value[rows] for name, value in shared.start.items()}
     shown: Readout = "probability" if "probability" in start else "logit"
     chosen = axis.readout or shown
-    for imputer in axis.imputers:
+    for number, imputer in enumerate(axis.imputers):
         label, read = label_of(imputer), dict[str, dict[Readout, Tensor]]()
         lost = _missing(axis, subject, shared.pixels, rows, imputer)
         missing = dict.fromkeys(shared.start, lost)
         missing["accuracy"] = [NO_LABEL if t < 0 else why for t, why in zip(truth.tolist(), lost, strict=True)]
         for order in axis.orders:
-            if order == "random":
-                logits = shared.random[label][rows]
-            else:
-                logits, ranks = _sweep(axis, subject, shared.clean, rows, values, shared.pixels, order, imputer)
+            logits = shared.random[label][rows] if order == "random" else swept[number][order][0]
             read[order] = curves.readouts(logits, target, truth, subject.model.task, shared.clean[rows])
             for name, curve in read[order].items():
                 for s, fraction in enumerate(axis.fractions):
                     where = (f"{label} {order}", fraction)
                     yield explained.column(name, where, curve[:, s], missing[name], label, order)
-            if order == "morf" and imputer is axis.imputers[0]:
-                of_class = (start[shown], read[order][shown])
-                yield from strip(subject, explained, imputer, axis.fractions, ranks, *of_class)
+            if order == "morf" and not number:
+                of_class = torch.cat([start[shown][:, None], read[order][shown]], 1)
+                yield from _strip(subject, explained, imputer, axis.fractions, swept[number][order][1], of_class)
         told = shared.told_apart.get(label)
         for s, fraction in enumerate(axis.fractions if "random" in axis.orders else ()):
             value = torch.full((len(rows),), torch.nan) if told is None else told[rows, s]
@@ -269,14 +272,10 @@ def _missing(axis: Faithfulness, subject: Subject, labelled: Labelled, rows: Ten
     return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
 
 
-def _irof(
-    axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, values: Tensor
-) -> Iterator[Scores]:
+def _irof(axis: Faithfulness, subject: Subject, shared: Shared, explained: Explained, swept: Swept) -> Iterator[Scores]:
     assert shared.segments is not None  # as irof is wanted
-    rows = explained.rows
+    rows, logits_of = explained.rows, {"irof": swept["morf"][0]}
     fill = _baseline(axis, subject, explained.explainer)
-    sweep = _sweep(axis, subject, shared.clean, rows, values, shared.segments, "morf", fill)
-    logits_of = {"irof": sweep[0]}
     if label_of(fill) in shared.random_irof:
         logits_of["irof_random"] = shared.random_irof[label_of(fill)][rows]
     baseline = label_of(axis.baseline)
@@ -315,37 +314,28 @@ def _one_segment(subject: Subject) -> str:
     return f"the {KINDS[modality(subject.model, subject.batch)].sample} is one segment"
 
 
-def strip(
-    subject: Subject,
-    explained: Explained,
-    imputer: Any,
-    fractions: Sequence[float],
-    ranks: Tensor,
-    clean: Tensor,
-    curve: Tensor,
-    shown: int = STRIP,
+def _strip(
+    subject: Subject, explained: Explained, imputer: Any, fractions: Sequence[float], ranks: Tensor, read: Tensor
 ) -> Iterator[Exhibit]:
     """The showcase's images as their most important pixels go, and the probability of their class; of images only.
 
-    `ranks` (R, H, W), the `clean` probability (R,) and its `curve` (R, fractions) belong to the rows with a map; at
-    most `shown` of the fractions are pictured, beside the untouched image.
+    `ranks` (R, H, W) and the probability `read` (R, 1 + fractions), first of the whole image, belong to the rows with a
+    map; at most STRIP of the fractions are pictured, beside the untouched image.
     """
     if subject.batch.x.ndim not in (4, 5):
         return
-    ready = sweeps.bound(imputer, subject.references.x, None)
-    last = len(fractions) - 1
-    steps = sorted({int(last * i / (shown - 1) + 0.5) for i in range(shown)})
-    for at, i in enumerate(explained.rows.tolist()):
-        sample, x = subject.batch.ids[i], subject.batch.x[i : i + 1]
-        if sample not in subject.showcase:
-            continue
-        name, condition = subject.model.class_name(int(subject.target[i])), f"{label_of(imputer)} morf"
-        yield Exhibit(explained.explainer, condition, 0.0, sample, x[0], None, f"{name} {float(clean[at]):.2f}")
-        for s in steps:
-            fraction, p = fractions[s], float(curve[at, s])
-            if fraction == 0 or not math.isfinite(p):
-                continue
-            size = sweeps.removal_sizes((fraction,), ranks[at].max()[None] + 1)
-            kept = (ranks[at] >= size)[None]
-            picture = ready(x, kept, (sample,), subject.seed)[0]
-            yield Exhibit(explained.explainer, condition, fraction, sample, picture, kept.float(), f"{name} {p:.2f}")
+    levels, last = (0.0, *fractions), len(fractions) - 1
+    steps = sorted({0, *(1 + int(last * i / (STRIP - 1) + 0.5) for i in range(STRIP))})
+    pictured = [at for at, i in enumerate(explained.rows.tolist()) if subject.batch.ids[i] in subject.showcase]
+    pairs = [(at, s) for at in pictured for s in steps if not s or (levels[s] and bool(read[at, s].isfinite()))]
+    if not pairs:
+        return
+    rows, taken = (list(each) for each in zip(*pairs, strict=True))
+    sizes = sweeps.removal_sizes(levels, ranks[rows].flatten(1).amax(1) + 1)[range(len(pairs)), taken]
+    kept, batch = ranks[rows] >= sizes.reshape(-1, *[1] * (ranks.ndim - 1)), subject.batch[explained.rows[rows]]
+    filled = sweeps.bound(imputer, subject.references.x, None)(batch.x, kept, batch.ids, subject.seed)
+    for n, (at, s) in enumerate(pairs):
+        picture, mask = (filled[n], kept[n : n + 1].float()) if s else (batch.x[n], None)
+        said = f"{subject.model.class_name(int(subject.target[explained.rows[at]]))} {float(read[at, s]):.2f}"
+        where = (f"{label_of(imputer)} morf", levels[s])
+        yield Exhibit(explained.explainer, *where, batch.ids[n], picture, mask, said)

@@ -136,7 +136,16 @@ def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Ord
     present = place < counts[:, None]
     shuffled = values.masked_fill(~present, -torch.inf).gather(1, lottery)
     ranks = _inverse(lottery.gather(1, shuffled.argsort(dim=1, descending=True, stable=True)))
-    return torch.where(present, counts[:, None] - 1 - ranks, ranks) if order == "lerf" else ranks
+    return backwards(ranks, counts) if order == "lerf" else ranks
+
+
+def backwards(ranks: Tensor, counts: Tensor) -> Tensor:
+    """The order (B, n) from its end to its beginning; features beyond `counts` (B,) stay last.
+
+    >>> backwards(torch.tensor([[0, 1, 2]]), torch.tensor([2])).tolist()
+    [[1, 0, 2]]
+    """
+    return torch.where(ranks < counts[:, None], counts[:, None] - 1 - ranks, ranks)
 
 
 def settled(values: Tensor, counts: Tensor) -> Tensor:
@@ -255,31 +264,35 @@ def removal(
     segments: Tensor,
     counts: Tensor,
     fractions: Sequence[float],
-    order: Order,
+    orders: Sequence[Order],
     imputer: Any,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Remove features in an order and predict: logits (B, S, classes), and for each pixel when it goes, (B, H, W).
+    """Remove features in orders, a random one alone, and predict: logits (O, B, S, classes), ranks (O, B, H, W).
 
     `values` (B, H, W) is the importance of pixels, needless in a random order; `segments` (B, H, W) labels the
     features, of which sample b has counts[b]; what has a label beyond is never removed. Where nothing would be kept and
-    the imputer needs something, logits are NaN.
+    the imputer needs something, logits are NaN. What all orders leave is imputed and predicted together. The ranks say
+    for each pixel when it goes.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
     >>> def total(b):
     ...     return b.x.flatten(1).sum(1, keepdim=True)
     >>> batch, labels = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[[0, 1]]])
-    >>> what = (batch.x[:, 0], labels, torch.tensor([2]), (0.5, 1.0), "morf", black)
+    >>> what = (batch.x[:, 0], labels, torch.tensor([2]), (0.5, 1.0), ("morf", "lerf"), black)
     >>> logits, ranks = removal(total, batch, total(batch), *what, seed=0)
-    >>> logits.flatten().tolist(), ranks.tolist()
-    ([3.0, 0.0], [[[1, 0]]])
+    >>> logits[..., 0].tolist(), ranks.tolist()
+    ([[[3.0, 0.0]], [[5.0, 0.0]]], [[[[1, 0]]], [[[0, 1]]]])
     """
     n = max(int(counts.max()), int(segments.max()) + 1) if len(counts) else 0
     none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
     means = none if values is None else feature_means(values, segments, n)
-    ranks = removal_ranks(means, counts, batch.ids, order, seed).gather(1, segments.flatten(1)).reshape(segments.shape)
-    sizes = removal_sizes(fractions, counts)
-    empty = (sizes >= counts[:, None]) & needs_kept(imputer)
-    logits = sweep(predict, batch, ranks, sizes.masked_fill(empty, 0), imputer, seed, clean)
-    return logits.masked_fill(empty.cpu()[..., None], torch.nan), ranks
+    at, sizes = torch.arange(len(batch)).repeat(len(orders)), removal_sizes(fractions, counts).repeat(len(orders), 1)
+    ranks = removal_ranks(means, counts, batch.ids, "random" if "random" in orders else "morf", seed)
+    ranks = torch.cat([backwards(ranks, counts) if order == "lerf" else ranks for order in orders])
+    ranks = ranks.gather(1, segments.flatten(1).repeat(len(orders), 1)).reshape(-1, *segments.shape[1:])
+    empty = (sizes >= counts.repeat(len(orders))[:, None]) & needs_kept(imputer)
+    logits = sweep(predict, batch[at], ranks, sizes.masked_fill(empty, 0), imputer, seed, clean[at])
+    logits = logits.masked_fill(empty.cpu()[..., None], torch.nan)
+    return torch.stack(logits.chunk(len(orders))), torch.stack(ranks.chunk(len(orders)))

@@ -31,7 +31,7 @@ _SCATTERED = 0.3
 _FINEST_SINGLE = 5e-6
 """Smallest tolerance that single precision is used for."""
 
-_VALUES_AT_ONCE = {True: 1 << 18, False: 1 << 24}
+_VALUES_AT_ONCE = {True: 1 << 18, False: 256 * 3 * 224 * 224}
 """Pixels times channels solved together: on a CPU few enough for its cache; the arrays take some 70 bytes for each."""
 
 

@@ -1,0 +1,219 @@
+"""Imputers and their solvers as they were found and looked at; the other file says what is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast import removal
+from holdfast.errors import UserError
+from holdfast.explainers import GradCAM, IntegratedGradients, Lime, Occlusion, SmoothGrad
+from holdfast.features import Patches, Pixels, Tokens
+from holdfast.removal import contextual, imputers
+from holdfast.removal.harmonic import linear, multigrid, volumes
+from holdfast.types import Batch
+from support.recorded import recorded
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.as_tensor(np.random.default_rng(seed).random(shape), dtype=torch.float32)
+
+
+def kept(*shape: int, share: float = 0.5, seed: int = 1) -> Tensor:
+    keep = torch.as_tensor(np.random.default_rng(seed).random(shape) < share)
+    keep.flatten(1)[:, 0] = True
+    return keep
+
+
+SHAPES = {"image": (2, 2, 5, 6), "series": (2, 2, 11), "volume": (2, 1, 3, 4, 3), "row": (2, 7)}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_imputer_with_its_defaults(kind: str) -> None:
+    x = drawn(*SHAPES[kind])
+    keep = kept(*(x.shape if kind == "row" else (2, *x.shape[2:])))
+    found: dict[str, Any] = {}
+    for name, make in removal.IMPUTERS.items():
+        imputer = make(mean=(0.5,)) if name == "dataset_mean" else make()
+        if kind == "row" and name in ("image_mean", "blur", "noisy_linear", "noisy_linear_published"):
+            with pytest.raises(UserError, match="columns of a table"):
+                imputer(x, keep)
+            continue
+        filled = imputer(x, keep, ("a", "b"), 3)
+        where = keep if kind == "row" else keep[:, None].expand_as(x)
+        assert torch.equal(filled[where], x[where])
+        found[str(imputer)] = filled[0] if x.ndim == 2 else filled[1, -1]
+        assert torch.equal(imputer(x, keep), imputer(x, keep, ("0", "1"), 0))
+    recorded(f"removal/{kind}", found)
+
+
+def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, keep, ids = drawn(5, 1, 3, 4), kept(5, 3, 4), ("a", "b", "a", "c", "b")
+    wanted = [imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())]
+    assert torch.equal(wanted[0][0][~keep[[0]] & ~keep[[2]]], wanted[0][2][~keep[[0]] & ~keep[[2]]])  # of one id
+    for size in (1, 24, 40):
+        monkeypatch.setattr(imputers, "_DRAWS_AT_ONCE", {True: size, False: size})
+        found = [imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())]
+        assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def test_what_no_imputer_can_use_is_refused() -> None:
+    x, keep = drawn(2, 1, 3, 4), kept(2, 3, 4)
+    zero = removal.Zero()
+    for wrong in (
+        lambda: zero(x.long(), keep), lambda: zero(x, keep.long()), lambda: zero(x, keep[:1]),
+        lambda: zero(x[0, 0], keep[0, :1]),
+        lambda: zero(x, keep, ("a",)), lambda: zero(x.masked_fill(~keep[:, None], torch.nan), keep),
+        lambda: zero(drawn(2, 1, 1, 1, 1, 1), keep), lambda: zero(drawn(2, 3), torch.ones(2, 4).bool()),
+        lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep), lambda: removal.NoisyLinear()(x, keep & (x[:, 0] > 2)),
+    ):  # fmt: skip
+        with pytest.raises(UserError):
+            wrong()
+    huge = torch.full((1, 1, 1, 2), 3e38)  # finite, though its sum is not
+    assert torch.equal(zero(huge, torch.ones(1, 1, 2).bool()), huge)
+    assert removal.NoisyLinear()(x[:0], keep[:0]).shape == (0, 1, 3, 4)
+    exact = removal.NoisyLinear(sigma=0.0)(x, keep)
+    assert not torch.equal(exact, removal.NoisyLinear(sigma=0.01)(x, keep))
+    noise = removal.NoisyLinear(sigma=0.2)(x, keep, ("a", "b")) - exact
+    assert torch.allclose(noise, 20 * (removal.NoisyLinear()(x, keep, ("a", "b")) - exact), atol=1e-5)
+
+
+def test_imputers_that_need_more_than_the_sample() -> None:
+    reference = torch.tensor([[1.0, 5.0, torch.nan], [3.0, torch.inf, 1.0]])
+    fill = removal.ReferenceMean().bound(reference, Pixels())
+    assert fill.fill.tolist() == [2.0, 5.0, 1.0]
+    images = removal.ReferenceMean().bound(drawn(3, 2, 2, 2), Pixels())
+    keep = kept(1, 2, 2)
+    x = drawn(1, 2, 2, 2, seed=4)
+    assert torch.equal(images(x, keep), torch.where(keep[:, None], x, images.fill))
+    with pytest.raises(UserError, match="at least one"):
+        removal.ReferenceMean().bound(reference[:0], Pixels())
+    with pytest.raises(UserError, match="boolean"):
+        images(x, keep.long())
+    with pytest.raises(UserError, match="tokens"):
+        removal.Hidden().bound(reference, Pixels())
+    texts = Batch(("a",), torch.tensor([[4, 5, 6]]), {"attention_mask": torch.ones(1, 3)}, torch.tensor([1]))
+    for tokens in (Tokens(mask_token=9), Tokens()):
+        hiding = removal.Hidden().bound(reference, tokens)
+        hidden = hiding.hide(texts, torch.tensor([[True, False, True]]))
+        assert hiding.needs_kept == (tokens.mask_token is None) and hidden.label is texts.label
+        assert (hidden.x[0, 1] == 9) == (not hiding.needs_kept) and hidden.ids == texts.ids
+        assert hidden.aux["attention_mask"].tolist() == ([[1, 0, 1]] if hiding.needs_kept else [[1, 1, 1]])
+
+
+def test_the_baseline_that_an_explainer_measures_against() -> None:
+    ask = contextual.OwnBaseline().of
+    found = {}
+    for explainer in (
+        IntegratedGradients(baseline=2.0), IntegratedGradients(), GradCAM(),
+        Lime(features=Patches(2), fill=0.3), Lime(features=Patches(2), fill="mean"), Occlusion(fill=0.7),
+        SmoothGrad(of=IntegratedGradients(baseline=3)),
+    ):  # fmt: skip
+        for mean, std in ((None, None), ([0.5, 0.4], [0.25]), ([0.5], [0.2, 0.1])):
+            found[f"{explainer} {mean} {std}"] = ask(explainer, mean, std).mean
+    recorded("removal/own_baseline", found)
+
+
+def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = kept(2, 19, 22, share=0.15)
+    levels = multigrid._levels((~keep)[:, None].double(), False)
+    residual = multigrid.framed(drawn(2, 2, 19, 22).double() * (~keep)[:, None])
+    found: dict[str, Any] = {"levels": len(levels)}
+    for number, level in enumerate(levels):
+        parts = {"inverse": level.inverse, "share": level.share, "solution": level.solution}
+        found[str(number)] = {name: part[1].flatten()[::29] for name, part in parts.items() if part is not None}
+    found["cycle"] = multigrid._cycle(levels, residual)[1, 1, ::5]
+    assert len(multigrid._levels((~keep)[:, None].double(), True)) == 1
+    found["weights"] = [part[0, 0] for part in multigrid._weights(3, 4, torch.float64, torch.device("cpu"))]
+    values = drawn(1, 1, 5, 4).double()
+    frame = multigrid.framed(values)
+    found["taps"] = [
+        multigrid.neighbours(frame),
+        multigrid.gathered(frame),
+        multigrid.pixels(frame, values[..., :2, :3]),
+    ]
+    found["spread"] = multigrid.spread(multigrid.gathered(frame), frame.shape)
+    recorded("removal/multigrid", found)
+    _, iterations = multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-6)
+    assert iterations.shape == (2,) and 4 <= int(iterations.min()) <= int(iterations.max()) <= 12
+    few = multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-2)[1]
+    assert int(few.max()) < int(iterations.min())
+    monkeypatch.setattr(multigrid, "ITERATIONS", int(iterations.min()) - 1)
+    with pytest.raises(UserError, match="not reached"):
+        multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-6)
+
+
+def test_the_coarsest_level_is_solved_exactly() -> None:
+    """Where the whole image is the coarsest level, one step is all that it takes."""
+    keep = kept(1, 16, 16, share=0.2)
+    for side, steps in ((16, 1), (17, 3)):
+        there = torch.nn.functional.pad(keep, (0, side - 16), value=True)
+        _, iterations = multigrid.fill(drawn(1, 1, 16, side).double(), there, 1e-8)
+        assert (int(iterations) == 1) == (steps == 1)
+
+
+def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    banded, fill = linear.banded, multigrid.fill
+
+    def direct(x: Any, keep: Any) -> Any:
+        asked.append(("banded", x.shape))
+        return banded(x, keep)
+
+    def by_levels(x: Tensor, keep: Tensor, tolerance: float, scattered: bool) -> Any:
+        asked.append((len(x), x.dtype, scattered))
+        return fill(x, keep, tolerance, scattered)
+
+    monkeypatch.setattr(linear, "banded", direct)
+    monkeypatch.setattr(linear, "fill", by_levels)
+    hole, dots, one = (torch.ones(160, 150, dtype=torch.bool) for _ in range(3))
+    hole[1:159, 1:149] = one[5, 5] = False
+    dots[::2, ::2] = dots[1::2, 1::2] = False
+    keep = torch.stack([hole, dots, one, torch.ones_like(one), hole])
+    x = drawn(5, 1, 160, 150)
+    found = linear.interpolated(x, keep, 1e-4)
+    assert asked == [("banded", (1, 160, 150)), (2, torch.float32, False), (1, torch.float32, True)]
+    assert torch.equal(found[3], x[3]) and not torch.equal(found[1], x[1])
+    asked.clear()
+    monkeypatch.setattr(linear, "_VALUES_AT_ONCE", {True: 160 * 150, False: 0})
+    assert torch.allclose(linear.interpolated(x[[0, 4]], keep[[0, 4]], 4e-6), found[[0, 4]], atol=1e-3)
+    linear.interpolated(x[:1].double(), keep[:1], 5e-6)
+    linear.interpolated(x[:1], keep[:1], 5e-6)
+    assert [kind for _, kind, _ in asked] == [torch.float64, torch.float64, torch.float64, torch.float32]
+    asked.clear()
+    strip = torch.zeros(1, 300, 2, dtype=torch.bool)
+    strip[:, 0] = True
+    monkeypatch.setattr(linear, "_DIRECT_WORK", 0)
+    monkeypatch.setattr(linear, "COARSEST", 149)  # narrow: halving both sides would end in one long row
+    linear.interpolated(drawn(1, 1, 300, 2), strip, 1e-4)
+    monkeypatch.setattr(linear, "COARSEST", 150)
+    linear.interpolated(drawn(1, 1, 300, 2), strip, 1e-4)
+    assert asked == [("banded", (1, 300, 2)), (1, torch.float32, False)]
+    work = [158 * 148 * 150**2, 160 * 75 * 77**2, 9.0, 0.0, 158 * 148 * 150**2]
+    assert linear._banded_work(keep) == work and linear._banded_work(keep.transpose(1, 2)) == work
+    assert (
+        linear._contact(hole) == (2 * 158 + 2 * 148) / (4 * 158 * 148) and linear._contact(torch.ones_like(hole)) == 0
+    )
+
+
+def test_volumes_are_solved_as_written() -> None:
+    x, keep = drawn(2, 2, 4, 3, 5), kept(2, 4, 3, 5, share=0.4)
+    solved = volumes.interpolated_volumes(x, keep, 1e-10).double()
+    near = torch.zeros_like(solved)
+    count = torch.zeros(4, 3, 5)
+    for at in np.ndindex(4, 3, 5):
+        for dim, step in ((0, 1), (0, -1), (1, 1), (1, -1), (2, 1), (2, -1)):
+            other = list(at)
+            other[dim] += step
+            if 0 <= other[dim] < (4, 3, 5)[dim]:
+                near[(..., *at)] += solved[(..., *other)]
+                count[at] += 1
+    left = (solved - near / count)[(~keep)[:, None].expand_as(solved)]
+    assert float(left.abs().max()) < 1e-6
+    rough = volumes.interpolated_volumes(x, keep, 0.3)
+    assert not torch.allclose(rough.double(), solved, atol=1e-4)
+    recorded("removal/volumes", [rough[1, 0], solved[0, 1]])
