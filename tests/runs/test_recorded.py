@@ -238,6 +238,20 @@ def test_what_a_plan_refuses() -> None:
     )
 
 
+def test_explainers_that_an_evaluation_does_not_judge_are_left_out_and_not_counted() -> None:
+    def of_examples(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        return torch.ones(len(batch), 4)
+
+    of_examples.kind = "example"  # type: ignore[attr-defined]
+    methods = {"a": "random", "b": "saliency", "c": of_examples}
+    plan = make_plan(drawn(3, 16, 16), numbers(5, 3, 16, 16), methods, ["agreement", AXES[0]])
+    assert plan.conditions("agreement") == 1 and plan.conditions("stability") == 3
+    assert plan.judged("agreement") == ["a", "b"] == [*plan.explainers][:2]
+    assert plan.left_out("agreement") == {
+        "c": "agreement judges feature explanations, and c gives example explanations"
+    }
+
+
 MODEL, DATA = "model: bundled:efficientnet-lite0\n", "data: bundled:photographs\n"
 REST = "explainers: random\n"
 USUAL = MODEL + DATA + REST
