@@ -37,6 +37,8 @@ FIGURES = {
     "frontier": "Methods by stability and faithfulness",
     "spread": "Shares of the variance of FASS with their intervals",
 }
+ARITHMETIC = "page"
+"""The command of claims that need no run."""
 LARGEST = 400_000
 """All figures together, in bytes."""
 LARGE, SHEETS = 60_000, 120_000
@@ -173,13 +175,16 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
-def scope_lines(t: Tables, claims: int) -> list[str]:
+def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     """How much has been run: what a verdict rests on."""
+    claims, printed = len(judged), sum(j.found.command == ARITHMETIC for j in judged)
     if t.runs.empty:
         return [f"{claims} claims; nothing has been run yet."]
     asked, samples = t.runs["network"].str.split("; ").explode().nunique(), t.runs["samples"]
     said = f"**{claims} claims; {len(t.runs)} runs on {asked} of {len(t.networks)} networks, "
     said += f"{samples.min()} to {samples.max()} samples each.** "
+    against = sum(j.found.command == ARITHMETIC for j in judged if j.verdict == DOES_NOT)
+    said += f"{printed} of the claims, and {against} of those that do not hold, are arithmetic on what a paper prints. "
     said += "The networks are small, and a verdict is about them: what holds on larger ones is open."
     return [said]
 
@@ -204,7 +209,7 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         own = [j for j in judged if _of(j, paper)]
         papers.append([f"### {title}", "", *differs_lines(own), *claim_rows(t, own), ""])
     parts: dict[str, Sequence[str]] = {
-        "counts": scope_lines(t, len(judged)),
+        "counts": scope_lines(t, judged),
         "outcomes": outcomes(judged),
         "short": short(judged),
         "shares": spread_lines(found),

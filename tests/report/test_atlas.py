@@ -322,6 +322,20 @@ def test_concepts_are_compared_after_as_many_elements(study, tables):
     assert (found.parts[0].value, found.parts[0].low) == (pytest.approx(0.2), pytest.approx(0.13))
 
 
+@pytest.mark.parametrize(("own", "verdict"), [(0.9, "holds"), (0.35, "does not")])
+def test_the_best_over_all_axes_leads_every_other(study, tables, own, verdict):
+    generator, rows = np.random.default_rng(0), []
+    scores = {"expected_gradients": own, "saliency": 0.1, "lime": 0.3, "lrp": 0.5}
+    for kind in range(6):
+        for axis, measure in (("stability", "fass"), ("faithfulness", "road"), ("certificate", "rate")):
+            about = {"network": f"n{kind}", "data": f"d{kind}", "architecture": "a", "variant": "plain"}
+            about |= {"axis": axis, "measure": measure, "modality": "image", "control": False}
+            rows += [{**about, "base": m, "best": s + 0.06 * generator.normal()} for m, s in scores.items()]
+    found = study.claims_road.expected_gradients(dataclasses.replace(tables, cells=pd.DataFrame(rows)))
+    assert {p.label for p in found.parts} == {"than saliency", "than lime", "than lrp"}
+    assert study.claims.verdict(study.claims.widened(found)) == verdict
+
+
 # -- a run beside the atlas
 
 
