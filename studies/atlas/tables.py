@@ -35,7 +35,7 @@ from holdfast.statistics import exact_share
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
-ALSO = ("max_sensitivity",)
+ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
 LARGEST = {"cells": 2_200_000, "values": 1_500_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]

@@ -29,8 +29,8 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "spread", "figures", "leaderboard")
-MODULES += ("page", "tables")
+MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "claims_soft", "spread", "figures")
+MODULES += ("leaderboard", "page", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -334,6 +334,17 @@ def test_the_best_over_all_axes_leads_every_other(study, tables, own, verdict):
     found = study.claims_road.expected_gradients(dataclasses.replace(tables, cells=pd.DataFrame(rows)))
     assert {p.label for p in found.parts} == {"than saliency", "than lime", "than lrp"}
     assert study.claims.verdict(study.claims.widened(found)) == verdict
+
+
+def test_smoothing_is_compared_within_a_sample(study, tables):
+    about = {"network": "net", "axis": "smoothing", "measure": "rate", "modality": "image", "explainer": "lime"}
+    rows, levels = [], np.linspace(0.1, 0.9, 12)
+    for i, level in enumerate(levels):
+        for condition, value in (("λ=1", level), ("λ=0.5", level - 0.05 - 0.002 * (i % 2)), ("λ=0.25", 0.0)):
+            rows.append({**about, "condition": condition, "severity": 1.0, "sample": f"s{i}", "value": value})
+    found = study.claims_soft.smoothing("rate", 0.0, "")(dataclasses.replace(tables, values=pd.DataFrame(rows)))
+    (part,) = found.parts
+    assert part.label == "net" and part.value == pytest.approx(-0.051) and -0.06 < part.low < part.high < -0.04
 
 
 # -- a run beside the atlas
