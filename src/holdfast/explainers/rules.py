@@ -204,6 +204,12 @@ def _difference(x: Tensor, reference: Tensor) -> Tensor:
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 
+def _least(x: Tensor, smooth: bool = False) -> float:
+    """The smallest Δin to divide by: above what x's type takes for 0, and for smooth functions above its last digits."""
+    kind = torch.finfo(x.dtype)
+    return max(1e-3, 100 * kind.eps) if smooth else max(1e-10, kind.smallest_normal)
+
+
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     """Δout/Δin, and the derivative half-way where Δin is too small for the quotient.
 
@@ -212,7 +218,7 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     """
     x, rectifies = call.x.detach(), _rectifies(call)
     delta = x - reference if rectifies else _difference(x, reference)
-    large = delta.abs() >= (1e-3 if call.name in _SMOOTH else 1e-10)  # not where both are the same infinity
+    large = delta.abs() >= _least(x, call.name in _SMOOTH)  # not where both are the same infinity
     with torch.no_grad():
         quotient = (out - call.compute(reference)).div_(delta)
     if rectifies:
@@ -263,7 +269,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
         derivative = flat.scatter_add(-1, index, gradient)
         direct = flat.scatter_add(-1, index, gradient * shared)
         shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(-1, base_index, gradient * lost)
-        return torch.where(delta.abs() < 1e-10, derivative, direct + shares / delta).view(x.shape)
+        return torch.where(delta.abs() < _least(x), derivative, direct + shares / delta).view(x.shape)
 
     return pullback
 
