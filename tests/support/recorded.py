@@ -89,7 +89,9 @@ def constants(module: Any) -> dict[str, Any]:
     def is_number(value: Any) -> bool:
         if isinstance(value, tuple | list):
             return all(map(is_number, value))
-        return is_number(list(value.values())) if isinstance(value, dict) else isinstance(value, int | float)
+        if isinstance(value, dict):
+            return all(map(is_number, value.values()))
+        return isinstance(value, int | float) and not isinstance(value, bool)
 
     named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("__")}
     return {name: value for name, value in sorted(named.items()) if is_number(value)}
