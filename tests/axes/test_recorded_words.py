@@ -140,6 +140,14 @@ STABILITY: dict[str, Any] = {
     "lost": (stable(quality={"saliency": 0.0, "lime": 0.03, "good": 0.7}, flip=0.6, undefined=0.3), {}, {}),
     "alone": (stable(n=5, quality={"lime": 0.5}), {}, {}),
     "controls": (stable(quality={"sobel": 0.5, "random": 0.0}, undefined=0.2), {}, {}),
+    "many": (
+        stable(
+            quality={"saliency": 0.01, "lime": 0.0, "grad": -0.2, "deep": -0.3},
+            conditions=(("rotation", 15.0), ("jpeg", 40.0), ("brightness", 1.5), ("noise", 0.1)),
+        ),
+        {},
+        {},
+    ),
     "tied": (stable(quality={"a": 0.5, "b": 0.5, "c": 0.49, "d": 0.5, "e": 0.5}), {}, {}),
     "ssim": (with_one_failing("ssim"), {}, {"lime": {"name": "lime"}, "integrated": {"name": "saliency"}}),
     "spearman": (with_one_failing("spearman"), {}, {"integrated": {"name": "integrated_gradients", "steps": 8}}),
@@ -220,6 +228,8 @@ def test_retraining_and_leaks() -> None:
     recorded("words/faithfulness_figures", figures_in(every, BY_NAME["faithfulness"]))
     apart = judged(pd.concat([leaking(0.55), retrained(1)], ignore_index=True))
     recorded("words/retraining_apart", {one.label: said(one) for one in apart})
+    figures_of = BY_NAME["faithfulness"]
+    recorded("words/retraining_figures", [figures_in(apart, figures_of), figures_in([], figures_of)])
     may = judged(pd.concat([made_up(n=4), retrained(1)], ignore_index=True))
     recorded("words/faithfulness_may_leak", [found(one) for one in may])
 
