@@ -1,4 +1,4 @@
-"""The contract of an axis: what the records say together, somebody's own evaluation, and how results are put in order."""
+"""The contract of an axis: its records, somebody's own evaluation, and how results are put in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.types import Scores, Shown
 from support.fixed import batch_of, brief, row_model
 from support.recorded import recorded
 from support.synthetic import Entry, rows_of
-from support.told import drawn
+from support.told import drawn, figures
 
 
 def test_records() -> None:
@@ -36,6 +36,10 @@ def test_records() -> None:
         found[axis.name] += [{k: str(dict(v)) for k, v in axis.trial.items()}]
     found["plain"] = [plain_title("a_b", 0.0), plain_title("a_b", 1.5)]
     recorded("contract/records", found)
+
+
+def test_figures_of_nothing_say_what_is_missing() -> None:
+    recorded("contract/nothing", {axis.name: figures([], axis) for axis in AXES})
 
 
 class Bare:
@@ -69,11 +73,10 @@ def test_an_evaluation_of_ones_own() -> None:
     assert (bare.name, bare.kinds, bare.reexplains, bare.measures) == ("mine", frozenset({"feature"}), True, ())  # type: ignore[union-attr]
     assert (picky.kinds, picky.reexplains, picky.conditions()) == (frozenset({"concept"}), False, [("here", 1.0)])
     assert adopted(bare, "x") is bare and list(bare(None)) == []  # type: ignore[arg-type]
-    stored = {
-        "measures": [{"name": "depth", "title": "D", "text": "", "better": "lower", "role": "headline", "span": [0, 1]}]
-    }
-    told = [[(m.name, m.role, m.better, m.span) for m in own_axis("my_own", given, ["depth", "width", "width_chance"]).measures]
-            for given in (stored, {})]  # fmt: skip
+    depth = {"name": "depth", "title": "D", "text": "", "better": "lower", "role": "headline", "span": [0, 1]}
+    measured = ["depth", "width", "width_chance"]
+    axes = [own_axis("my_own", given, measured) for given in ({"measures": [depth]}, {})]
+    told = [[(m.name, m.role, m.better, m.span) for m in axis.measures] for axis in axes]
     recorded("contract/own", [*told, own_axis("my_own", {}, []).title])
 
 

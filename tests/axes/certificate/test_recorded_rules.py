@@ -96,6 +96,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "hard fully": {"mode": "hard", "epsilon": 0.05, "radii": (1, 4)},
     "margin": {"agreement": "margin", "epsilon": 0.25, "radii": (1, 4)},
     "given margin": {"agreement": "margin", "margin": 0.4, "epsilon": 0.25, "radii": (1, 4)},
+    "no margin": {"agreement": "margin", "margin": 0.0, "epsilon": 0.25, "radii": (1, 4), "budget": 1},
     "target": {"target": torch.tensor([1, 0, 3, 2]), "epsilon": 0.25, "radii": (1, 4)},
     "betting": {"method": "betting", "epsilon": 0.3, "radii": (4,), "fill": "mean"},
     "hoeffding": {"method": "hoeffding", "epsilon": 0.25, "radii": (2, 4), "fill": "blur", "seed": 4},
