@@ -94,5 +94,6 @@ def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, kept: b
         with_weights(nn.Sequential(nn.Conv2d(channels, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
     )
     asked = [{"symmetry": SHOWN["symmetry"]}]
-    run = holdfast.evaluate(net, batch_of(2, channels, 8, 8), ["saliency"], asked, show_progress=False)
+    data = holdfast.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])
+    run = holdfast.evaluate(net, data, ["saliency"], asked, show_progress=False)
     assert any(one.explainer for one in read_exhibits(run.path)) == kept
