@@ -187,6 +187,16 @@ FAITHFUL: dict[str, Any] = {
 }
 
 
+def turned() -> pd.DataFrame:
+    """Two imputers under which the methods come in opposite orders."""
+    one = made_up({"lime": 0.6, "saliency": 0.3, "grad": 0.1}, ("noisy_linear",), n=8)
+    other = made_up({"lime": 0.1, "saliency": 0.3, "grad": 0.9}, ("zero",), n=8)
+    return pd.concat([one[~one["measure"].isin(["infidelity", "sensitivity_n"])], other], ignore_index=True)
+
+
+FAITHFUL["turned"] = (turned(), {}, None)
+
+
 @pytest.mark.parametrize("case", FAITHFUL)
 def test_faithfulness(case: str) -> None:
     rows, settings, tasks = FAITHFUL[case]
