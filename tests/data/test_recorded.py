@@ -44,6 +44,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "length": {"length": 3},
     "text": {"vocabulary": WORDS},
     "short text": {"vocabulary": WORDS, "length": 2, "label": "kind"},
+    "mood": {"vocabulary": WORDS, "label": "Mood"},
     "folder": {"groups": 0, "limit": 2},
     "column": {"groups": "who", "name": "mine"},
     "labels": {"labels": [4, None, 2.0]},
@@ -116,7 +117,7 @@ def files(root: Path) -> dict[str, Any]:
         root / "films.jsonl",
         '{"text": "a good film", "label": 1, "kind": "x", "id": 4}\n{"text": "bad", "label": 0, "id": 5}\n',
     )
-    put(root / "films.tsv", "Text\tlabel\tkind\na film\t1\tx\na bad, bad film\t0\ty\n")
+    put(root / "films.tsv", "Text\tlabel\tkind\tMood\na film\t1\tx\t3\na bad, bad film\t0\ty\t4\n")
     put(root / "films.csv", 'sentence,label\n"good, a\nfilm",-1\nbad,2\n')
     put(root / "films.txt", "2 good film\n\n3 a film\n")
     put(root / "films.data", "2 good film\n\n3 a film\n")

@@ -118,6 +118,12 @@ def test_what_the_page_of_an_axis_says_and_draws(evaluation: str) -> None:
     keys = {key: i for i, key in enumerate(payload["pictures"])}
     sheets = re.sub(r'"([0-9a-z]+)"', lambda m: str(keys.get(m[1], m[0])), json.dumps(payload["sheets"]))
     recorded(f"report/{evaluation}/numbers", [payload["number_columns"], lines, sheets])
+    cards = [
+        str(own["src"]) for tag, own in page.tags if tag == "img" and str(own.get("src")).startswith("data:image/")
+    ]
+    recorded(
+        f"report/{evaluation}/cards", [seen(uri) for uri in cards if "svg" not in uri[:20]][:24], atol=4, rtol=0.05
+    )
     recorded(f"report/{evaluation}/pictures", [seen(uri) for uri in payload["pictures"].values()], atol=4, rtol=0.05)
 
 
@@ -181,8 +187,8 @@ def test_a_comparison_in_words_and_numbers() -> None:
     recorded("comparison/text", [without_place(line) for line in found.text().splitlines()])
     lines = found.differences.iloc[::11].to_dict("records")
     recorded("comparison/differences", [" | ".join(f"{k} {_short(str(v))}" for k, v in line.items()) for line in lines])
-    shared = {name: str(getattr(found.common, name)) for name in ("subject", "left_out", "evaluations")}
-    recorded("comparison/common", shared)
+    matched = [[e.names, e.axis.name, e.order, e.conditions] for e in found.common.evaluations]
+    recorded("comparison/common", [found.subject, found.left_out, matched])
 
 
 def test_a_comparison_on_its_page(tmp_path: Path) -> None:

@@ -210,8 +210,10 @@ def test_what_a_plan_refuses() -> None:
         "maps": {"keep_maps": ["0001", "9999"]},
         "explainer": {"explainers": "salency"}, "none": {"explainers": []},
         "evaluation": {"evaluations": "stabilty"}, "twice": {"explainers": ["random", "random"]},
-        "role": {"explainers": "stability"}, "pair": {"evaluations": "agreement"}, "model": {"model": {}},
-        "data": {"data": {}}, "limit": {"limit": 0}, "kind": {"explainers": ["cav"]}, "parameter": {"explainers": {"lime": {"sample": 3}}},
+        "role": {"explainers": "stability"}, "pair": {"evaluations": "agreement"},
+        "model": {"model": {}},
+        "data": {"data": {}}, "limit": {"limit": 0},
+        "kind": {"explainers": ["cav"]}, "parameter": {"explainers": {"lime": {"sample": 3}}},
         "labelled": {"explainers": [{"random": {}, "as": "a"}, {"sobel": {}, "as": "a"}]},
         "value": {"explainers": {"lime": {"samples": 0}}},
     }  # fmt: skip
@@ -234,6 +236,20 @@ def test_what_a_plan_refuses() -> None:
         "runs/plan",
         [facts, names, plan.is_pending(Path("r"), ("data", "net", 1)), plan.unkept(Path("r"), "data", "net", 0)],
     )
+
+
+def test_explainers_that_an_evaluation_does_not_judge_are_left_out_and_not_counted() -> None:
+    def of_examples(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        return torch.ones(len(batch), 4)
+
+    of_examples.kind = "example"  # type: ignore[attr-defined]
+    methods = {"a": "random", "b": "saliency", "c": of_examples}
+    plan = make_plan(drawn(3, 16, 16), numbers(5, 3, 16, 16), methods, ["agreement", AXES[0]])
+    assert plan.conditions("agreement") == 1 and plan.conditions("stability") == 3
+    assert plan.judged("agreement") == ["a", "b"] == [*plan.explainers][:2]
+    assert plan.left_out("agreement") == {
+        "c": "agreement judges feature explanations, and c gives example explanations"
+    }
 
 
 MODEL, DATA = "model: bundled:efficientnet-lite0\n", "data: bundled:photographs\n"
