@@ -385,6 +385,23 @@ def test_heads_that_were_never_trained() -> None:
     recorded("models/heads", found)
 
 
+def test_what_the_source_of_a_network_says_of_its_normalisation() -> None:
+    def of(module: str, **known: Any) -> nn.Module:
+        kind = type("Net", (nn.Linear,), {"__module__": module})
+        net: nn.Module = kind(2, 2)
+        for name, value in known.items():
+            setattr(net, name, value)
+        return net
+
+    cfg = {"mean": (0.5, 0.4), "std": (0.2, 0.1)}
+    picture, text = type("C", (), {"image_size": 224})(), type("C", (), {"hidden_size": 3})()
+    given = {"timm": of("timm.models", pretrained_cfg=cfg), "no std": of("timm.models", pretrained_cfg={"mean": (1,)})}
+    given |= {"no mean": of("timm.models", pretrained_cfg={"std": (1,)}), "odd": of("timm.models", pretrained_cfg=3)}
+    given |= {"pictures": of("transformers.models.vit", config=picture), "texts": of("transformers.m", config=text)}
+    given |= {"bare": of("transformers.m"), "other": of("mine", config=picture), "vision": of("torchvision.models.x")}
+    recorded("models/normalisation", {name: guards.missing_normalisation(net) for name, net in given.items()})
+
+
 def test_names_of_models_and_refusals(tmp_path: Path) -> None:
     names = ("torchvison:x", "bundled:efficientnet-lite0", "bundled:resnet", "python:here.py:net", "python:net")
     found = {name: tried(lambda n=name: check_model_name(n, tmp_path)) for name in (*names, "resnet18", "", "a:b:c")}
@@ -435,3 +452,5 @@ def test_features_of_smoothing_that_stay() -> None:
     sets = Model(drawn(nets.DeepSet(3, 2, width=4)))
     found["elements"] = Smoothed(sets, 0.5, 4, Elements()).scores(Batch(("a", "b"), numbers(2, 4, 3)))
     recorded("models/smoothed-features", found)
+    assert (lower := Smoothed(model, 0.5, 4, Pixels())).use("bfloat16") is lower and lower.to("cpu") is lower
+    assert lower.precision == model.precision == "bfloat16" and not model.is_compiled
