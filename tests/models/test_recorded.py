@@ -273,6 +273,15 @@ def test_what_a_model_knows_of_itself() -> None:
     recorded("models/model", found)
 
 
+def test_what_a_task_leaves_open_is_taken_from_references_once() -> None:
+    open_, table = Model(drawn(nn.Linear(3, 1)), task="regression"), numbers(5, 1)
+    ready = open_.finished(table)
+    assert ready is not open_ and ready.task.tolerance == pytest.approx(0.1 * float(table.std()), rel=1e-5)
+    assert ready.finished(2 * table) is ready and open_.task.tolerance is None
+    ready.logits(numbers(2, 3))
+    assert open_.passes == ready.passes == 2, "both count together"
+
+
 def test_a_workbench_halves_what_does_not_fit() -> None:
     model, batch = pictures()
     bench = batches.Workbench(model, 8)

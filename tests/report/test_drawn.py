@@ -121,6 +121,11 @@ def test_inputs_and_maps_of_every_kind(name: str) -> None:
     recorded(f"drawing/form-{name}", found)
 
 
+def test_rows_up_to_twenty_four_columns_have_bars() -> None:
+    rows = [shown("table", [list(range(n))]) for n in (1, 24, 25)]
+    assert [forms.is_drawn(row) for row in rows] == [True, True, False]
+
+
 def test_graphs_are_laid_out_by_their_distances() -> None:
     star = np.zeros((5, 5), np.float32)
     star[0, 1:4] = 1  # and one node apart
