@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from holdfast.models import batches, guards, modality, nets, randomised
 from holdfast.models.checkpoints import Checkpoint, unwrapped
 from holdfast.models.loaders.named import check_model_name, load_model, short_name
 from holdfast.models.smoothed import Smoothed, accuracy_curve, check_quantised
-from holdfast.models.tasks import Answer, Options, Readout, as_task, with_region
+from holdfast.models.tasks import Answer, Options, Readout, Regression, as_task, with_region
+from support.laws import ALL
 from support.recorded import recorded
 
 NAMES = ("ape", "bee", "cat")
@@ -254,6 +256,9 @@ def test_what_a_model_knows_of_itself() -> None:
     }
     model.logits(inputs.clone().requires_grad_())
     found["counted"] = [model.passes, model.gradient_passes, model.size_of(5), model.precision, model.gradient_scale]
+    layout = Model(nn.Conv2d(3, 4, 2), channels_last=True, device="cpu", task="segmentation")
+    assert layout.module.weight.is_contiguous(memory_format=torch.channels_last) and layout.channels_last
+    assert not Model(nn.Conv2d(3, 4, 2)).channels_last
     normal = Model(nn.Flatten(), mean=(0.5, 0.25), std=(2.0, 4.0), classes=("x",), name="n")
     found["normalised"] = [normal.inputs(Batch(("a",), torch.ones(1, 2, 1, 2))), normal.mean, normal.std]
     found["refused"] = [
@@ -332,6 +337,26 @@ def test_kinds_of_data_and_what_explainers_need() -> None:
     found["undefined"] = {n: {k: w for k in modality.WORDS if (w := modality.why_undefined(n, k))} for n in EXPLAINERS}
     found["words"] = [str(modality.words_of({"modality": kind})) for kind in modality.WORDS]
     recorded("models/modality", found)
+
+
+def test_explainers_say_which_models_they_cannot_explain() -> None:
+    plain, blind = Model(nn.Linear(3, 2)), nn.Linear(3, 2)
+    blind.differentiable = False  # type: ignore[assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases of torch call it deprecated
+        scripted = Model(torch.jit.script(nn.Linear(3, 2)))
+    given = {"network": plain, "predicts": Model(blind), "scripted": scripted, "number": plain.asked(Regression())}
+    found = {}
+    for name, model in given.items():
+        why = {label: modality.why_not_explainable(item, model) for label, item in ALL.items()}
+        found[name] = {label: text for label, text in why.items() if text}
+    recorded("models/explainable", found)
+    assert found["network"] == {} and [modality.is_differentiable(m) for m in given.values()] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
