@@ -313,6 +313,20 @@ def compare_tables(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
         raise SystemExit(f"scores differ by more than {CLOSE}: the comparison is void")
 
 
+def bare(model: Model, x: Tensor, gradient: bool) -> float:
+    """Processor seconds of a row of a full batch in the network alone, the least of four times."""
+    x = model.inputs(Batch(("",) * 8, x[:1].repeat(8, 1, 1, 1))).contiguous(memory_format=torch.channels_last)
+    spent = []
+    for _ in range(4):
+        begun, leaf = time.process_time(), x.detach().requires_grad_(gradient)
+        with torch.set_grad_enabled(gradient):
+            found = model.module(leaf)
+        if gradient:
+            torch.autograd.grad(found[:, 0].sum(), leaf)
+        spent.append(time.process_time() - begun)
+    return min(spent) / len(x)
+
+
 def shared(plan: Plan) -> Plan:
     """The study without the methods and axes that the other side has not."""
     methods = {name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS}
@@ -340,11 +354,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for position in range(half):
             pairwise(data.load([position]).batch, theirs)
-        before = ours.passes
+        before = ours.passes, ours.gradient_passes
         with mine("all"):
             run = execute(plan, Path(folder), "bench_demo", show_progress=False)
             table = run.table()
-        passes = ours.passes - before
+        passes, differentiated = ours.passes - before[0], ours.gradient_passes - before[1]
         with mine("report"):
             run.report()
         for position in range(half, options.limit):
@@ -361,6 +375,14 @@ def main() -> None:
         print(f"{what:14}{wall:11.1f} ({processor:6.1f}){own:11.1f} ({spent:6.1f}){wall / own:8.2f}", end="")
         print(f" (processor time {processor / spent:.2f})")
     print(f"{'passes':14}{pairwise.passes:20}{passes:20}{pairwise.passes / passes:8.2f}")
+    rates = [bare(ours, first.x, gradient) for gradient in (False, True)]
+    least = (passes - differentiated) * rates[0] + differentiated * rates[1]
+    print(
+        f"{differentiated} of holdfast's passes are differentiated; the network alone takes {least:.1f} s of processor"
+    )
+    print(
+        f"for them ({1000 * rates[0]:.1f} and {1000 * rates[1]:.1f} ms): all else for nothing, {processor / least:.2f}"
+    )
     names = [*KEY, "value", "status"]
     compare_tables(pd.DataFrame(pairwise.rows, columns=names), table[names])
 

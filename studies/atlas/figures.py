@@ -1,20 +1,22 @@
-"""The pictures of the atlas, drawn with the bench's own pencil: matrix, frontier, spread and the strip of claims."""
+"""The pictures of the atlas, drawn with the bench's own pencil: verdicts, matrix, frontier, spread, strip of claims."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claims import DOES_NOT, HOLDS, Judged
+from claims import DOES_NOT, HOLDS, MIXED, UNDECIDED, UNTESTABLE, VERDICTS, Judged
 from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
 from holdfast.axes import BY_NAME
 from holdfast.drawing.methods import TITLES, colour_of
-from holdfast.drawing.plots import Mark, Scale, cells, dots, of_marks
+from holdfast.drawing.plots import Mark, Scale, dots, of_marks, wrapped
 from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
 
@@ -31,7 +33,7 @@ def overall(t: Tables, by: Sequence[str]) -> pd.DataFrame:
         rows = t.select(axis=axis, measure=t.headline(axis), control=False, sweep=False)
         rows = rows[~rows["condition"].isin(ASIDE) & rows["best"].notna()]
         if len(rows):
-            each = averaged(rows, ("axis", "measure", "base", "network", *by), "best")
+            each = averaged(rows, tuple(dict.fromkeys(("axis", "measure", "base", "network", *by))), "best")
             frames.append(averaged(each, ("axis", "measure", "base", *by), "value"))
     columns = ["axis", "measure", "base", *by, "value", "low", "high"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -43,36 +45,107 @@ def titled(t: Tables, axis: str) -> str:
     return f"{BY_NAME[axis].title}: {known.title if known else t.headline(axis)}"
 
 
+def board(judged: Sequence[Judged], titles: Mapping[str, str]) -> Sheet:
+    """A square for every claim, by paper and verdict; `titles` are papers by name, the empty one has the others."""
+    name, step, across = 262.0, 20.0, 20
+    counts = Counter(j.verdict for j in judged)
+    sheet, x, y = Sheet(name + step * across, 0), 0.0, 8.0
+    for verdict in (v for v in VERDICTS if counts[v]):
+        text = f"{verdict} {counts[verdict]}"
+        if x + 26 + width_of(text) > sheet.width:
+            x, y = 0.0, y + 24
+        _square(sheet, x, y, verdict)
+        sheet.add(Words(x + 21, y + 12, text, "soft"))
+        x += 21 + width_of(text) + 16
+    y += 38
+    for paper, title in titles.items():
+        own = [j.verdict for j in judged if j.claim.paper == paper or (paper == "" and j.claim.paper not in titles)]
+        for k, line in enumerate(wrapped(title, name - 20)):
+            sheet.add(Words(0, y + 12 + 14 * k, line, "ink"))
+        for i, verdict in enumerate(sorted(own, key=VERDICTS.index)):
+            _square(sheet, name + step * (i % across), y + step * (i // across), verdict)
+        y += step * max(-(-len(own) // across), len(wrapped(title, name - 20)) * 0.7) + 10
+    sheet.height = y
+    return sheet
+
+
+def _square(sheet: Sheet, x: float, y: float, verdict: str) -> None:
+    """Filled where there is a verdict: both colours for mixed, grey for undecided; else empty, and crossed out."""
+    if verdict == MIXED:
+        sheet.add(Box(x, y, 8, 16, COLOURS[HOLDS]), Box(x + 8, y, 8, 16, COLOURS[DOES_NOT]))
+    elif verdict in COLOURS or verdict == UNDECIDED:
+        sheet.add(Box(x, y, 16, 16, COLOURS.get(verdict, "soft"), 1.0 if verdict in COLOURS else 0.45))
+    else:
+        sheet.add(
+            Stroke([(x + 1, y + 1), (x + 15, y + 1), (x + 15, y + 15), (x + 1, y + 15), (x + 1, y + 1)], "strong")
+        )
+        if verdict == UNTESTABLE:
+            sheet.add(Stroke([(x + 1, y + 15), (x + 15, y + 1)], "strong"))
+
+
+DATA = {"cifar10": "CIFAR-10", "fashion": "FashionMNIST", "photographs": "photographs"}
+
+
 def matrix(t: Tables) -> Sheet | None:
-    """Methods by networks, a block for every axis; networks that differ in their seed are one column."""
+    """Methods by networks, a block for every axis, two beside each other; networks of several seeds are one column.
+
+    The fuller a cell, the larger its score, up to the largest of the block; one whose interval reaches 0 is a dash.
+    """
     scores = overall(t, ("data", "architecture", "variant"))
     if scores.empty:
         return None
-    plain = scores["variant"].fillna("plain").astype(str)
-    names = scores["data"].astype(str) + " " + scores["architecture"].astype(str)
-    scores["column"] = names.where(plain == "plain", names + " " + plain)
-    columns, axes = list(dict.fromkeys(scores["column"])), list(dict.fromkeys(scores["axis"]))
+    variant = scores["variant"].fillna("plain").astype(str)
+    named = scores["architecture"].astype(str)
+    scores["column"] = named.where(~variant.isin(["augmented"]), named + ", turned")
+    scores["group"] = scores["data"].map(DATA).fillna("other data")
+    scores["column"] = scores["column"].where(scores["group"] != "other data", scores["data"] + " " + scores["column"])
+    order = [*DATA.values(), "other data"]
+    columns = sorted(set(zip(scores["group"], scores["column"], strict=True)), key=lambda c: (order.index(c[0]), c[1]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
-    held = {(r.axis, r.base, r.column): r for r in scores.itertuples()}
-    drawn = Sheet(0, 0)
-    for axis in axes:
-        values: list[list[Mark | None]] = []
-        for method in methods:
-            found = [held.get((axis, method, column)) for column in columns]
-            values.append([Mark(method, r.value, r.low, r.high) if r else None for r in found])
-        block = cells([TITLES.get(m, m) for m in methods], columns, values).sheet
-        drawn.add(Words(0, drawn.height + 16, titled(t, axis), "ink", bold=True))
-        drawn.place(Sheet(0, 0, [({}, block.pieces)]), 0, drawn.height + 22)  # without what a report's page would read
-        drawn.width, drawn.height = max(drawn.width, block.width), drawn.height + 30 + block.height
+    names, wide, tall = 142.0, 14.0, 16.0
+    head = 58 + max(width_of(column, 10) for _, column in columns)
+    gaps = [sum(a[0] != b[0] for a, b in pairwise(columns[: i + 1])) * 6 for i in range(len(columns))]
+    block_width = max(wide * len(columns) + gaps[-1] + 26, 210.0)
+    block_height = head + tall * len(methods) + 26
+    axes = list(dict.fromkeys(scores["axis"]))
+    drawn = Sheet(names + 2 * block_width, block_height * -(-len(axes) // 2))
+    held = {(r.axis, r.base, r.group, r.column): r for r in scores.itertuples()}
+    for place, axis in enumerate(axes):
+        left, top = names + place % 2 * block_width, place // 2 * block_height + head
+        most = max(abs(r.value) for key, r in held.items() if key[0] == axis)
+        drawn.add(Words(left, top - head + 14, titled(t, axis), "ink", bold=True))
+        drawn.add(Words(left, top - head + 29, f"full: {most:.2g}; dash: may be 0", "third", size=11))
+        for (group, column), gap, i in zip(columns, gaps, range(len(columns)), strict=True):
+            x = left + wide * i + gap
+            if i == 0 or columns[i - 1][0] != group:
+                drawn.add(Words(x, top - head + 46, group, "soft", size=11))
+            drawn.add(Words(x + 10, top - 4, column, "third", size=10, turned=True))
+            for row, method in enumerate(methods):
+                y, r = top + tall * row, held.get((axis, method, group, column))
+                if r is None:
+                    continue
+                if r.low <= 0 <= r.high:
+                    drawn.add(Stroke([(x + 4, y + 8), (x + 9, y + 8)], "strong"))
+                    continue
+                full = 0.12 + 0.88 * abs(r.value) / most
+                drawn.add(Box(x, y, wide - 1, tall - 1, "heat" if r.value > 0 else "cold", full))
+        for row, method in enumerate(methods if place % 2 == 0 else ()):
+            drawn.add(Words(names - 8, top + tall * row + 12, TITLES.get(method, method), "soft", "end", 11))
     return drawn
 
 
 def frontier(t: Tables, one: str = "stability", other: str = "faithfulness") -> Sheet | None:
-    """Methods by two axes on networks of images, with the line of those that none is better than in both."""
-    scores = overall(t, ("modality",))
-    scores = scores[scores["modality"] == "image"]
-    sides = [scores[scores["axis"] == axis].set_index("base") for axis in (one, other)]
-    both = [m for m in sides[0].index if m in sides[1].index]
+    """Methods by two axes on networks of images that were asked both, with the line of those that none beats in both.
+
+    Methods that one of these networks does not have are left out: their means would be over other networks.
+    """
+    scores = overall(t, ("network", "modality"))
+    scores = scores[(scores["modality"] == "image") & scores["axis"].isin((one, other))]
+    asked = scores.groupby("network")["axis"].nunique()
+    scores = scores[scores["network"].isin(asked.index[asked == 2])]
+    count = scores.groupby(["axis", "base"])["network"].nunique()
+    sides = [averaged(scores[scores["axis"] == axis], ("base",), "value").set_index("base") for axis in (one, other)]
+    both = [m for m in sides[0].index if all(count.get((a, m)) == (asked == 2).sum() for a in (one, other))]
     if len(both) < 2:
         return None
     signs = [SIGNS[axis, t.headline(axis)] for axis in (one, other)]
@@ -113,7 +186,7 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
     rows = [j for j in judged if math.isfinite(j.found.published) and j.found.parts]
     if not rows:
         return None
-    name, left, right, tall = 330.0, 392.0, 690.0, 26.0
+    name, left, right, tall = 300.0, 352.0, 660.0, 34.0
     sheet = Sheet(right + 62, 30 + tall * len(rows))
     sheet.add(Words(0, 14, "ring: published; dots and bands: found (green: holds, orange: does not)", "third"))
     for i, j in enumerate(rows):
@@ -121,8 +194,10 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
         ends = [v for p in j.found.parts for v in (p.value, p.low, p.high) if math.isfinite(v)] + [j.found.published]
         low, high = min(ends), max(ends)
         scale = Scale(low, high if high > low else low + 1, left, right)
-        text = j.claim.text if width_of(j.claim.text) < name else j.claim.text[: int(name / width_of("a")) - 1] + "…"
-        sheet.add(Words(0, y + 4, text, "soft"), Stroke([(left, y), (right, y)], "grid"))
+        lines = wrapped(j.claim.text, name)
+        for k, line in enumerate(lines):
+            sheet.add(Words(0, y + 4 + 14 * (k - (len(lines) - 1) / 2), line, "soft"))
+        sheet.add(Stroke([(left, y), (right, y)], "grid"))
         sheet.add(Words(left - 8, y + 4, _end(low), "third", "end", 11))
         sheet.add(Words(right + 8, y + 4, _end(high), "third", "start", 11))
         colour = COLOURS.get(j.verdict, "soft")

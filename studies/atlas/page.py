@@ -19,7 +19,7 @@ from pathlib import Path
 import figures
 import numpy as np
 import pandas as pd
-from claims import DOES_NOT, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, VERDICTS, Judged, all_claims, judge
+from claims import DOES_NOT, GRID, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, Judged, all_claims, judge
 from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
 
@@ -30,6 +30,7 @@ from holdfast.report.comparison import atlas
 PAPERS = {"FASS": "FASS", "Soft stability": "Soft stability", "Invariance": "Explanation invariance and equivariance"}
 PAPERS |= {"ROAD": "ROAD", "SRG": "Symmetric relevance gain (SRG)", "LATEC": "LATEC", "": "Sanity checks"}
 FIGURES = {
+    "verdicts": "A square for every claim, by paper and verdict",
     "strip": "Claims with a published number beside what was found",
     "matrix": "Headline scores of methods on networks, axis by axis",
     "frontier": "Methods by stability and faithfulness",
@@ -48,26 +49,40 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in [[*head], ["---"] * len(head), *cells]]
 
 
-def claim_rows(judged: Sequence[Judged]) -> list[str]:
-    """Claim and section, published, found with its interval, verdict and command."""
+def claim_rows(t: Tables, judged: Sequence[Judged]) -> list[str]:
+    """Claim and section, published, found with its interval, and the verdict; in small what the number rests on."""
     rows = []
     for j in judged:
-        seen = f"; a distance of {j.power} would have been seen" if j.power else ""
         place = j.claim.place if j.claim.paper in PAPERS else f"{j.claim.paper}, {j.claim.place}"
-        command = f"[{j.found.command}](#commands)" if j.found.command else ""
-        rows.append((f"{j.claim.text} ({place})", j.claim.published, j.shown + seen, f"**{j.verdict}**", command))
-    return grid(("claim", "published", "found", "verdict", "command"), rows)
+        command = f"[{j.found.command}](#commands)" if j.found.command and j.found.parts else ""
+        seen = f"would have been seen: {j.power}" if j.power else ""
+        rests = "; ".join(filter(None, (samples_of(t, j), seen, command)))
+        found = f"{j.shown}<br><small>{rests}</small>" if rests else j.shown
+        rows.append((f"{j.claim.text} <small>({place})</small>", j.claim.published, found, f"**{j.verdict}**"))
+    return grid(("claim", "published", "found", "verdict"), rows)
+
+
+def samples_of(t: Tables, j: Judged) -> str:
+    """How many samples of each network the parts of a claim of the grid rest on."""
+    if j.found.command != GRID or not j.found.parts or t.runs.empty:
+        return ""
+    named = {part.label.split(",")[0] for part in j.found.parts}
+    own = t.runs[t.runs["network"].isin(named)]
+    counts = (own if len(own) else t.runs)["samples"]
+    low, high = counts.min(), counts.max()
+    return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
 
 
 def short(judged: Sequence[Judged]) -> list[str]:
-    """How many claims of each paper came out how."""
-    rows = []
-    for paper, title in PAPERS.items():
-        counts = Counter(j.verdict for j in judged if _of(j, paper))
-        rows.append((title, sum(counts.values()), *(counts[v] or "" for v in VERDICTS)))
-    counts = Counter(j.verdict for j in judged)
-    rows.append(("all", len(judged), *(counts[v] or "" for v in VERDICTS)))
-    return grid(("paper", "claims", *VERDICTS), rows)
+    """How many claims of each paper came out how; what has no verdict is in one column."""
+    shown = (HOLDS, DOES_NOT, MIXED, UNDECIDED)
+
+    def row(title: str, own: Sequence[Judged]) -> tuple[object, ...]:
+        counts = Counter(j.verdict for j in own)
+        return title, len(own), *(counts[v] or "" for v in shown), len(own) - sum(counts[v] for v in shown) or ""
+
+    rows = [row(title, [j for j in judged if _of(j, paper)]) for paper, title in PAPERS.items()]
+    return grid(("paper", "claims", *shown, "no verdict"), [*rows, row("all", judged)])
 
 
 def outcomes(judged: Sequence[Judged]) -> list[str]:
@@ -158,23 +173,22 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
-def scope_lines(t: Tables) -> list[str]:
+def scope_lines(t: Tables, claims: int) -> list[str]:
     """How much has been run: what a verdict rests on."""
     if t.runs.empty:
-        return []
-    asked, samples = t.runs["network"].nunique(), t.runs["samples"]
-    said = f"**So far {len(t.runs)} runs on {asked} of {len(t.networks)} networks, {samples.min()} to {samples.max()} "
-    said += "samples each.** The networks are small, and a verdict is about them: what holds on larger ones is open."
-    return [said, ""]
+        return [f"{claims} claims; nothing has been run yet."]
+    asked, samples = t.runs["network"].str.split("; ").explode().nunique(), t.runs["samples"]
+    said = f"**{claims} claims; {len(t.runs)} runs on {asked} of {len(t.networks)} networks, "
+    said += f"{samples.min()} to {samples.max()} samples each.** "
+    said += "The networks are small, and a verdict is about them: what holds on larger ones is open."
+    return [said]
 
 
 def differs_lines(judged: Sequence[Judged]) -> list[str]:
-    """What differs from the set-ups of the papers, each once."""
-    found: dict[str, list[str]] = {}
-    for j in judged:
-        if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE):
-            found.setdefault(j.claim.differs, []).append(j.claim.paper)
-    return [f"- {', '.join(dict.fromkeys(papers))}: {what}." for what, papers in found.items()]
+    """What differs from the set-up of a paper, each once."""
+    tested = [j for j in judged if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE)]
+    found = dict.fromkeys(j.claim.differs for j in tested if "printed" not in j.claim.differs)
+    return ["What differs from the paper's set-up: " + "; ".join(found) + ".", ""] if found else []
 
 
 def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], found: Split | None) -> str:
@@ -185,18 +199,17 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         f"![Hold sheet of {kind[6:]}](figures/{name})\n" for kind, name in pictures.items() if kind[:6] == "sheet "
     ]
     undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
-    papers = [[f"### {title}", "", *claim_rows([j for j in judged if _of(j, p)]), ""] for p, title in PAPERS.items()]
+    papers = []
+    for paper, title in PAPERS.items():
+        own = [j for j in judged if _of(j, paper)]
+        papers.append([f"### {title}", "", *differs_lines(own), *claim_rows(t, own), ""])
     parts: dict[str, Sequence[str]] = {
-        "counts": [
-            *scope_lines(t),
-            f"{len(judged)} claims. Verdicts: " + ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) + ".",
-        ],
+        "counts": scope_lines(t, len(judged)),
         "outcomes": outcomes(judged),
         "short": short(judged),
         "shares": spread_lines(found),
         "purposes": recommendations(t),
         "claims": [line for paper in papers for line in paper],
-        "differs": differs_lines(judged),
         "power": [
             f"Of {counts[DOES_NOT]} verdicts *does not*, {known} have beside them what distance would have been seen;",
             "the others are arithmetic, which has no error.",
@@ -241,7 +254,7 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
         target.write_bytes(svg)
     elif write:
         picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
-        wide = round(sheet.width)
+        wide = round(1.6 * sheet.width)  # for fine screens
         picture.resize((wide, picture.height * wide // picture.width)).quantize(32).save(target, optimize=True)
     return target.name
 
@@ -293,8 +306,8 @@ def pictures_of(
     t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
 ) -> dict[str, str]:
     """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
-    made = {"strip": figures.strip(judged), "matrix": figures.matrix(t), "frontier": figures.frontier(t)}
-    made["spread"] = figures.spread(found)
+    made = {"verdicts": figures.board(judged, PAPERS), "strip": figures.strip(judged), "matrix": figures.matrix(t)}
+    made |= {"frontier": figures.frontier(t), "spread": figures.spread(found)}
     names = {}
     for key, sheet in made.items():
         for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():

@@ -159,7 +159,9 @@ def test_colours_and_superpixels() -> None:
     found["density"] = density[0, ::3]
     found["parent"], found["distance"] = superpixels._links(ours.contiguous(), density, 3)
     for kernel, far, ratio in ((1.0, 10.0, 0.2), (0.5, 1.5, 0.2), (1.0, 10.0, 1.0)):
-        found[f"{kernel} {far} {ratio}"] = superpixels.quickshift(scene(), kernel, far, ratio)
+        found[f"{kernel} {far} {ratio}"] = superpixels._segments(ratio * superpixels.lab(scene()), kernel, far)
+        again = superpixels.quickshift(scene(), kernel, far, ratio)
+        assert torch.equal(again, found[f"{kernel} {far} {ratio}"])
     recorded("features/superpixels", found)
     usual = superpixels.quickshift(scene() * 0.3)
     assert torch.equal(usual, superpixels.quickshift(scene() * 0.3, 4.0, 200.0, 0.2))

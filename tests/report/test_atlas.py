@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import cli
+from holdfast.drawing.sheet import Box, Words
 from holdfast.report.comparison import atlas
 from support import small
 from support.paths import ROOT
@@ -265,10 +268,34 @@ def test_claims_and_pictures_are_those_of_the_runs(study, exported, tmp_path):
     judged = [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
     (tmp_path / "figures").mkdir()
     pictures = study.page.pictures_of(tables, judged, tables.split, tmp_path)
-    assert set(pictures) == {"strip", "matrix", "frontier", "spread"}
+    assert set(pictures) == {"verdicts", "strip", "matrix", "frontier", "spread"}
     text = study.page.markdown(tables, judged, pictures, tables.split)
     assert "{{" not in text and "nan" not in text
     assert tables.split.share.sum() == pytest.approx(1)
+
+
+def test_every_claim_is_a_square(study, judged):
+    figures, page = study.page.figures, study.page
+    told = figures.board(judged, page.PAPERS)
+    counts = Counter(j.verdict for j in judged)
+    boxes = Counter(piece.colour for piece in told.pieces if isinstance(piece, Box))
+    legend = {verdict: 1 for verdict in counts}
+    for verdict, colour in figures.COLOURS.items():
+        assert boxes[colour] == counts[verdict] + legend[verdict] + counts["mixed"] + legend.get("mixed", 0)
+    texts = [piece.text for piece in told.pieces if isinstance(piece, Words)]
+    assert all(f"{verdict} {n}" in texts for verdict, n in counts.items())
+
+
+def test_the_frontier_is_of_methods_that_all_its_networks_have(study, exported):
+    tables = study.reading.load(exported[0])
+    drawn = study.page.figures.frontier(tables)
+    texts = {piece.text for piece in drawn.pieces if isinstance(piece, Words)}
+    assert {"Saliency", "Grad-CAM"} <= texts
+    one = tables.cells["network"].iloc[0]
+    fewer = tables.cells[~((tables.cells["network"] == one) & (tables.cells["base"] == "saliency"))]
+    drawn = study.page.figures.frontier(dataclasses.replace(tables, cells=fewer))
+    texts = {piece.text for piece in drawn.pieces if isinstance(piece, Words)}
+    assert "Grad-CAM" in texts and "Saliency" not in texts
 
 
 # -- a run beside the atlas

@@ -163,7 +163,11 @@ def spelled(cube: cubes.Cube) -> dict[str, Any]:
 
 
 def test_the_table_as_cubes(run: pd.DataFrame) -> None:
-    few = run[run["sample"].isin(["s0", "s3", "s5"])]
+    few = run[run["sample"].isin(["s0", "s3", "s5"])].copy()
+    few.loc[(few["sample"] == "s5") & (few["measure"] == "depth"), ["value", "status"]] = [np.nan, "undefined"]
+    few.loc[(few["sample"] == "s5") & (few["explainer"] == "cam"), "reason"] = None
+    by_depth, by_last = (cubes.arrange(few, headlines)[0].status[0, 0].tolist() for headlines in (("depth",), ()))
+    assert by_depth == [0, 0, 2] and by_last == [0, 0, 1]
     made = cubes.arrange(few, ("width", "depth"))
     recorded("statistics/cubes", [spelled(cube) for cube in made])
     recorded(
@@ -290,7 +294,7 @@ def test_bounds_of_overall_scores() -> None:
             found[f"needed {threshold} {lower}"] = needed
     few = estimates.of_means(scores("middle", 4), (0.0, 1.0))
     found["few"] = [bounds_of_means.samples_needed(few, t, 0.95, True) for t in (0.1, 0.3, 0.4, 0.45, 0.47)]
-    found["many"] = bounds_of_means.samples_needed(few, float(few.value) - 1e-5, 0.95, True)
+    found["many"] = [bounds_of_means.samples_needed(few, float(few.value) - t, 0.95, True) for t in (1e-3, 1e-8)]
     one = estimates.of_means(values[:1, :1], (0.0, 1.0))
     found["one"] = bounds_of_means.bound_mean(one, ["turn"], 0.9, True)
     found["nothing"] = bounds_of_means.guaranteed(values[:1] * np.nan, (0.0, 1.0), ["turn"], 0.9, True)
@@ -365,8 +369,22 @@ def test_radii_of_smoothed_models() -> None:
     ]  # fmt: skip
     recorded("statistics/radii", found)
     assert radii.per_mask_radius(lead[:0], bank, free[:0]).shape == (0,)
+    nowhere, anything = torch.zeros(2, 3).bool(), torch.ones(1, 3).bool()
+    for ahead, radius in ((1.5e-6, 3), (0.9e-6, 0)):  # a lead that rounding could have made is none
+        assert radii.per_mask_radius(torch.full((1, 2, 1), ahead), nowhere, anything).tolist() == [radius]
     edge = torch.tensor([[[0.5], [0.5]]])  # the loss of one mask, 1.5, is more than the sum of the leads; of none, not
     assert radii.per_mask_radius(edge, torch.zeros(2, 3).bool(), torch.ones(1, 3).bool()).tolist() == [3]
+
+
+def test_a_draw_that_takes_one_sample_too_often_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AlwaysTheFirst:
+        def integers(self, low: int, high: int, n: int) -> np.ndarray:
+            return np.zeros(n, dtype=np.int64)
+
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: AlwaysTheFirst())
+    assert bootstrap.bootstrap_counts.__wrapped__(255, 1, 0)[0, 0] == 255
+    with pytest.raises(OverflowError):
+        bootstrap.bootstrap_counts.__wrapped__(256, 1, 0)
 
 
 def test_the_bootstrap() -> None:

@@ -188,14 +188,15 @@ def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
         raise _OtherShape
     if not call.x.requires_grad:
         return call.compute(call.x)  # type: ignore[no-any-return]
+    with torch.no_grad():
+        out = call.compute(call.x)
     if call.name in _POOLING:
         pullback = _pool_pullback(call, reference.x.expand_as(call.x))
     elif call.name in _NORMALISING:
         pullback = partial(_averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x))
     else:
-        multiplier = _multiplier(call, reference.x)
-        pullback = partial(torch.mul, multiplier)
-    return _WithPullback.apply(call.x, call.compute, pullback)  # type: ignore[no-any-return, no-untyped-call]
+        pullback = partial(torch.mul, _multiplier(call, out, reference.x))
+    return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _difference(x: Tensor, reference: Tensor) -> Tensor:
@@ -203,24 +204,23 @@ def _difference(x: Tensor, reference: Tensor) -> Tensor:
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 
-def _multiplier(call: _Call, reference: Tensor) -> Tensor:
+def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     """Δout/Δin, and the derivative half-way where Δin is too small for the quotient.
 
     A smooth function's quotient loses digits to cancellation well before Δin is 0, while the derivative at the middle
     errs by O(Δin²) only. Where the derivative jumps, no point in between has the right one.
     """
-    x = call.x.detach()
-    delta = _difference(x, reference)
-    small = delta.abs() < (1e-3 if call.name in _SMOOTH else 1e-10)
+    x, rectifies = call.x.detach(), _rectifies(call)
+    delta = x - reference if rectifies else _difference(x, reference)
+    large = delta.abs() >= (1e-3 if call.name in _SMOOTH else 1e-10)  # not where both are the same infinity
     with torch.no_grad():
-        out = call.compute(x)
-        quotient = (out - call.compute(reference)) / delta
-        if _rectifies(call):
-            return torch.where(small, _passing(call, out).to(quotient.dtype), quotient)
+        quotient = (out - call.compute(reference)).div_(delta)
+    if rectifies:
+        return torch.where(large, quotient, _passing(call, out))
     with torch.enable_grad():
         middle = (reference + delta / 2).requires_grad_()
         (derivative,) = torch.autograd.grad(call.compute(middle).sum(), middle)
-    return torch.where(small, derivative, quotient)
+    return torch.where(large, quotient, derivative)
 
 
 def _averaged_pullback(compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor) -> Tensor:
@@ -310,11 +310,10 @@ def _positive_part(passing: Tensor, gradient: Tensor) -> Tensor:
 
 def _passing(call: _Call, out: Tensor) -> Tensor:
     """Where a rectifier's derivative is 1, boolean: strictly inside its range, for torch's clamps at its ends too."""
-    same = out == call.x.detach()
     if call.name in ("clamp", "clip", "clamp_min"):
-        return same
+        return out == call.x.detach()
     top = {"relu6": 6.0, "hardtanh": [*call.parameters[1:], call.options.get("max_val", 1.0)][0]}.get(call.name)
-    return same & (out > 0) if top is None else same & (out > 0) & (out < top)
+    return out > 0 if top is None else (out > 0) & (out < top)
 
 
 def _rectifies(call: _Call) -> bool:

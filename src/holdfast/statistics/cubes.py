@@ -247,7 +247,7 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     decisive = measure == (bare[-1] if bare else -1)
     undefined = _spelled_out(rows[(code == 2) & decisive & (condition >= 0)])
     controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
-    counted = undefined.groupby(["explainer", "condition", "level", "reason"], observed=True, sort=False, dropna=False)
+    counted = undefined.groupby(["explainer", "condition", "level", "reason"], sort=False, dropna=False)
     return Cube(
         dataset=dataset,
         model=model,
