@@ -253,9 +253,9 @@ def fates(table: Any) -> str:
     """How many rows are ok, flipped and undefined, and of which explainers most are undefined: they cost less."""
     counted = ", ".join(f"{share:.1%} {fate}" for fate, share in table.status.value_counts(normalize=True).items())
     undefined = (table.status == "undefined").groupby(table.explainer).mean()
-    return f"rows: {counted}" + "".join(
-        f"; {name} {share:.0%} undefined" for name, share in undefined.items() if share > 0.3
-    )
+    worst = [f"{name} {share:.0%} undefined" for name, share in undefined.items() if share > 0.3]
+    reasons = table.reason[table.status == "undefined"].value_counts().head(3)
+    return "; ".join([f"rows: {counted}", *worst, *(f"{count} × {why}" for why, count in reasons.items())])
 
 
 def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, str]:

@@ -15,6 +15,7 @@ from holdfast.models.batches import Workbench
 from holdfast.models.precision import arithmetic
 from holdfast.types import Batch
 from support import small
+from support.laws import ALL
 
 
 def tiny_gradients(scale: float) -> nn.Module:
@@ -125,3 +126,14 @@ def test_methods_that_watch_the_network_do_not_use_its_compiled_form() -> None:
     several = Batch(("a", "b"), batch.x.expand(2, -1, -1, -1))
     Saliency()(compiled, several, target.expand(2), 0)
     assert used == [2]
+
+
+@pytest.mark.parametrize("name", [n for n in ALL if n not in ("expected_gradients", "weight_noise")])
+def test_maps_in_sixteen_bits_are_those_of_thirty_two(name: str) -> None:
+    images, _ = small.pictures(3)
+    batch, target = Batch(("a", "b", "c"), images), torch.tensor([0, 1, 2])
+    benches = [Workbench(small.model().use(precision), 8) for precision in ("float32", "float16")]  # type: ignore[arg-type]
+    exact, half = (bench.explain(ALL[name], name, batch, target, 0) for bench in benches)
+    assert torch.isfinite(half).all()
+    alike = torch.cosine_similarity(exact.flatten(1).double(), half.flatten(1).double())
+    assert float(alike.min()) > 0.95, alike

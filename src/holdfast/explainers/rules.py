@@ -126,11 +126,8 @@ class DeepLift(FromBaseline):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
-        parts = [
-            self._rows(model, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
-            for rows in slices(len(inputs), model.rows)
-        ]
-        return torch.cat(parts)
+        cuts = slices(len(inputs), model.rows)
+        return torch.cat([self._rows(model, inputs[c], rows_of(batch.aux, c, inputs.device), target[c]) for c in cuts])
 
     def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
         # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows; calls of the
@@ -204,6 +201,11 @@ def _difference(x: Tensor, reference: Tensor) -> Tensor:
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 
+def _least(x: Tensor, smooth: bool = False) -> float:
+    """The smallest Δin to divide by: above what x's type takes for 0, and for smooth functions above its digits."""
+    return max(1e-3, 100 * torch.finfo(x.dtype).eps) if smooth else max(1e-10, torch.finfo(x.dtype).smallest_normal)
+
+
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     """Δout/Δin, and the derivative half-way where Δin is too small for the quotient.
 
@@ -212,7 +214,7 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     """
     x, rectifies = call.x.detach(), _rectifies(call)
     delta = x - reference if rectifies else _difference(x, reference)
-    large = delta.abs() >= (1e-3 if call.name in _SMOOTH else 1e-10)  # not where both are the same infinity
+    large = delta.abs() >= _least(x, call.name in _SMOOTH)  # not where both are the same infinity
     with torch.no_grad():
         quotient = (out - call.compute(reference)).div_(delta)
     if rectifies:
@@ -263,7 +265,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
         derivative = flat.scatter_add(-1, index, gradient)
         direct = flat.scatter_add(-1, index, gradient * shared)
         shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(-1, base_index, gradient * lost)
-        return torch.where(delta.abs() < 1e-10, derivative, direct + shares / delta).view(x.shape)
+        return torch.where(delta.abs() < _least(x), derivative, direct + shares / delta).view(x.shape)
 
     return pullback
 
@@ -292,8 +294,9 @@ class GuidedBackprop(Method):
             met.add(call.name)
             with torch.no_grad():
                 out = call.compute(call.x)
-            pullback = partial(_positive_part, _passing(call, out))
-            return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
+            passing = _passing(call, out)
+            rule = (lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing))
+            return _WithPullback.apply(call.x, *rule)  # type: ignore[no-any-return, no-untyped-call]
 
         maps, _ = input_gradient(model, normalised(model, batch), batch.aux, target, _Intercept(guide))
         if not met:
@@ -302,10 +305,6 @@ class GuidedBackprop(Method):
                 "plain gradient; use saliency or input_x_gradient"
             )
         return maps
-
-
-def _positive_part(passing: Tensor, gradient: Tensor) -> Tensor:
-    return gradient.clamp_min(0).mul_(passing)
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:
