@@ -24,6 +24,7 @@ from claims import DOES_NOT, GRID, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE,
 from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
 
+from holdfast.drawing.methods import TITLES
 from holdfast.drawing.prose import number, with_interval
 from holdfast.drawing.sheet import Sheet
 from holdfast.report.comparison import atlas
@@ -130,11 +131,20 @@ def recommendations(t: Tables) -> list[str]:
             continue
         ahead = part[(part["lost"] == 0) & (part["won"] == networks)]["explainer"]
         level = part[(part["lost"] == 0) & (part["won"] < networks)]
-        open_ = ", ".join(f"`{r.explainer}` (asked on {r.asked}, ahead on {r.won})" for r in level.itertuples()) or "–"
-        said = ", ".join(f"`{name}`" for name in ahead) or "none: each is beaten somewhere, or ahead of none"
+        open_ = ", ".join(f"{_title(r.explainer)} ({r.won} of {r.asked})" for r in level.itertuples()) or "–"
+        said = ", ".join(map(_title, ahead)) or "none"
         rows.append((figures.BY_NAME[axis].question, networks, said, open_))
-    head = ("purpose", "networks", "ahead on every network and beaten on none", "nowhere shown to be beaten")
+    head = (
+        "purpose",
+        "networks",
+        "ahead on every network, beaten on none",
+        "beaten on none (ahead on, of those asked)",
+    )
     return grid(head, rows) if rows else ["No two methods are told apart on any network."]
+
+
+def _title(method: str) -> str:
+    return TITLES.get(method, method)
 
 
 def networks_lines(t: Tables) -> list[str]:
