@@ -116,7 +116,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
     command = f"python studies/atlas/grid.py study {key}" if key in cost else str(sessions[-1].get("command", ""))
     return {
         "run": key,
-        "network": "; ".join(study["models"]),
+        "network": "; ".join(run.table()["model"].astype(str).unique()),
         "study": command,
         "axes": "; ".join(dict.fromkeys(axis_names(run).values())),
         "samples": int(run.table()["sample"].nunique()),

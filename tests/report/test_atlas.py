@@ -354,6 +354,25 @@ def test_smoothing_is_compared_within_a_sample(study, tables):
     assert part.label == "net" and part.value == pytest.approx(-0.051) and -0.06 < part.low < part.high < -0.04
 
 
+def test_data_sets_are_compared_over_networks(study, tables):
+    row = {"axis": "stability", "measure": "fass", "modality": "image", "variant": "plain", "sweep": False}
+    row |= {"base": "grad_cam", "condition": "jpeg"}
+    scores = {"photographs": [0.5, 0.7], "cifar10": [0.6, 0.8, 0.7]}
+    cells = pd.DataFrame(
+        {**row, "data": data, "architecture": f"a{i}", "mean": value, "low": value - 0.01, "high": value + 0.01}
+        for data, values in scores.items()
+        for i, value in enumerate(values)
+    )
+    (part,) = study.claims_fass.data_order(dataclasses.replace(tables, cells=cells)).parts
+    a, b = (np.array(values) for values in scores.values())
+    error = np.sqrt(a.var(ddof=1) / 2 + b.var(ddof=1) / 3)
+    freedom = error**4 / ((a.var(ddof=1) / 2) ** 2 / 1 + (b.var(ddof=1) / 3) ** 2 / 2)
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (part.value, part.low, part.high) == pytest.approx((-0.1, -0.1 - half, -0.1 + half))
+    (part,) = study.claims_fass.data_order(dataclasses.replace(tables, cells=cells[1:])).parts
+    assert np.isnan(part.low)  # one network says nothing of others
+
+
 # -- a run beside the atlas
 
 
