@@ -57,6 +57,8 @@ def constants(path: Path) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for name, value in vars(module).items():
         own = isinstance(value, type) and value.__module__ == module.__name__
+        if isinstance(value, ModuleType):  # where a machine keeps it is nobody's business
+            continue
         if own and (found := of_class(value)):
             told[name] = found
         elif "Annotated[" in (text := repr(value)):
