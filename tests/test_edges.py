@@ -14,6 +14,7 @@ import torch
 
 import holdfast
 from holdfast import Batch, UserError
+from holdfast.axes.certificate.sequential import _betting_rule
 from holdfast.axes.faithfulness.curves import readouts
 from holdfast.axes.stability import words
 from holdfast.axes.symmetry.groups import Dihedral
@@ -25,6 +26,7 @@ from holdfast.data.images import _unit
 from holdfast.drawing.prose import LISTED
 from holdfast.models.tasks import Regression
 from holdfast.report.comparison.common import Common, _tell_versions
+from holdfast.statistics.bounds import sample_size
 from holdfast.testing.check import _guaranteed
 from holdfast.testing.requirement import parse
 from support.whole import BASE
@@ -62,6 +64,11 @@ def test_no_strict_bound_without_ends(span: Any) -> None:
     wish = parse("stability.fass >= 0.5")
     with pytest.raises(UserError, match="no strict bound"):
         _guaranteed(SimpleNamespace(groups=None), np.zeros((1, 3)), span, ["a"], wish)  # type: ignore[arg-type]
+
+
+def test_a_betting_rule_ends_about_where_hoeffding_does() -> None:
+    most, needed = _betting_rule(0.3, 0.05).looks[-1], sample_size(0.3, 0.05, "hoeffding")
+    assert needed <= most < 2 * needed
 
 
 def test_versions_and_devices_are_told() -> None:
