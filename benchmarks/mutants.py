@@ -10,8 +10,8 @@ folder named as its own first, the quickest of them first, up to --budget second
 imported the large packages. A test that fails counts if it passes by itself without the mistake. One that all of them
 pass survived; `untested` means that no test enters the function in its own process, `elsewhere` that besides its tests
 need a GPU (--gpu, for `map` and `run`, lets those of the kernels have it) or the libraries of `make test-ecosystem`.
-Left out from the start: annotations, decorators, words (errors, f-strings), numbers of layout, and swapped arguments of
-what is symmetric in them.
+Left out from the start: annotations, decorators, words (errors, f-strings), numbers of layout, swapped arguments of
+what is symmetric in them, and arguments without a say in any result (`strict` of zip, `non_blocking`).
 
 One line of JSON per mutant: number, status (killed, survived, timeout, untested, elsewhere), room, file, line, what was
 done, the diff, by which test, seconds. A timeout is counted in seconds of the processor, so that other work beside it
@@ -62,6 +62,8 @@ COMPUTED = {
 }  # fmt: skip
 EITHER_WAY = {"fmin", "fmax", "minimum", "maximum", "min", "max", "equal", "allclose", "isclose"}
 """Functions whose first two arguments can be swapped without a mistake."""
+NO_RESULT = {"strict", "non_blocking"}
+"""Arguments without a say in any result: whether `zip` checks lengths, whether a copy is waited for."""
 LAYOUT = re.compile(r"src/holdfast/(drawing/|report/|axes/.*page\.py)")
 """Files whose numbers are mostly pixels, which no test should hold."""
 ONLY_ON_A_GPU = "src/holdfast/kernels/"
@@ -219,6 +221,10 @@ class Sites(ast.NodeVisitor):
         if isinstance(node.value, ast.Call):
             self.add(node, *self.span(node), "pass", "call dropped")
         self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg not in NO_RESULT:
+            self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
         plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]

@@ -63,7 +63,7 @@ def layers(key: str, said: str, hidden: bool) -> Callable[[Tables], Found]:
     """Examples and concepts on the layer behind the pooling (`hidden`) of invariant networks, or before it."""
 
     def test(t: Tables) -> Found:
-        rows = t.select(axis="symmetry", measure="invariance", base=("simplex", "similarity", "cav", "car"))
+        rows = t.select(axis="symmetry", measure="invariance", method=("simplex", "similarity", "cav", "car"))
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
         rows = rows[rows["explainer"].astype(str).str.endswith(", hidden") == hidden]
         if rows.empty:
@@ -101,10 +101,10 @@ def nearly(t: Tables) -> Found:
 
 def car_first(t: Tables) -> Found:
     """CAR less CAV after symmetrising over the same few elements, at each number of elements but the whole group."""
-    rows = t.select(axis="symmetry", measure="invariance", condition="symmetrised", base=("car", "cav"))
+    rows = t.select(axis="symmetry", measure="invariance", condition="symmetrised", method=("car", "cav"))
     found = []
     for (network, level), part in rows.groupby(["network", "severity"], sort=False, observed=True):
-        by = averaged(part, ("base",)).set_index("base")
+        by = averaged(part, ("method",)).set_index("method")
         if {"car", "cav"} <= set(by.index) and by["value"].min() < 1 - 1e-6:
             a, b = by.loc["car"], by.loc["cav"]
             found.append(

@@ -1,7 +1,7 @@
-"""Write the atlas: `docs/atlas.md`, its figures, and the table that `holdfast compare RUN atlas` reads.
+"""Write the atlas: `docs/atlas.md`, its leaderboard and figures, and what `holdfast compare RUN atlas` reads.
 
     python studies/atlas/page.py                        all of it, from the committed tables
-    python studies/atlas/page.py --sheets RUNS_FOLDER   also the hold sheets of the runs in a folder, and a leaderboard
+    python studies/atlas/page.py --sheets RUNS_FOLDER   also the hold sheets of the runs in a folder
     python studies/atlas/page.py --tables DIR --docs DIR --package FILE     from other tables, to somewhere else
 
 Every number on the page comes from `tables/` by a function of this folder; what is not in a table is "not run yet".
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import figures
+import leaderboard
 import numpy as np
 import pandas as pd
 from claims import DOES_NOT, GRID, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, Judged, all_claims, judge
@@ -40,7 +41,6 @@ LARGEST = 400_000
 """All figures together, in bytes."""
 LARGE, SHEETS = 60_000, 120_000
 """Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
-BOARD = "atlas-leaderboard.html"
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -216,10 +216,7 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         ],
         "networks": networks_lines(t),
         "cost": cost_lines(t),
-        "sheets": [
-            *(sheets or undrawn),
-            *([f"[All of them as a leaderboard]({BOARD})."] if "board" in pictures else []),
-        ],
+        "sheets": sheets or undrawn,
     }
     for key, title in FIGURES.items():
         name = pictures.get(key)
@@ -260,13 +257,11 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
 
 
 def hold_sheets(folder: Path, docs: Path) -> None:
-    """The hold sheets of the runs in a folder, one a network, as JPEG in the size that lets all fit; and a leaderboard.
+    """The hold sheets of the runs in a folder, one a network, as JPEG in the size that lets all fit.
 
     Of networks that differ in their seed alone the first is shown, in the study `paper` where it has several.
     """
     from PIL import Image
-
-    from holdfast.report.comparison import leaderboard, leaderboard_page
 
     paths = sorted(path.parent for path in folder.glob("*/manifest.json"))
     shown = [path for path in paths if path.suffix in ("", ".paper") and not re.search(r"-s[1-9]", path.name)]
@@ -284,10 +279,7 @@ def hold_sheets(folder: Path, docs: Path) -> None:
             break
     for path, file in zip(shown, files, strict=True):
         (docs / "figures" / f"atlas-sheet-{path.stem}.jpg").write_bytes(file.getvalue())
-    if shown:
-        page = leaderboard_page(leaderboard(*shown))
-        (docs / BOARD).write_text(page, encoding="utf-8")
-        print(f"{len(shown)} hold sheets of {side} pixels, {docs / BOARD} of {len(page) / 1000:.0f} kB")
+    print(f"{len(shown)} hold sheets of {side} pixels")
 
 
 def _hold_sheet(path: Path) -> bytes:
@@ -316,7 +308,7 @@ def pictures_of(
             names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key], write)
     for path in sorted((docs / "figures").glob("atlas-sheet-*.jpg")):
         names[f"sheet {path.stem.removeprefix('atlas-sheet-')}"] = path.name
-    return names | ({"board": f"../{BOARD}"} if (docs / BOARD).exists() else {})
+    return names
 
 
 def main() -> None:
@@ -333,6 +325,7 @@ def main() -> None:
     judged, found = [judge(claim, t) for claim in all_claims()], t.split
     names = pictures_of(t, judged, found, given.docs)
     (given.docs / "atlas.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
+    (given.docs / "atlas-leaderboard.md").write_text(leaderboard.page(t), encoding="utf-8")
     rows = packaged(t)
     if len(rows):
         rows.to_parquet(given.package, compression="zstd", index=False)

@@ -24,6 +24,7 @@ COLUMNS = {
     "aligned_low aligned_high aligned_calibrated aligned_calibrated_low aligned_calibrated_high noise_floor settings",
     "pairs": "run network axis measure first second difference low high p n",
     "values": "run network axis measure explainer condition severity sample value",
+    "ranking": "run network axis evaluation measure explainer score low high raw rank rank_low rank_high samples mark",
     "papers": "paper place table row column value",
     "earlier": "key part value low high n page command",
 }
@@ -58,6 +59,7 @@ class Tables:
     values: pd.DataFrame
     papers: pd.DataFrame
     earlier: pd.DataFrame
+    ranking: pd.DataFrame
 
     def paper(self, paper: str, table: str) -> pd.DataFrame:
         """One printed table, rows by columns, in the paper's order; "<0.1" is 0.1, its upper end."""
@@ -163,11 +165,13 @@ def load(folder: Path = TABLES) -> Tables:
             best = cells[form + edge].astype(float).where(cells[form].notna(), best)
         cells[f"best{edge}"] = best
     cells["base"] = _bases(cells["explainer"])
+    cells["method"] = cells["base"].astype(str).str.split(",").str[0]  # without the layer that a label may name
     cells["control"] = cells["base"].isin(CONTROLS)
     pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
     values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
     values["sweep"] = values["run"].astype(str).str.endswith(SWEEP)
-    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"])
+    ranking = read["ranking"].assign(base=_bases(read["ranking"]["explainer"]))
+    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"], ranking)
 
 
 def _bases(labels: pd.Series) -> pd.Series:

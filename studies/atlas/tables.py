@@ -35,6 +35,8 @@ from holdfast.statistics import exact_share
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
+ALSO = ("max_sensitivity",)
+"""Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
 LARGEST = {"cells": 2_200_000, "values": 1_500_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
@@ -91,6 +93,7 @@ def ranking(run: holdfast.Run) -> pd.DataFrame:
 def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     """Per-sample values of the measures that rank, with their place among the conditions of the evaluation."""
     headlines = set(zip(ranked["evaluation"], ranked["measure"], strict=True))
+    headlines |= {(name, measure) for name in axis_names(run) for measure in ALSO}
     table = run.in_study_order()
     table = table[(table["status"] == "ok") & (table["role"].astype(str) != "reference")]
     here = [pair in headlines for pair in zip(table["evaluation"], table["measure"], strict=True)]

@@ -20,6 +20,7 @@ PACKAGE = Path(holdfast.__file__).parent
 FILES = sorted(p for room in ("axes", "truth") for p in (PACKAGE / room).glob("**/*.py") if p.name != "__init__.py")
 ROOMS = sorted({"/".join(path.relative_to(PACKAGE).parts[:2]).removesuffix(".py") for path in FILES})
 CHANGING = re.compile(r" at 0x[0-9a-f]+|\b_?read_anew\w*\.")
+ANY_ORDER = "frozenset("
 LIMITS = re.compile(r"\b(?:g[et]|l[et]|min_length|max_length|strict|allow_inf_nan)=[^,)\]]+")
 
 
@@ -60,7 +61,7 @@ def constants(path: Path) -> dict[str, Any]:
             told[name] = found
         elif "Annotated[" in (text := repr(value)):
             told[name] = LIMITS.findall(text)
-        elif name.isupper() and not isinstance(value, str) and not name.startswith("__"):
+        elif name.isupper() and not isinstance(value, str) and (isinstance(value, frozenset) or ANY_ORDER not in text):
             told[name] = said(value)
     return told
 

@@ -129,9 +129,10 @@ def stable(n: int = N, **options: Any) -> pd.DataFrame:
 
 def with_one_failing(component: str) -> pd.DataFrame:
     """Maps that hold but for one component."""
-    rows = stable(flip=0.0, quality={"integrated": 0.9, "lime": 0.85})
+    rows = stable(n=14, flip=0.0, quality={"integrated": 0.9, "lime": 0.85})
     bad = rows["measure"].str.startswith(component) & ~rows["measure"].str.endswith("_chance")
-    rows.loc[bad, "value"] = rows.loc[bad, "value"] * 0.1 + {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}[component]
+    level = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}[component]
+    rows.loc[bad, "value"] = level + 0.1 * (1 - level) * rows.loc[bad, "value"]
     return rows
 
 
@@ -140,6 +141,14 @@ STABILITY: dict[str, Any] = {
     "lost": (stable(quality={"saliency": 0.0, "lime": 0.03, "good": 0.7}, flip=0.6, undefined=0.3), {}, {}),
     "alone": (stable(n=5, quality={"lime": 0.5}), {}, {}),
     "controls": (stable(quality={"sobel": 0.5, "random": 0.0}, undefined=0.2), {}, {}),
+    "many": (
+        stable(
+            quality={"saliency": 0.01, "lime": 0.0, "grad": -0.2, "deep": -0.3},
+            conditions=(("rotation", 15.0), ("jpeg", 40.0), ("brightness", 1.5), ("noise", 0.1)),
+        ),
+        {},
+        {},
+    ),
     "tied": (stable(quality={"a": 0.5, "b": 0.5, "c": 0.49, "d": 0.5, "e": 0.5}), {}, {}),
     "ssim": (with_one_failing("ssim"), {}, {"lime": {"name": "lime"}, "integrated": {"name": "saliency"}}),
     "spearman": (with_one_failing("spearman"), {}, {"integrated": {"name": "integrated_gradients", "steps": 8}}),
@@ -177,6 +186,16 @@ FAITHFUL: dict[str, Any] = {
     "alone": (made_up({"lime": 0.4}, ("zero",), n=3), {}, None),
     "controls": (made_up({"sobel": 0.4, "random": 0.0}, ("zero",), n=8), {}, None),
 }
+
+
+def turned() -> pd.DataFrame:
+    """Two imputers under which the methods come in opposite orders."""
+    one = made_up({"lime": 0.6, "saliency": 0.3, "grad": 0.1}, ("noisy_linear",), n=8)
+    other = made_up({"lime": 0.1, "saliency": 0.3, "grad": 0.9}, ("zero",), n=8)
+    return pd.concat([one[~one["measure"].isin(["infidelity", "sensitivity_n"])], other], ignore_index=True)
+
+
+FAITHFUL["turned"] = (turned(), {}, None)
 
 
 @pytest.mark.parametrize("case", FAITHFUL)
@@ -220,6 +239,8 @@ def test_retraining_and_leaks() -> None:
     recorded("words/faithfulness_figures", figures_in(every, BY_NAME["faithfulness"]))
     apart = judged(pd.concat([leaking(0.55), retrained(1)], ignore_index=True))
     recorded("words/retraining_apart", {one.label: said(one) for one in apart})
+    figures_of = BY_NAME["faithfulness"]
+    recorded("words/retraining_figures", [figures_in(apart, figures_of), figures_in([], figures_of)])
     may = judged(pd.concat([made_up(n=4), retrained(1)], ignore_index=True))
     recorded("words/faithfulness_may_leak", [found(one) for one in may])
 

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from holdfast import Batch, Model
 from holdfast import explainers as ex
 from holdfast.errors import UserError
-from holdfast.explainers import cam_layer, gradient, precision, rules
+from holdfast.explainers import cam_layer, coalitions, gradient, precision, rules, sampling
+from holdfast.explainers.concepts import classifiers, explain
+from holdfast.explainers.concepts import concepts as concept_examples
 from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
-from holdfast.explainers.examples import influence
+from holdfast.explainers.examples import curvature, influence, simplex, training_set
 from holdfast.explainers.examples.training_set import Examples
 from holdfast.features import Patches, Pixels
 from holdfast.models.smoothed import Smoothed
-from support.recorded import recorded
+from support.recorded import constants, recorded
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -270,3 +272,24 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
 
 def _sides() -> tuple[Tensor, Tensor]:
     return drawn(10, 3), drawn(10, 3, seed=1)
+
+
+CALLS: list[tuple[Any, Callable[[], Any]]] = [
+    (sampling, lambda: sampling._exists(torch.ones(1), 1)),
+    (coalitions, lambda: coalitions._pairs_per_size(torch.zeros(1).long(), 2, 1)),
+    (precision, lambda: precision._asked(None)),
+    (cam_layer, lambda: cam_layer.token_grid(4, (1, 2, 2))),
+    (classifiers, lambda: classifiers.principal_axes(torch.ones(1, 1))),
+    (concept_examples, lambda: concept_examples.row_digests(BATCH)),
+    (explain, lambda: explain._same_size("0", "c", 1, torch.ones(1, 1))),
+    (curvature, curvature.indefinite),
+    (influence, lambda: ex.TracIn(drawn(1, 3))._visits()),
+    (training_set, lambda: training_set._bytes(1)),
+    (simplex, lambda: simplex.simplex_weights(torch.ones(1, 1), torch.ones(1, 1))),
+]
+
+
+@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
+def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
+    call()  # so that it is known which file this is about
+    recorded(f"explainers/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from holdfast.models import batches, guards, modality, nets, randomised
 from holdfast.models.checkpoints import Checkpoint, unwrapped
 from holdfast.models.loaders.named import check_model_name, load_model, short_name
 from holdfast.models.smoothed import Smoothed, accuracy_curve, check_quantised
-from holdfast.models.tasks import Answer, Options, Readout, as_task, with_region
+from holdfast.models.tasks import Answer, Options, Readout, Regression, as_task, with_region
+from support.laws import ALL
 from support.recorded import recorded
 
 NAMES = ("ape", "bee", "cat")
@@ -254,6 +256,9 @@ def test_what_a_model_knows_of_itself() -> None:
     }
     model.logits(inputs.clone().requires_grad_())
     found["counted"] = [model.passes, model.gradient_passes, model.size_of(5), model.precision, model.gradient_scale]
+    layout = Model(nn.Conv2d(3, 4, 2), channels_last=True, device="cpu", task="segmentation")
+    assert layout.module.weight.is_contiguous(memory_format=torch.channels_last) and layout.channels_last
+    assert not Model(nn.Conv2d(3, 4, 2)).channels_last
     normal = Model(nn.Flatten(), mean=(0.5, 0.25), std=(2.0, 4.0), classes=("x",), name="n")
     found["normalised"] = [normal.inputs(Batch(("a",), torch.ones(1, 2, 1, 2))), normal.mean, normal.std]
     found["refused"] = [
@@ -271,6 +276,15 @@ def test_what_a_model_knows_of_itself() -> None:
         tried(lambda: Model(nn.Linear(3, 2)).use("int8")),  # type: ignore[arg-type]
     ]
     recorded("models/model", found)
+
+
+def test_what_a_task_leaves_open_is_taken_from_references_once() -> None:
+    open_, table = Model(drawn(nn.Linear(3, 1)), task="regression"), numbers(5, 1)
+    ready = open_.finished(table)
+    assert ready is not open_ and ready.task.tolerance == pytest.approx(0.1 * float(table.std()), rel=1e-5)
+    assert ready.finished(2 * table) is ready and open_.task.tolerance is None
+    ready.logits(numbers(2, 3))
+    assert open_.passes == ready.passes == 2, "both count together"
 
 
 def test_a_workbench_halves_what_does_not_fit() -> None:
@@ -323,6 +337,26 @@ def test_kinds_of_data_and_what_explainers_need() -> None:
     found["undefined"] = {n: {k: w for k in modality.WORDS if (w := modality.why_undefined(n, k))} for n in EXPLAINERS}
     found["words"] = [str(modality.words_of({"modality": kind})) for kind in modality.WORDS]
     recorded("models/modality", found)
+
+
+def test_explainers_say_which_models_they_cannot_explain() -> None:
+    plain, blind = Model(nn.Linear(3, 2)), nn.Linear(3, 2)
+    blind.differentiable = False  # type: ignore[assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases of torch call it deprecated
+        scripted = Model(torch.jit.script(nn.Linear(3, 2)))
+    given = {"network": plain, "predicts": Model(blind), "scripted": scripted, "number": plain.asked(Regression())}
+    found = {}
+    for name, model in given.items():
+        why = {label: modality.why_not_explainable(item, model) for label, item in ALL.items()}
+        found[name] = {label: text for label, text in why.items() if text}
+    recorded("models/explainable", found)
+    assert found["network"] == {} and [modality.is_differentiable(m) for m in given.values()] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
@@ -385,6 +419,23 @@ def test_heads_that_were_never_trained() -> None:
     recorded("models/heads", found)
 
 
+def test_what_the_source_of_a_network_says_of_its_normalisation() -> None:
+    def of(module: str, **known: Any) -> nn.Module:
+        kind = type("Net", (nn.Linear,), {"__module__": module})
+        net: nn.Module = kind(2, 2)
+        for name, value in known.items():
+            setattr(net, name, value)
+        return net
+
+    cfg = {"mean": (0.5, 0.4), "std": (0.2, 0.1)}
+    picture, text = type("C", (), {"image_size": 224})(), type("C", (), {"hidden_size": 3})()
+    given = {"timm": of("timm.models", pretrained_cfg=cfg), "no std": of("timm.models", pretrained_cfg={"mean": (1,)})}
+    given |= {"no mean": of("timm.models", pretrained_cfg={"std": (1,)}), "odd": of("timm.models", pretrained_cfg=3)}
+    given |= {"pictures": of("transformers.models.vit", config=picture), "texts": of("transformers.m", config=text)}
+    given |= {"bare": of("transformers.m"), "other": of("mine", config=picture), "vision": of("torchvision.models.x")}
+    recorded("models/normalisation", {name: guards.missing_normalisation(net) for name, net in given.items()})
+
+
 def test_names_of_models_and_refusals(tmp_path: Path) -> None:
     names = ("torchvison:x", "bundled:efficientnet-lite0", "bundled:resnet", "python:here.py:net", "python:net")
     found = {name: tried(lambda n=name: check_model_name(n, tmp_path)) for name in (*names, "resnet18", "", "a:b:c")}
@@ -435,3 +486,5 @@ def test_features_of_smoothing_that_stay() -> None:
     sets = Model(drawn(nets.DeepSet(3, 2, width=4)))
     found["elements"] = Smoothed(sets, 0.5, 4, Elements()).scores(Batch(("a", "b"), numbers(2, 4, 3)))
     recorded("models/smoothed-features", found)
+    assert (lower := Smoothed(model, 0.5, 4, Pixels())).use("bfloat16") is lower and lower.to("cpu") is lower
+    assert lower.precision == model.precision == "bfloat16" and not model.is_compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from holdfast.features import Patches, Pixels, Tokens
 from holdfast.removal import contextual, imputers
 from holdfast.removal.harmonic import linear, multigrid, volumes
 from holdfast.types import Batch
-from support.recorded import recorded
+from support.recorded import constants, recorded
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -217,3 +218,17 @@ def test_volumes_are_solved_as_written() -> None:
     rough = volumes.interpolated_volumes(x, keep, 0.3)
     assert not torch.allclose(rough.double(), solved, atol=1e-4)
     recorded("removal/volumes", [rough[1, 0], solved[0, 1]])
+
+
+CALLS: list[tuple[Any, Callable[[], Any]]] = [
+    (imputers, lambda: removal.Zero()(torch.ones(1, 1), torch.ones(1, 1).bool())),
+    (linear, lambda: linear._contact(torch.ones(1, 1).bool())),
+    (multigrid, lambda: multigrid.framed(torch.ones(1, 1, 1, 1))),
+    (volumes, lambda: volumes._differences(torch.ones(1, 1, 1, 1, 1))),
+]
+
+
+@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
+def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
+    call()  # so that it is known which file this is about
+    recorded(f"removal/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)

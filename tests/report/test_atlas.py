@@ -29,7 +29,8 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_fass", "claims_road", "spread", "figures", "page", "tables")
+MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "spread", "figures", "leaderboard")
+MODULES += ("page", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,10 @@ def test_the_page_is_what_the_tables_make(study, tables, judged):
     made = study.page.markdown(tables, judged, pictures, tables.split).splitlines()
     kept = (docs / "atlas.md").read_text("utf-8").splitlines()
     assert [(a, b) for a, b in zip(made, kept, strict=True) if not same(a, b)] == []
-    named = {name for key, name in pictures.items() if key != "board"}
-    assert {path.name for path in (docs / "figures").glob("atlas-*")} == named
+    boards = (docs / "atlas-leaderboard.md").read_text("utf-8").splitlines()
+    made = study.leaderboard.page(tables).splitlines()
+    assert [(a, b) for a, b in zip(made, boards, strict=True) if not same(a, b)] == []
+    assert {path.name for path in (docs / "figures").glob("atlas-*")} == set(pictures.values())
     assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= 400_000
 
 
@@ -225,8 +228,8 @@ def exported(study, tmp_path_factory) -> tuple[Path, list[holdfast.Run]]:
     for (name, *_), run in zip(cards, runs, strict=True):
         ranked = study.tables.ranking(run)
         found[f"{name}.paper"] = {"cells": study.tables.cells(run), "pairs": study.tables.pairs(run)}
-        found[f"{name}.paper"] |= {"values": study.tables.values(run, ranked)}
-    for name in ("cells", "pairs", "values"):
+        found[f"{name}.paper"] |= {"values": study.tables.values(run, ranked), "ranking": ranked}
+    for name in ("cells", "pairs", "values", "ranking"):
         columns = getattr(study.tables, name.upper())
         study.tables.store(target / f"{name}.parquet", study.tables.joined(found, name, columns))
     facts = [study.tables.facts(run, f"{name}.paper", {}, "0") for (name, *_), run in zip(cards, runs, strict=True)]
@@ -296,6 +299,27 @@ def test_the_frontier_is_of_methods_that_all_its_networks_have(study, exported):
     drawn = study.page.figures.frontier(dataclasses.replace(tables, cells=fewer))
     texts = {piece.text for piece in drawn.pieces if isinstance(piece, Words)}
     assert "Grad-CAM" in texts and "Saliency" not in texts
+
+
+def test_boards_have_the_ranks_of_the_product(study, exported):
+    folder, runs = exported
+    text = study.leaderboard.page(study.reading.load(folder))
+    ranked = runs[0].ranking().query("evaluation == 'stability' and explainer == 'grad_cam'").iloc[0]
+    low, high = int(ranked.rank_low), int(ranked.rank_high)
+    score = f"{ranked.score:.2f}".replace("-", "−")
+    shown = f"**{score}**" if low == 1 else score
+    own = text[text.index("## Stability") :].split("| Grad-CAM |")[1].splitlines()[0]
+    assert own.split("|")[0].strip() == f"{shown} <small>{low if low == high else f'{low}–{high}'}</small>"
+
+
+def test_concepts_are_compared_after_as_many_elements(study, tables):
+    row = {"axis": "symmetry", "measure": "invariance", "condition": "symmetrised", "network": "net", "severity": 4.0}
+    scores = {"car, features": (0.9, 0.88, 0.92), "cav, features": (0.7, 0.65, 0.75), "random": (0.1, 0.0, 0.2)}
+    cells = pd.DataFrame([{**row, "explainer": k, "mean": m, "low": a, "high": b} for k, (m, a, b) in scores.items()])
+    cells["method"] = cells["explainer"].str.split(",").str[0]
+    found = study.claims_invariance.car_first(dataclasses.replace(tables, cells=cells))
+    assert [p.label for p in found.parts] == ["net, n = 4"]
+    assert (found.parts[0].value, found.parts[0].low) == (pytest.approx(0.2), pytest.approx(0.13))
 
 
 # -- a run beside the atlas

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image, ImageColor
 
 from holdfast.drawing import forms, latex, methods, pictures, prose, tables
 from holdfast.drawing.plots import (
@@ -26,7 +28,7 @@ from holdfast.drawing.plots import (
     wrapped,
 )
 from holdfast.drawing.scatter import points
-from holdfast.drawing.sheet import Plot, Sheet, digits, flowed, plain, width_of
+from holdfast.drawing.sheet import Box, Dot, Picture, Plot, Sheet, Stroke, Words, digits, flowed, plain, width_of
 from holdfast.types import Shown
 from support.recorded import recorded
 
@@ -119,6 +121,28 @@ def test_inputs_and_maps_of_every_kind(name: str) -> None:
         found |= {f"over {signed}": drawn(forms.over(item, unit, signed, 120, 80)) for signed in (True, False)}
         found["uri"] = forms.uri(forms.over(item, unit, True, 40, 30))[:300]
     recorded(f"drawing/form-{name}", found)
+
+
+def test_a_file_of_pixels_shows_what_the_drawing_says() -> None:
+    sheet = Sheet(120, 80)
+    sheet.add(Box(0, 0, 30, 20, "for"), Box(60, 40, 60, 40, "against", 0.5), Dot(45, 60, 12, "ink"))
+    sheet.add(Stroke([(0, 40), (60, 40)], "ink", 4), Stroke([(90, 0), (90, 30)], "strong", 6, (4, 4)))
+    sheet.add(Picture(30, 0, 30, 20, np.full((4, 6, 3), (200, 30, 90), np.uint8)))
+    sheet.add(Dot(100, 20, 8, "m1", "hollow"), Dot(110, 35, 6, "m2", "open"), Words(2, 75, "WORDS", "ink", size=20))
+    with Image.open(io.BytesIO(sheet.encoded("png", "t", 1.2))) as file:
+        assert file.size == (360, 240)
+        pixels = np.asarray(file.convert("RGB"), dtype=float)
+    blocks = pixels.reshape(8, 30, 12, 30, 3).mean((1, 3)).round()
+    recorded("drawing/png", blocks.mean(-1), atol=10)
+    np.testing.assert_allclose(blocks[0, 3], (200, 30, 90), atol=3)
+    np.testing.assert_allclose(blocks[0, 0], np.asarray(ImageColor.getrgb(methods.COLOURS["for"][0])), atol=3)
+    assert sheet.encoded("svg", "t", 1.2).startswith(b"<svg xmlns=")
+    assert sheet.encoded("pdf", "t", 1.2).startswith(b"%PDF")
+
+
+def test_rows_up_to_twenty_four_columns_have_bars() -> None:
+    rows = [shown("table", [list(range(n))]) for n in (1, 24, 25)]
+    assert [forms.is_drawn(row) for row in rows] == [True, True, False]
 
 
 def test_graphs_are_laid_out_by_their_distances() -> None:

@@ -21,6 +21,7 @@ from holdfast.explainers import EXPLAINERS
 from holdfast.runs import differences, engine, precision_audit
 from holdfast.runs.cost import trial
 from holdfast.runs.merge import merge, missing
+from holdfast.runs.pictures import _shown, exhibit_rows
 from holdfast.runs.plan import describe, make_plan
 from holdfast.runs.precision_audit import Audit, Trial, compare
 from holdfast.runs.progress import Clock, duration
@@ -28,6 +29,7 @@ from holdfast.runs.retrain import Cell, retrain
 from holdfast.runs.run import execute
 from holdfast.runs.shard import load_references, usual_references
 from holdfast.runs.study.file import read_study
+from holdfast.types import Exhibit
 from support.recorded import recorded
 from support.whole import BASE, MOVED
 
@@ -393,6 +395,51 @@ def test_the_passes_of_a_study_are_reckoned() -> None:
     passes, seconds = trial(plan)
     assert seconds > 0
     recorded("runs/passes", passes)
+
+
+def exhibits() -> dict[str, Exhibit]:
+    """An input of every kind with its map."""
+    graph = {"adjacency": torch.diag(torch.ones(3), 1), "mask": torch.tensor([True, True, True, False])}
+    moved = {"adjacency": graph["adjacency"].flip(0, 1), "_nodes": torch.tensor([3, 2, 1, 0])}
+    tokens = {"attention_mask": torch.tensor([1, 1, 0])}
+    given: dict[str, tuple[Tensor, Tensor | None, dict[str, Tensor]]] = {
+        "picture": (numbers(3, 20, 30), numbers(3, 20, 30, seed=1) - 0.5, {}),
+        "large picture": (numbers(1, 300, 150), numbers(1, 300, 150, seed=1), {}),
+        "four channels": (numbers(4, 9, 9), None, {}),
+        "flat map": (numbers(3, 8, 8), torch.zeros(3, 8, 8), {}),
+        "volume": (numbers(1, 6, 7, 8), numbers(1, 6, 7, 8, seed=1) - 0.2, {}),
+        "series": (numbers(2, 12), numbers(2, 12, seed=1) - 0.5, {}),
+        "long series": (numbers(1, 1001), numbers(1, 1001, seed=1), {}),
+        "row": (numbers(5), numbers(5, seed=1) - 0.5, {}),
+        "text": (torch.tensor([2, 3, 0]), numbers(3, 4, seed=1) - 0.5, tokens),
+        "set": (numbers(4, 3), numbers(4, 3, seed=1), {"mask": graph["mask"]}),
+        "graph": (numbers(4, 2), numbers(4, 2, seed=1), graph),
+        "moved graph": (numbers(4, 2), None, moved),
+    }
+    return {name: Exhibit("e", "c", 2.0, name, x, own, "n", aux) for name, (x, own, aux) in given.items()}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_is_kept_of_inputs_and_maps_for_the_page(large: bool) -> None:
+    class Known:
+        columns = ("age", "height", "b", "c", "d")
+        tokenizer = holdfast.data.Vocabulary(("a", "film"))
+
+    found = {}
+    for name, item in exhibits().items():
+        rows = exhibit_rows("d", "m", "stability", [item], Known(), {name} if large else ())  # type: ignore[arg-type]
+        shown = _shown(rows.to_pylist()[0])
+        values = shown.image.astype(float)
+        told: list[Any] = [shown.kind, values.shape, round(values.mean(), 1), shown.words, shown.evaluation, shown.note]
+        if shown.kind not in ("graph", "image", "volume"):
+            told.append(values.ravel()[:6].round(4))
+        if shown.map is not None:
+            weights = np.arange(1, shown.map.size + 1) / shown.map.size
+            told += [shown.map.shape, shown.map.min(), shown.map.max(), (shown.map.ravel() * weights).mean()]
+        if shown.kind == "graph":
+            told.append(values[:, 2:])
+        found[name] = told
+    recorded(f"runs/exhibits{'-large' * large}", found, rtol=5e-3, atol=0.02)
 
 
 # Retraining without chance: a network that is fitted in closed form

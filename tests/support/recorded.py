@@ -81,3 +81,17 @@ def _near(new: str, old: str) -> bool:
     values = [float(text.replace(",", "").replace("−", "-")) for text in (new, old)]
     step = 10.0 ** -len(old.partition(".")[2].partition("e")[0])
     return math.isclose(*values, rel_tol=0, abs_tol=1.01 * step) or math.isclose(*values, rel_tol=1e-3)
+
+
+def constants(module: Any) -> dict[str, Any]:
+    """The numbers of a module that were chosen or measured, by name."""
+
+    def is_number(value: Any) -> bool:
+        if isinstance(value, tuple | list):
+            return all(map(is_number, value))
+        if isinstance(value, dict):
+            return all(map(is_number, value.values()))
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("__")}
+    return {name: value for name, value in sorted(named.items()) if is_number(value)}

@@ -62,6 +62,23 @@ def test_rules(case: str) -> None:
     recorded(f"certificate/rule_{case.replace(', ', '_').replace(' ', '_')}", told(RULES[case]()))
 
 
+@pytest.mark.parametrize("population", [None, 3, 7, 20, 61])
+def test_rules_for_many_errors(population: int | None) -> None:
+    found = {}
+    for epsilon, delta in ((0.3, 0.2), (0.2, 0.3), (0.15, 0.1), (0.4, 0.02)):
+        rule = estimate_rule(epsilon, delta, population=population)
+        ends = endings(rule.looks, rule.stop.numpy(), population)
+        law = digest(ends.law([0.0, 1 / 3, 1.0] if population is None else [0.0, 2 / population, 1.0]))
+        found[f"{epsilon} {delta}"] = [
+            str(rule.looks),
+            digest(rule.stop.double()),
+            digest(rule.low),
+            digest(rule.high),
+            law,
+        ]
+    recorded(f"certificate/rules_of_{population}", found)
+
+
 def summed(found: Certificates) -> dict[str, Any]:
     names = ("rate", "low", "high", "early")
     told = {name: [" ".join(map(brief, row)) for row in getattr(found, name).tolist()] for name in names}
@@ -79,6 +96,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "hard fully": {"mode": "hard", "epsilon": 0.05, "radii": (1, 4)},
     "margin": {"agreement": "margin", "epsilon": 0.25, "radii": (1, 4)},
     "given margin": {"agreement": "margin", "margin": 0.4, "epsilon": 0.25, "radii": (1, 4)},
+    "no margin": {"agreement": "margin", "margin": 0.0, "epsilon": 0.25, "radii": (1, 4), "budget": 1},
     "target": {"target": torch.tensor([1, 0, 3, 2]), "epsilon": 0.25, "radii": (1, 4)},
     "betting": {"method": "betting", "epsilon": 0.3, "radii": (4,), "fill": "mean"},
     "hoeffding": {"method": "hoeffding", "epsilon": 0.25, "radii": (2, 4), "fill": "blur", "seed": 4},

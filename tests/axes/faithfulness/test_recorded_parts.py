@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 import holdfast
 from holdfast import Batch
 from holdfast.axes.faithfulness import curves, frames, kinds, mask_bank, realism, sweeps
-from holdfast.axes.faithfulness.consistency import agreement, consistency
+from holdfast.axes.faithfulness.consistency import _settled, agreement, consistency
 from holdfast.axes.faithfulness.evaluation import Faithfulness, spans_of_curves
 from holdfast.axes.faithfulness.retraining import information, leakage, trainer
 from holdfast.axes.faithfulness.scores import labelled
@@ -189,6 +189,14 @@ def test_agreement_of_rankings() -> None:
             f"{r['explainers']} {r['samples']}"
             for r in rows.to_dict("records")
         ]
+    again = [table.assign(dataset=name, value=0.01 * table["value"]) for name in ("photos", "faces")]
+    again[1] = pd.concat([again[1], again[0].assign(evaluation="retraining")])
+    rows = consistency(pd.concat(again), "probability", level=0.8, resamples=40, seed=3)
+    found["two"] = [
+        f"{r['dataset']} {r['kind']} {brief(r['spearman'])} {brief(r['low'])}" for r in rows.to_dict("records")
+    ]
+    near = np.array([0.5, 0.5 + 1e-9, 0.2, np.nan])
+    found["settled"] = [_settled(x).tolist() for x in (near, 1e-3 * near, 0 * near)]
     recorded("faithfulness/agreement", found)
 
 
@@ -260,6 +268,32 @@ def test_training() -> None:
     weights = [torch.cat([p.flatten() for p in net.parameters()]) for net in (one, two, other)]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
     assert trainer.accuracy(one, bright, torch.arange(24) % 2, 24) == 1.0
+
+
+def test_a_few_steps_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From known weights, on images that are all alike, so that no order matters."""
+    made: list[nn.Module] = []
+
+    def known(build: Any, seed: int) -> nn.Module:
+        made.append(with_weights(build(), seed))
+        return made[-1].train()
+
+    monkeypatch.setattr(leakage, "seeded", known)
+    monkeypatch.setattr(trainer, "seeded", known)
+    x, keep = fixed(1, 2, 6, 6).repeat(5, 1, 1, 1), fixed(1, 6, 6, seed=1).repeat(5, 1, 1) > 0.7
+    part = leakage.Removed(x, keep, torch.zeros(5).long())
+    held = leakage.Removed(fixed(2, 2, 6, 6, seed=4), fixed(2, 6, 6, seed=5) > 0.5, torch.tensor([0, 1]))
+    found: dict[str, Any] = {"pixels": digest(leakage.probe_pixels(part, held, 1, steps=3))}
+    found["probe"] = [digest(p) for p in made[-1].parameters()]
+    flat = partial(nn.Sequential, nn.Flatten(), nn.Linear(72, 3))
+    for name, given in {
+        "usual": {},
+        "other": {"rate": 0.02, "weight_decay": 0.3, "batch_size": 2, "validation": 0.5},
+    }.items():
+        quick = trainer.ImageTrainer(flat, epochs=3, augment=False, **given)  # type: ignore[arg-type]
+        net = quick(TensorDataset(x, torch.ones(5).long()), 2)
+        found[name] = [digest(p) for p in net.parameters()]
+    recorded("faithfulness/steps", found, rtol=1e-3)
 
 
 def test_kinds_and_settings() -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import holdfast
-from holdfast import Batch
+from holdfast import Batch, Model
 from holdfast.axes.localisation.evaluation import Localisation
 from holdfast.axes.localisation.measures import box, relevance, scored
 from holdfast.axes.localisation.mosaic import composed
 from holdfast.runs.pictures import read_exhibits
-from support.fixed import batch_of, brief, digest, fixed, picture_model, refusals
+from support.fixed import batch_of, brief, digest, fixed, picture_model, refusals, with_weights
 from support.recorded import recorded
 
 
@@ -85,3 +86,14 @@ def test_what_is_shown(axis: str) -> None:
         key = f"{one.evaluation} {one.explainer} {one.condition} {one.level:g} {one.sample}"
         found[key] = f"{one.kind} {one.image.shape} {round(float(one.image.mean()) / 8)} {seen} {one.note}"
     recorded(f"shown/{axis}", found, rtol=0.02)
+
+
+@pytest.mark.parametrize(("channels", "kept"), [(1, True), (2, False), (3, True)])
+def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, kept: bool) -> None:
+    net = Model(
+        with_weights(nn.Sequential(nn.Conv2d(channels, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    )
+    asked = [{"symmetry": SHOWN["symmetry"]}]
+    data = holdfast.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])
+    run = holdfast.evaluate(net, data, ["saliency"], asked, show_progress=False)
+    assert any(one.explainer for one in read_exhibits(run.path)) == kept

@@ -9,10 +9,11 @@ import torch
 
 from holdfast import Batch
 from holdfast.axes.stability import perturbations as perturbing
+from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.stability.perturbations import KNOWN, KNOWN_PRESETS, OPEN, describe, milder, resolve, title
 from holdfast.axes.stability.perturbations.contract import adopted, bound, check, condition, is_geometric, level
 from holdfast.axes.stability.tiles import said
-from support.fixed import batch_of, digest, fixed, refusals
+from support.fixed import batch_of, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 
 SHAPES = {"image": (2, 3, 24, 26), "series": (2, 2, 12), "table": (3, 6), "volume": (2, 1, 6, 7, 22)}
@@ -115,6 +116,25 @@ def test_what_is_refused() -> None:
     for fits, shape in ((KNOWN["translation"](pixels=7), (3, 8, 8)), (KNOWN["time_shift"](steps=7), (3, 8))):
         check(fits, shape)
     assert resolve({"gaussian_noise": {"sigma": 1.0}}) and resolve({"brightness": {"factor": 20.0}})
+
+
+def test_data_that_stability_suits() -> None:
+    asked, volumes, pictures = Stability(), batch_of(2, 1, 8, 8, 8), batch_of(2, 3, 24, 24)
+    deep, model = Batch(volumes.ids, volumes.x * 1.5), picture_model()
+    plain, bright = asked.suited(model, volumes), asked.suited(model, Batch(pictures.ids, 2 * pictures.x))
+    mild = Stability(perturbations="mild").suited(row_model(9), batch_of(2, 9))
+    found = [[[describe(p) for p in one.perturbations], str(one.k)] for one in (plain, bright, mild)]
+    wrong: dict[str, Any] = {"above 1": lambda: asked.suited(model, deep)}
+    wrong |= {"below 0": lambda: asked.suited(model, Batch(deep.ids, -volumes.x))}
+    wrong |= {"k": lambda: Stability(k=300, perturbations="contrast").check((3, 10, 10))}
+    wrong |= {"k of all": lambda: Stability(k=192, perturbations="contrast").check((3, 8, 8))}
+    wrong |= {
+        "weights": lambda: Stability(weights=(1, 0, 0)).check((9,)),
+        "shape": lambda: asked.check((2, 3, 4, 5, 6)),
+    }
+    wrong |= {"texts": lambda: Stability(perturbations="case").suited(row_model(4), batch_of(1, 4))}
+    Stability(k=191, perturbations="contrast").check((3, 8, 8))
+    recorded("perturbations/suited", [found, str(asked.conditions()), refusals(wrong)])
 
 
 def test_ones_own_has_the_usual() -> None:
