@@ -65,9 +65,8 @@ def noise_first(t: Tables) -> Found:
         if others:
             o = max(others, key=lambda row: row.value)
             found.append(Part(r.network, 100 * (r.value - o.value), 100 * (r.low - o.high), 100 * (r.high - o.low)))
-    return Found(
-        tuple(found), said="retention with noise less the largest of the others, points", every=True, command=GRID
-    )
+    said = "retention with noise less the largest of the others, points"
+    return Found(tuple(found), ends=(-100, 100), said=said, every=True, command=GRID)
 
 
 def mild(t: Tables) -> Found:

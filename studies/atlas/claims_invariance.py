@@ -25,18 +25,15 @@ def invariant(t: Tables) -> set[str]:
 def guaranteed(
     key: str, methods: tuple[str, ...], said: str, side: str = "above", bound: float = NEARLY
 ) -> Callable[[Tables], Found]:
-    """A method on invariant networks of the grid, else what the studies in the repository found."""
+    """A method on invariant networks: what the studies in the repository found, and those of the grid."""
 
     def test(t: Tables) -> Found:
         rows = t.select(axis="symmetry", measure=("equivariance", "invariance"), base=methods)
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
-        if len(rows):
-            named = averaged(rows, ("network", "base"))
-            named = named.assign(network=named["network"].astype(str) + ", " + named["base"])
-            return Found(parts(named), side, bound, ends=(-1, 1), every=True, said=said, command=GRID)
-        return Found(
-            parts(t.measured(key), label="part"), side, bound, ends=(-1, 1), every=True, said=said, command=STUDIES
-        )
+        named = averaged(rows, ("network", "base"))
+        named = named.assign(network=named["network"].astype(str) + ", " + named["base"].astype(str))
+        both = (*parts(t.measured(key), label="part"), *parts(named))
+        return Found(both, side, bound, ends=(-1, 1), every=True, said=said, command=STUDIES)
 
     return test
 
@@ -66,13 +63,11 @@ def layers(key: str, said: str, hidden: bool) -> Callable[[Tables], Found]:
         rows = t.select(axis="symmetry", measure="invariance", method=("simplex", "similarity", "cav", "car"))
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
         rows = rows[rows["explainer"].astype(str).str.endswith(", hidden") == hidden]
-        if rows.empty:
-            side, bound = ("above", NEARLY) if hidden else ("below", 0.9)
-            return earlier(key, said, side, bound)(t)
+        side, known = ("above" if hidden else "below"), t.measured(key).dropna(subset=["low"])
         named = averaged(rows, ("network", "explainer"))
         named = named.assign(network=named["network"].astype(str) + ", " + named["explainer"].astype(str))
-        side = "above" if hidden else "below"
-        return Found(parts(named), side, NEARLY, ends=(-1, 1), every=hidden, said=said, command=GRID)
+        both = (*parts(known, label="part"), *parts(named))
+        return Found(both, side, NEARLY, ends=(-1, 1), every=hidden, said=said, command=STUDIES)
 
     return test
 
@@ -100,16 +95,16 @@ def nearly(t: Tables) -> Found:
 
 
 def car_first(t: Tables) -> Found:
-    """CAR less CAV after symmetrising over the same few elements, at each number of elements but the whole group."""
-    rows = t.select(axis="symmetry", measure="invariance", condition="symmetrised", method=("car", "cav"))
+    """CAR less CAV on the same samples after symmetrising over the same few elements, but where both are 1."""
+    held = t.values[(t.values["axis"] == "symmetry") & (t.values["condition"] == "symmetrised")]
     found = []
-    for (network, level), part in rows.groupby(["network", "severity"], sort=False, observed=True):
-        by = averaged(part, ("method",)).set_index("method")
-        if {"car", "cav"} <= set(by.index) and by["value"].min() < 1 - 1e-6:
-            a, b = by.loc["car"], by.loc["cav"]
-            found.append(
-                Part(f"{network}, n = {level:g}", a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"])
-            )
+    for level in sorted(held["severity"].unique()):
+        for layer in dict.fromkeys(str(name).partition(", ")[2] for name in held["explainer"].unique()):
+            over = {"axis": "symmetry", "measure": "invariance", "condition": "symmetrised", "severity": level}
+            sides = ({"explainer": f"{name}, {layer}"} for name in ("car", "cav"))
+            apart = t.contrast(over, *sides, within=("severity",))
+            apart = apart[apart["low"] < apart["high"]]
+            found += parts(apart.assign(network=apart["network"].astype(str) + f", n = {level:g}"))
     return Found(tuple(found), said="invariance of CAR less CAV after n elements", command=GRID)
 
 

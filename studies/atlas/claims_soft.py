@@ -76,17 +76,13 @@ def certified(t: Tables) -> Found:
 
 
 def smoothing(measure: str, bound: float, said: str) -> Callable[[Tables], Found]:
-    """λ = 0.5 less λ = 1, per network, over methods and radii."""
+    """λ = 0.5 less λ = 1 within a sample, a method and a radius, per network."""
 
     def test(t: Tables) -> Found:
-        rows = t.select(axis=("certificate", "smoothing"), measure=measure, modality="image")
-        rows = rows.assign(keep=_keep(rows)).dropna(subset=["keep"])
-        mild, plain = (averaged(rows[rows["keep"] == keep]).set_index("network") for keep in (0.5, 1.0))
-        a, b = mild.align(plain, join="inner", axis=0)
-        apart = pd.DataFrame(
-            {"value": a["value"] - b["value"], "low": a["low"] - b["high"], "high": a["high"] - b["low"]}
-        )
-        return Found(parts(apart.reset_index()), "above", bound, every=True, said=said, command=GRID)
+        held = {"axis": "smoothing", "measure": measure, "modality": "image"}
+        mild, plain = ({"condition": f"λ={keep}"} for keep in ("0.5", "1"))
+        apart = t.contrast(held, mild, plain, ("explainer", "severity"))
+        return Found(parts(apart), "above", bound, every=True, said=said, command=GRID)
 
     return test
 

@@ -24,6 +24,7 @@ its process, and these divided by the number of processes that shared the device
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import queue
@@ -327,6 +328,9 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
             fate = "done"
         except Exception as error:
             fate = f"FAILED: {type(error).__name__}: {error}"
+        plan = record = None
+        gc.collect()  # models and what hooks hold of them, before the next study asks for memory
+        torch.cuda.empty_cache()
         news.put((fate, os.getpid(), task, number, time.monotonic() - begun, ""))
 
 

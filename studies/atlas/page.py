@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import figures
 import leaderboard
@@ -23,7 +24,9 @@ import pandas as pd
 from claims import DOES_NOT, GRID, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, Judged, all_claims, judge
 from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
+from whole import whole
 
+from holdfast.drawing.methods import TITLES
 from holdfast.drawing.prose import number, with_interval
 from holdfast.drawing.sheet import Sheet
 from holdfast.report.comparison import atlas
@@ -37,10 +40,12 @@ FIGURES = {
     "frontier": "Methods by stability and faithfulness",
     "spread": "Shares of the variance of FASS with their intervals",
 }
-LARGEST = 400_000
+ARITHMETIC = "page"
+"""The command of claims that need no run."""
+LARGEST = 800_000
 """All figures together, in bytes."""
-LARGE, SHEETS = 60_000, 120_000
-"""Bytes of an SVG from which on it is a PNG, and of all hold sheets together."""
+LARGE = 60_000
+"""Bytes of an SVG from which on it is a PNG."""
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -128,11 +133,20 @@ def recommendations(t: Tables) -> list[str]:
             continue
         ahead = part[(part["lost"] == 0) & (part["won"] == networks)]["explainer"]
         level = part[(part["lost"] == 0) & (part["won"] < networks)]
-        open_ = ", ".join(f"`{r.explainer}` (asked on {r.asked}, ahead on {r.won})" for r in level.itertuples()) or "–"
-        said = ", ".join(f"`{name}`" for name in ahead) or "none: each is beaten somewhere, or ahead of none"
+        open_ = ", ".join(f"{_title(r.explainer)} ({r.won} of {r.asked})" for r in level.itertuples()) or "–"
+        said = ", ".join(map(_title, ahead)) or "none"
         rows.append((figures.BY_NAME[axis].question, networks, said, open_))
-    head = ("purpose", "networks", "ahead on every network and beaten on none", "nowhere shown to be beaten")
+    head = (
+        "purpose",
+        "networks",
+        "ahead on every network, beaten on none",
+        "beaten on none (ahead on, of those asked)",
+    )
     return grid(head, rows) if rows else ["No two methods are told apart on any network."]
+
+
+def _title(method: str) -> str:
+    return TITLES.get(method, method)
 
 
 def networks_lines(t: Tables) -> list[str]:
@@ -173,13 +187,16 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
-def scope_lines(t: Tables, claims: int) -> list[str]:
+def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     """How much has been run: what a verdict rests on."""
+    claims, printed = len(judged), sum(j.found.command == ARITHMETIC for j in judged)
     if t.runs.empty:
         return [f"{claims} claims; nothing has been run yet."]
     asked, samples = t.runs["network"].str.split("; ").explode().nunique(), t.runs["samples"]
     said = f"**{claims} claims; {len(t.runs)} runs on {asked} of {len(t.networks)} networks, "
     said += f"{samples.min()} to {samples.max()} samples each.** "
+    against = sum(j.found.command == ARITHMETIC for j in judged if j.verdict == DOES_NOT)
+    said += f"{printed} of the claims, and {against} of those that do not hold, are arithmetic on what a paper prints. "
     said += "The networks are small, and a verdict is about them: what holds on larger ones is open."
     return [said]
 
@@ -195,16 +212,17 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     """`page.md` with everything in its place; `pictures` are file names below docs/figures by what they show."""
     counts = Counter(j.verdict for j in judged)
     known = sum(bool(j.power) for j in judged if j.verdict == DOES_NOT)
-    sheets = [
-        f"![Hold sheet of {kind[6:]}](figures/{name})\n" for kind, name in pictures.items() if kind[:6] == "sheet "
-    ]
+    sheets = []
+    for kind, name in pictures.items():
+        if kind.startswith("sheet "):
+            sheets += [f'??? note "{kind[6:]}"', f"    ![Hold sheet of {kind[6:]}](figures/{name})", ""]
     undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
     papers = []
     for paper, title in PAPERS.items():
         own = [j for j in judged if _of(j, paper)]
         papers.append([f"### {title}", "", *differs_lines(own), *claim_rows(t, own), ""])
     parts: dict[str, Sequence[str]] = {
-        "counts": scope_lines(t, len(judged)),
+        "counts": scope_lines(t, judged),
         "outcomes": outcomes(judged),
         "short": short(judged),
         "shares": spread_lines(found),
@@ -256,42 +274,23 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
     return target.name
 
 
-def hold_sheets(folder: Path, docs: Path) -> None:
-    """The hold sheets of the runs in a folder, one a network, as JPEG in the size that lets all fit.
+def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
+    """The hold sheets of the runs in folders, one a network, in place of those that are there.
 
     Of networks that differ in their seed alone the first is shown, in the study `paper` where it has several.
     """
-    from PIL import Image
-
-    paths = sorted(path.parent for path in folder.glob("*/manifest.json"))
-    shown = [path for path in paths if path.suffix in ("", ".paper") and not re.search(r"-s[1-9]", path.name)]
-    drawings = {path: _hold_sheet(path) for path in shown}
-    shown = [path for path in shown if drawings[path]]
-    sheets = [Image.open(io.BytesIO(drawings[path])) for path in shown]
-    for old in (docs / "figures").glob("atlas-sheet-*.jpg"):
-        old.unlink()
-    for side, quality in ((640, 62), (560, 50), (480, 45), (400, 40), (320, 35)):
-        small = [sheet.convert("RGB").resize((side, sheet.height * side // sheet.width)) for sheet in sheets]
-        files = [io.BytesIO() for _ in small]
-        for picture, file in zip(small, files, strict=True):
-            picture.save(file, "JPEG", quality=quality, optimize=True)
-        if sum(len(file.getvalue()) for file in files) <= SHEETS:
-            break
-    for path, file in zip(shown, files, strict=True):
-        (docs / "figures" / f"atlas-sheet-{path.stem}.jpg").write_bytes(file.getvalue())
-    print(f"{len(shown)} hold sheets of {side} pixels")
-
-
-def _hold_sheet(path: Path) -> bytes:
-    """The hold sheet of a run as PNG, or nothing where it has none, which is said."""
     import holdfast
-    from holdfast.errors import UserError
 
-    try:
-        return holdfast.read(path).hold_sheet().encoded("png", "", 8.5)
-    except UserError as error:
-        print(f"{path.name} has no hold sheet: {error}")
-        return b""
+    paths = {
+        path.parent.stem: path.parent for folder in folders for path in sorted(folder.glob("*.paper/manifest.json"))
+    }
+    for old in (docs / "figures").glob("atlas-sheet-*"):
+        old.unlink()
+    for name, path in paths.items():
+        if not re.search(r"-s[1-9]", name):
+            with TemporaryDirectory(dir=path.parent) as scratch:
+                sheet = holdfast.read(whole(path, Path(scratch))).hold_sheet()
+            drawn(sheet, docs / "figures" / f"atlas-sheet-{name}", f"Hold sheet of {name}")
 
 
 def pictures_of(
@@ -306,7 +305,7 @@ def pictures_of(
             old.unlink()
         if sheet is not None:
             names[key] = drawn(sheet, docs / "figures" / f"atlas-{key}", FIGURES[key], write)
-    for path in sorted((docs / "figures").glob("atlas-sheet-*.jpg")):
+    for path in sorted((docs / "figures").glob("atlas-sheet-*")):
         names[f"sheet {path.stem.removeprefix('atlas-sheet-')}"] = path.name
     return names
 
@@ -316,7 +315,7 @@ def main() -> None:
     ask.add_argument("--tables", type=Path, default=TABLES)
     ask.add_argument("--docs", type=Path, default=figures.DOCS)
     ask.add_argument("--package", type=Path, default=atlas.TABLE)
-    ask.add_argument("--sheets", type=Path, metavar="RUNS_FOLDER")
+    ask.add_argument("--sheets", type=Path, nargs="+", metavar="RUNS_FOLDER")
     given = ask.parse_args()
     (given.docs / "figures").mkdir(parents=True, exist_ok=True)
     if given.sheets is not None:

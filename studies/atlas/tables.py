@@ -23,10 +23,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from whole import whole
 
 import holdfast
 from holdfast import axes
@@ -35,7 +37,7 @@ from holdfast.statistics import exact_share
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
-ALSO = ("max_sensitivity",)
+ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
 LARGEST = {"cells": 2_200_000, "values": 1_500_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
@@ -128,10 +130,11 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
 def of_run(cost: Mapping[str, float], version: str, path: Path) -> tuple[str, Any]:
     """Everything that is kept of one run, or why nothing is."""
     try:
-        run = holdfast.read(path)
-        ranked = ranking(run)
-        found = {"cells": cells(run), "pairs": pairs(run), "ranking": ranked, "values": values(run, ranked)}
-        return path.name, {**found, "runs": facts(run, path.name, cost, version)}
+        with TemporaryDirectory(dir=path.parent) as scratch:
+            run = holdfast.read(whole(path, Path(scratch)))
+            ranked = ranking(run)
+            found = {"cells": cells(run), "pairs": pairs(run), "ranking": ranked, "values": values(run, ranked)}
+            return path.name, {**found, "runs": facts(run, path.name, cost, version)}
     except Exception as error:
         return path.name, f"{type(error).__name__}: {error}"
 

@@ -29,8 +29,8 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "spread", "figures", "leaderboard")
-MODULES += ("page", "tables")
+MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "claims_soft", "spread", "figures")
+MODULES += ("leaderboard", "page", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_page_is_what_the_tables_make(study, tables, judged):
     made = study.leaderboard.page(tables).splitlines()
     assert [(a, b) for a, b in zip(made, boards, strict=True) if not same(a, b)] == []
     assert {path.name for path in (docs / "figures").glob("atlas-*")} == set(pictures.values())
-    assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= 400_000
+    assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= study.page.LARGEST
 
 
 def test_one_changed_number_is_seen():
@@ -313,13 +313,45 @@ def test_boards_have_the_ranks_of_the_product(study, exported):
 
 
 def test_concepts_are_compared_after_as_many_elements(study, tables):
-    row = {"axis": "symmetry", "measure": "invariance", "condition": "symmetrised", "network": "net", "severity": 4.0}
-    scores = {"car, features": (0.9, 0.88, 0.92), "cav, features": (0.7, 0.65, 0.75), "random": (0.1, 0.0, 0.2)}
-    cells = pd.DataFrame([{**row, "explainer": k, "mean": m, "low": a, "high": b} for k, (m, a, b) in scores.items()])
-    cells["method"] = cells["explainer"].str.split(",").str[0]
-    found = study.claims_invariance.car_first(dataclasses.replace(tables, cells=cells))
-    assert [p.label for p in found.parts] == ["net, n = 4"]
-    assert (found.parts[0].value, found.parts[0].low) == (pytest.approx(0.2), pytest.approx(0.13))
+    about = {"network": "net", "axis": "symmetry", "measure": "invariance", "condition": "symmetrised"}
+    rows = []
+    for i, level in enumerate(np.linspace(0.2, 0.8, 12)):
+        for n, name, value in (
+            (4.0, "car", level + 0.1),
+            (4.0, "cav", level + 0.001 * i),
+            (16.0, "car", 1.0),
+            (16.0, "cav", 1.0),
+        ):
+            rows.append({**about, "severity": n, "explainer": f"{name}, features", "sample": f"s{i}", "value": value})
+    rows.append({**rows[0], "explainer": "random", "value": 0.0})
+    found = study.claims_invariance.car_first(dataclasses.replace(tables, values=pd.DataFrame(rows)))
+    assert [p.label for p in found.parts] == ["net, n = 4"]  # after 16 both are 1
+    assert found.parts[0].value == pytest.approx(0.1 - 0.0055) and 0.09 < found.parts[0].low < found.parts[0].high < 0.1
+
+
+@pytest.mark.parametrize(("own", "verdict"), [(0.9, "holds"), (0.35, "does not")])
+def test_the_best_over_all_axes_leads_every_other(study, tables, own, verdict):
+    generator, rows = np.random.default_rng(0), []
+    scores = {"expected_gradients": own, "saliency": 0.1, "lime": 0.3, "lrp": 0.5}
+    for kind in range(6):
+        for axis, measure in (("stability", "fass"), ("faithfulness", "road"), ("certificate", "rate")):
+            about = {"network": f"n{kind}", "data": f"d{kind}", "architecture": "a", "variant": "plain"}
+            about |= {"axis": axis, "measure": measure, "modality": "image", "control": False}
+            rows += [{**about, "base": m, "best": s + 0.06 * generator.normal()} for m, s in scores.items()]
+    found = study.claims_road.expected_gradients(dataclasses.replace(tables, cells=pd.DataFrame(rows)))
+    assert {p.label for p in found.parts} == {"than saliency", "than lime", "than lrp"}
+    assert study.claims.verdict(study.claims.widened(found)) == verdict
+
+
+def test_smoothing_is_compared_within_a_sample(study, tables):
+    about = {"network": "net", "axis": "smoothing", "measure": "rate", "modality": "image", "explainer": "lime"}
+    rows, levels = [], np.linspace(0.1, 0.9, 12)
+    for i, level in enumerate(levels):
+        for condition, value in (("λ=1", level), ("λ=0.5", level - 0.05 - 0.002 * (i % 2)), ("λ=0.25", 0.0)):
+            rows.append({**about, "condition": condition, "severity": 1.0, "sample": f"s{i}", "value": value})
+    found = study.claims_soft.smoothing("rate", 0.0, "")(dataclasses.replace(tables, values=pd.DataFrame(rows)))
+    (part,) = found.parts
+    assert part.label == "net" and part.value == pytest.approx(-0.051) and -0.06 < part.low < part.high < -0.04
 
 
 # -- a run beside the atlas

@@ -296,6 +296,20 @@ def test_runs_of_a_network_that_was_trained_anew_are_dropped(
     assert set(pd.read_csv(kept / "runs.csv")["run"]) == {"fashion-vit-s0.maps", "net.trial"}
 
 
+def test_shards_that_lack_a_method_are_left_out(runs: Path, tmp_path: Path, scripts: Any) -> None:
+    whole = scripts("whole").whole
+    assert whole(runs / "net.trial", tmp_path) == runs / "net.trial"
+    cut = tmp_path / "cut.trial"
+    shutil.copytree(runs / "net.trial", cut)
+    next(cut.glob("parts/*/*/stability/saliency*/*.parquet")).unlink()
+    (tmp_path / "scratch").mkdir()
+    kept = holdfast.read(whole(cut, tmp_path / "scratch")).table()
+    every = holdfast.read(runs / "net.trial").table()
+    assert set(kept["evaluation"]) == set(every["evaluation"]) - {"stability"}
+    assert len(kept) == (every["evaluation"] != "stability").sum()
+    assert list(cut.glob("parts/*/*/stability/*/*"))  # the run itself stays as it was
+
+
 def test_any_first_photographs_are_the_same_where_others_are_missing(
     tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ def drawn(hold: Hold, sample: str | None = None) -> Sheet:
         raise unknown("sample with maps", chosen, tiles.samples)
     wide = max(TILE, hold.wide)
     step, start = wide + 8, LEFT + (wide + 8) * len(tiles.columns)
-    high, tall = (TOP + TILE + 8, TILE + 8.0) if tiles.columns else (TOP + 20, 40.0)
+    high, tall = (TOP + TILE + 8, TILE + 8.0) if tiles.columns else (TOP + 34, 40.0)
     across = max(start + WIDE * len(hold.columns) + 8, 1.1 * width_of(hold.sentence, 19))
     sheet = Sheet(across, high + tall * len(hold.rows) + 8)
     limits = "; ".join(text for text, _ in hold.chips)
