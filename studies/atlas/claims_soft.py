@@ -38,7 +38,7 @@ def text_alike(t: Tables) -> Found:
     )
     rows = rows[rows["network"].isin(texts)]
     return Found(
-        parts(rows.assign(network=rows["network"] + ", " + rows["pair"])),
+        parts(rows.assign(network=[f"{row.network}, {row.pair}" for row in rows.itertuples()])),
         "within",
         0,
         0.05,

@@ -8,10 +8,12 @@ import torch
 
 import holdfast
 from holdfast import Stability
+from holdfast.models.precision import Precision
 from holdfast.runs.table import KEY
 from support.laws import ALL, AXES, EVERY_KIND, run_axis
 from support.small import model, pictures
 
+KINDS: tuple[Precision, Precision] = ("float32", "float16")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
 
@@ -35,3 +37,13 @@ def test_the_table_does_not_depend_on_the_device():
 @pytest.mark.parametrize("axis", sorted(AXES))
 def test_nor_on_the_other_axes(axis):
     assert_near(run_axis(axis, device="cpu"), run_axis(axis, device="cuda"))
+
+
+def test_in_sixteen_bits_the_same_maps_are_judged():
+    names = ("saliency", "integrated_gradients", "deep_lift", "guided_backprop", "grad_cam", "lime", "rise", "random")
+    judged, some = Stability(perturbations=["gaussian_noise", "rotation"], k=50), {name: ALL[name] for name in names}
+    runs = [holdfast.evaluate(model(), pictures(6), some, judged, device="cuda", precision=p) for p in KINDS]
+    here, there = (run.table().set_index(KEY) for run in runs)
+    there = there.reindex(here.index)
+    assert (here.status == there.status).mean() > 0.97, there[here.status != there.status].reason.value_counts()
+    assert (here.value - there.value).abs().mean() < 0.01

@@ -7,9 +7,10 @@ import gc
 import pytest
 import torch
 
-from holdfast import Batch
+from holdfast import Batch, Model
 from support import small
 from support.laws import ALL, OF_ATTENTION, with_model
+from support.vit_shapes import TimmViT
 
 
 def activations() -> int:
@@ -20,7 +21,17 @@ def activations() -> int:
 @pytest.mark.parametrize("name", sorted([*ALL, *OF_ATTENTION]))
 def test_no_activation_outlives_a_call(name):
     images = small.pictures(2)[0]
-    explainer, model = with_model(name, images)
+    _keeps_nothing(*with_model(name, images), images)
+
+
+@pytest.mark.parametrize("name", ["saliency", "integrated_gradients", "deep_lift", "lrp", "mfaba"])
+def test_nor_where_the_network_adds_and_attends(name):
+    images = small.pictures(2)[0]
+    torch.manual_seed(0)
+    _keeps_nothing(ALL[name], Model(TimmViT(2, "avg", size=images.shape[-1]), rows=32), images)
+
+
+def _keeps_nothing(explainer, model, images):
     gc.collect()
     gc.disable()
     before = activations()

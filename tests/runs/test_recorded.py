@@ -33,6 +33,7 @@ from holdfast.types import Exhibit
 from support.recorded import recorded
 from support.whole import BASE, MOVED
 
+DIGEST = re.compile(r"\b[0-9a-f]{12}\b")
 AXES = [{"stability": {"perturbations": ["brightness", {"rotation": {"degrees": [5, 10]}}], "k": 5}}]
 AXES += [{"faithfulness": {"imputers": "zero", "fractions": [0.5], "masks": 4}}, {"agreement": {"k": 5}}]
 
@@ -116,7 +117,7 @@ def test_the_manifest_of_a_small_run(run: holdfast.Run) -> None:
 
 def test_summaries_rankings_tests_and_maps_of_a_run(run: holdfast.Run) -> None:
     found: dict[str, Any] = {
-        "html": re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", run._repr_html_()))[:300].replace(str(run.path), "RUN")
+        "html": re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", run._repr_html_()).replace(str(run.path), "RUN"))[:300]
     }
     for name, frame in (("summary", run.summary()[::9]), ("ranking", run.ranking()), ("tests", run.tests())):
         rows = frame.drop(columns=[c for c in frame if frame[c].isna().all()]).to_dict("records")
@@ -154,7 +155,7 @@ def test_shares_are_joined_and_ticks_count_everything(run: holdfast.Run, tmp_pat
     both = joined.table().set_index(["explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"])
     same = alone.set_index(both.index.names)["value"].reindex(both.index)
     kept = (both.index.get_level_values("evaluation") != "agreement") & both["value"].notna()
-    np.testing.assert_allclose(both["value"][kept].astype(float), same[kept].astype(float), rtol=1e-6)
+    np.testing.assert_allclose(both["value"][kept].astype(float), same[kept].astype(float), rtol=1e-3, atol=1e-6)
     fresh = make_plan(
         drawn(3, 16, 16), {"people": Pictures()}, ["input_x_gradient", "random"], AXES, shard_size=3, references=4
     )
@@ -476,7 +477,11 @@ def test_a_retraining_in_closed_form(tmp_path: Path) -> None:
         "runs/retrained",
         [
             rows,
-            {k: str(v)[:400] for k, v in run.manifest["study"]["evaluations"]["retraining"].items() if k != "train"},
+            {
+                k: DIGEST.sub("…", str(v))[:400]
+                for k, v in run.manifest["study"]["evaluations"]["retraining"].items()
+                if k != "train"
+            },
         ],
     )
     wrong: dict[str, dict[str, Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 
 import pytest
 import torch
@@ -62,9 +61,11 @@ def everything_is_imported() -> None:
 
 
 def inside(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    known = any(e.value == "holdfast.testing.pytest_plugin" for e in metadata.entry_points(group="pytest11"))
-    plugin = [] if known else ["-p", "holdfast.testing.pytest_plugin"]
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *plugin, *arguments)
+    """With no plugin but ours: those of others change what is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        own = ("-p", "no:cacheprovider", "-p", "holdfast.testing.pytest_plugin")
+        return pytester.runpytest_inprocess(*own, *arguments)
 
 
 def test_requirements_are_held(pytester: pytest.Pytester) -> None:

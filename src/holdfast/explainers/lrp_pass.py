@@ -263,7 +263,8 @@ class Relevance(TorchFunctionMode):
 
 
 def _through(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
-    result: Tensor = _WithRelevance.apply(lambda: value, pullback, *inputs)  # type: ignore[no-untyped-call]
+    given = value.detach()  # `pullback` may hold `value`: were that the result, its graph would hold itself for ever
+    result: Tensor = _WithRelevance.apply(lambda: given, pullback, *inputs)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -251,7 +251,10 @@ def test_training() -> None:
     net = with_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))
     x = fixed(6, 1, 2, 2)
     found["scores"] = [digest(trainer.scores(net, x, 4)), trainer.accuracy(net, x, torch.tensor([0, 1, 2, 0, 1, 2]), 4)]
-    found["net"] = [str(layer) for layer in trainer.small_net(2, 5, width=4)]
+    found["net"] = [
+        [type(layer).__name__, *(list(p.shape) for p in layer.parameters())]
+        for layer in trainer.small_net(2, 5, width=4)
+    ]
     plain = trainer.ImageTrainer(trainer.small_net)  # type: ignore[arg-type]
     found["usual"] = [
         str(getattr(plain, name)) for name in ("epochs", "batch_size", "rate", "weight_decay", "validation", "augment")
