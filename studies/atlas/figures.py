@@ -92,13 +92,15 @@ def matrix(t: Tables) -> Sheet | None:
     The fuller a cell, the larger its score, up to the largest of the block; one whose interval reaches 0 is a dash.
     """
     scores = overall(t, ("data", "architecture", "variant"))
+    scores = scores[scores["base"].isin(list(TITLES))].reset_index(drop=True)  # without variants of other baselines
     if scores.empty:
         return None
     variant = scores["variant"].fillna("plain").astype(str)
     named = scores["architecture"].astype(str)
     scores["column"] = named.where(~variant.isin(["augmented"]), named + ", turned")
     scores["group"] = scores["data"].map(DATA).fillna("other data")
-    scores["column"] = scores["column"].where(scores["group"] != "other data", scores["data"] + " " + scores["column"])
+    few = ~scores["data"].isin(["cifar10", "fashion"])
+    scores["column"] = scores["column"].where(~few, scores["data"].astype(str) + ", " + scores["column"])
     order = [*DATA.values(), "other data"]
     columns = sorted(set(zip(scores["group"], scores["column"], strict=True)), key=lambda c: (order.index(c[0]), c[1]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
@@ -117,7 +119,8 @@ def matrix(t: Tables) -> Sheet | None:
         drawn.add(Words(left, top - head + 29, f"full: {most:.2g}; dash: may be 0", "third", size=11))
         for (group, column), gap, i in zip(columns, gaps, range(len(columns)), strict=True):
             x = left + wide * i + gap
-            if i == 0 or columns[i - 1][0] != group:
+            room = wide * sum(other == group for other, _ in columns)
+            if (i == 0 or columns[i - 1][0] != group) and room >= width_of(group, 11):
                 drawn.add(Words(x, top - head + 46, group, "soft", size=11))
             drawn.add(Words(x + 10, top - 4, column, "third", size=10, turned=True))
             for row, method in enumerate(methods):
