@@ -42,6 +42,9 @@ FIGURES = {
 }
 ARITHMETIC = "page"
 """The command of claims that need no run."""
+ASKED = {"fass": "stability", "soft-s": "smoothing", "soft-a": "smoothing", "soft": "certificate", "inv": "symmetry"}
+ASKED |= {"road": "faithfulness", "srg": "faithfulness", "sanity": "dependence"}
+"""The axis whose runs a claim rests on, by how its key begins."""
 LARGEST = 800_000
 """All figures together, in bytes."""
 LARGE = 60_000
@@ -71,9 +74,11 @@ def samples_of(t: Tables, j: Judged) -> str:
     """How many samples of each network the parts of a claim of the grid rest on."""
     if j.found.command != GRID or not j.found.parts or t.runs.empty:
         return ""
+    axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
+    asked = t.runs[t.runs["axes"].str.contains(axis, regex=False)]
     named = {part.label.split(",")[0] for part in j.found.parts}
-    own = t.runs[t.runs["network"].isin(named)]
-    counts = (own if len(own) else t.runs)["samples"]
+    own = asked[asked["network"].isin(named)]
+    counts = (own if len(own) else asked if len(asked) else t.runs)["samples"]
     low, high = counts.min(), counts.max()
     return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
 
@@ -204,7 +209,7 @@ def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
 def differs_lines(judged: Sequence[Judged]) -> list[str]:
     """What differs from the set-up of a paper, each once."""
     tested = [j for j in judged if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE)]
-    found = dict.fromkeys(j.claim.differs for j in tested if "printed" not in j.claim.differs)
+    found = dict.fromkeys(j.claim.differs for j in tested if not re.search("printed|^nothing", j.claim.differs))
     return ["What differs from the paper's set-up: " + "; ".join(found) + ".", ""] if found else []
 
 
