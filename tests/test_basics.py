@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -198,7 +199,7 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
 
 def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("holdfast.errors.time.sleep", slept.append)
+    monkeypatch.setattr("holdfast.errors.time", SimpleNamespace(sleep=slept.append))  # other threads go on sleeping
     calls = []
 
     def act(until: int, error: Exception) -> int:
