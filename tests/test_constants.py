@@ -18,11 +18,12 @@ import holdfast
 from support.recorded import recorded
 
 PACKAGE = Path(holdfast.__file__).parent
-LAYOUT = ("drawing", "report")
+NOT_HERE = ("drawing", "report", "kernels")
+"""Pixels, which may change as they please, and operators, which torch lets nobody declare twice."""
 FILES = sorted(
     path
     for path in PACKAGE.glob("**/*.py")
-    if not path.name.startswith("__") and path.relative_to(PACKAGE).parts[0] not in LAYOUT
+    if not path.name.startswith("__") and path.relative_to(PACKAGE).parts[0] not in NOT_HERE
 )
 DECLARING = ("axes", "truth")
 """Rooms whose declarations are recorded whole; elsewhere only what is made of numbers and words."""
