@@ -199,6 +199,7 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
 
 def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
+    monkeypatch.setattr(errors, "PAUSES", (0.1, 0.5, 2.0))  # trials of faults leave others behind
     monkeypatch.setattr("holdfast.errors.time", SimpleNamespace(sleep=slept.append))  # other threads go on sleeping
     calls = []
 
