@@ -30,7 +30,7 @@ def guaranteed(
     def test(t: Tables) -> Found:
         rows = t.select(axis="symmetry", measure=("equivariance", "invariance"), base=methods)
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
-        named = averaged(rows, ("network", "base"))
+        named = averaged(rows[rows["mean"].notna()], ("network", "base"))  # a constant map has none
         named = named.assign(network=named["network"].astype(str) + ", " + named["base"].astype(str))
         both = (*parts(t.measured(key), label="part"), *parts(named))
         return Found(both, side, bound, ends=(-1, 1), every=True, said=said, command=STUDIES)
@@ -115,13 +115,13 @@ def sensitivity(t: Tables) -> Found:
         return Found(())
     found = []
     for (network, explainer), part in held.groupby(["network", "explainer"], sort=False, observed=True):
-        sharp = part[part["measure"] == "max_sensitivity"].set_index("sample")["value"].astype(float)
+        sharp = part[part["measure"] == "max_sensitivity"].groupby("sample", observed=True)["value"].mean()
         plain = (
             part[(part["measure"] == "equivariance") & ~part["condition"].isin(ASIDE)]
             .groupby("sample", observed=True)["value"]
             .mean()
         )
-        a, b = sharp.align(plain.astype(float), join="inner")
+        a, b = sharp.astype(float).align(plain.astype(float), join="inner")
         if len(a) > 10 and a.std() > 0 and b.std() > 1e-6:
             r = float(np.corrcoef(a, b)[0, 1])
             half = 1.96 / np.sqrt(len(a) - 3)

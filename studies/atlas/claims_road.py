@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +16,8 @@ CIFAR = "road"
 RANKINGS = "rankings"
 AUC = "areas"
 DRAWS = 400
+KIND = ["data", "architecture", "variant"]
+"""What counts as one where networks are a sample: those that differ in their seed alone are averaged first."""
 
 
 def earlier(
@@ -97,23 +99,30 @@ def mean_of(label: str, each: Sequence[float]) -> Part:
     return Part(label, mean, mean - half, mean + half)
 
 
-def on_grid(t: Tables, filling: str) -> tuple[Part, ...]:
-    """MoRF against LeRF at the same share removed, all methods, the mean over networks of images with its interval.
+def over_kinds(said: str, each: Mapping[tuple[str, ...], Sequence[float]]) -> tuple[Part, ...]:
+    """The mean over kinds of networks, from the numbers of each kind's networks; nothing of fewer than three kinds."""
+    means = [float(np.mean(own)) for own in each.values()]
+    return (mean_of(f"{said} {len(means)} kinds of networks", means),) if len(means) > 2 else ()
 
-    Per network the mean over shares of the rank correlation of accuracies, low after MoRF and high after LeRF.
+
+def on_grid(t: Tables, filling: str) -> tuple[Part, ...]:
+    """MoRF against LeRF at the same share removed, all methods, the mean over kinds of networks of images.
+
+    Per network the mean over shares of the rank correlation of accuracies, low after MoRF and high after LeRF, where
+    methods differ in both.
     """
     rows = t.select(axis="faithfulness", measure="accuracy", control=False, modality="image")
     rows = rows[rows["condition"].astype(str).str.split("(").str[0].str.split(" ").str[0] == filling]
     order = rows["condition"].astype(str).str.split(" ").str[-1]
-    each = []
-    for _, part in rows.assign(order=order).groupby("network", sort=False, observed=True):
+    each: dict[tuple[str, ...], list[float]] = {}
+    for key, part in rows.assign(order=order).groupby([*KIND, "network"], sort=False, observed=True):
         wide = part.pivot_table(index=["severity", "explainer"], columns="order", values="mean", observed=True)
         if {"morf", "lerf"} <= set(wide.columns):
-            levels = [level.dropna() for _, level in wide.groupby("severity")]
-            each.append(np.mean([_correlation(-w["morf"], w["lerf"]) for w in levels if len(w) >= 4]))
-    if len(each) < 3:
-        return ()
-    return (mean_of(f"all methods on {len(each)} networks", each),)
+            levels = [level[["morf", "lerf"]].dropna() for _, level in wide.groupby("severity")]
+            ordered = [w for w in levels if len(w) >= 4 and w.nunique().min() > 1]
+            own = [_correlation(-w["morf"], w["lerf"]) for w in ordered]
+            each.setdefault(key[:-1], []).extend([float(np.mean(own))] if own else [])
+    return over_kinds("all methods on", {kind: own for kind, own in each.items() if own})
 
 
 def orders_agree(linear: bool) -> Callable[[Tables], Found]:
@@ -175,9 +184,9 @@ def imputers_agree(t: Tables) -> Found:
 
 def better_than_one_order(t: Tables) -> Found:
     """The correlation between fillings of the symmetric score less that of MoRF alone (deletion_auc), from cells."""
-    found = []
-    rows = t.select(axis="faithfulness", measure=("road", "deletion_auc"), control=False)
-    for network, part in rows.groupby("network", sort=False, observed=True):
+    found: dict[tuple[str, ...], list[float]] = {}
+    rows = t.select(axis="faithfulness", measure=("road", "deletion_auc"), control=False, modality="image")
+    for key, part in rows.groupby([*KIND, "network"], sort=False, observed=True):
         gains = []
         for a, b in combinations(part["condition"].unique(), 2):
             both = [
@@ -189,22 +198,18 @@ def better_than_one_order(t: Tables) -> Found:
             if all({a, b} <= set(w.columns) and len(w[[a, b]].dropna()) >= 4 for w in both):
                 gains.append(np.subtract(*(_correlation(*w[[a, b]].dropna().to_numpy().T) for w in both)))
         if gains:
-            found.append((network, float(np.mean(gains))))
-    if len(found) < 3:
-        return Found(())
-    part = mean_of(f"mean of {len(found)} networks", [gain for _, gain in found])
-    return Found((part,), said="rank correlation between fillings, symmetric less MoRF alone", command=GRID)
+            found.setdefault(key[:-1], []).append(float(np.mean(gains)))
+    said = "rank correlation between fillings, symmetric less MoRF alone"
+    return Found(over_kinds("mean of", found), said=said, command=GRID)
 
 
 def expected_gradients(t: Tables) -> Found:
     """Mean rank over axes of expected gradients less that of every other method, over networks; less is better.
 
-    Ranks are of overall headline scores among methods without controls, divided by their number. What counts as one
-    is an architecture on some data: networks that differ in their seed alone are averaged first.
+    Ranks are of overall headline scores among methods without controls, divided by their number.
     """
     each: dict[tuple[str, ...], list[pd.Series]] = {}
-    kind = ["data", "architecture", "variant"]
-    for key, part in t.select(modality="image", control=False).groupby([*kind, "network"], sort=False, observed=True):
+    for key, part in t.select(modality="image", control=False).groupby([*KIND, "network"], sort=False, observed=True):
         ranks = []
         for axis, names in HEADLINES.items():
             rows = part[(part["axis"] == axis) & part["measure"].isin(names[:1])]

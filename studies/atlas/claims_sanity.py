@@ -32,40 +32,59 @@ KEYS = {
 """What `dependence_claims.py` calls a claim -> its key here."""
 
 
+WEIGHTS, CLASS = {"condition": "weights"}, {"condition": "class", "measure": "class_dependence"}
+RISE = {**WEIGHTS, "measure": "entropy_rise"}
+SINGLE = {
+    "sanity-gradients": ({**WEIGHTS, "measure": "dependence", "base": "saliency"}, 1.0, 0.0),
+    "sanity-grad-cam": ({**WEIGHTS, "measure": "dependence", "base": "grad_cam"}, 1.0, 0.0),
+    "sanity-guided-class": ({**CLASS, "base": "guided_backprop"}, -1.0, 0.1),
+    "sanity-complexity-gradients": ({**RISE, "base": "saliency"}, 1.0, 0.0),
+    "sanity-complexity-ig": ({**RISE, "base": "integrated_gradients"}, 1.0, 0.0),
+    "sanity-complexity-grad-cam": ({**RISE, "base": "grad_cam"}, 1.0, 0.0),
+    "sanity-complexity-guided": ({**RISE, "base": "guided_backprop"}, -1.0, 0.0),
+}
+"""Claim -> cells, and the sign and the shift that make the claim's number of their mean."""
+PAIRED = {
+    "sanity-guided": ("saliency", "guided_backprop", 0.0),
+    "sanity-smoothing": ("saliency", "smoothgrad", 0.0),
+    "sanity-edges": ("sobel", "guided_backprop", 0.1),
+    "sanity-deep-lift": ("deep_lift", "saliency", 0.1),
+}
+"""Claim -> two methods whose dependence on the weights is compared, and a shift."""
+
+
 def on_grid(key: str, t: Tables) -> tuple[Part, ...]:
-    """The same number on networks of the grid, where cells or pairs have it."""
-    single = {"sanity-gradients": ("saliency", "dependence", 1.0), "sanity-grad-cam": ("grad_cam", "dependence", 1.0)}
-    single |= {
-        "sanity-complexity-gradients": ("saliency", "entropy_rise", 1.0),
-        "sanity-complexity-ig": ("integrated_gradients", "entropy_rise", 1.0),
-    }
-    single |= {
-        "sanity-complexity-grad-cam": ("grad_cam", "entropy_rise", 1.0),
-        "sanity-complexity-guided": ("guided_backprop", "entropy_rise", -1.0),
-    }
-    paired = {"sanity-guided": ("saliency", "guided_backprop"), "sanity-smoothing": ("saliency", "smoothgrad")}
-    if key in single:
-        method, measure, sign = single[key]
-        rows = averaged(
-            t.select(axis="dependence", measure=measure, base=method, condition="weights", modality="image")
-        )
-        turned = rows.assign(
-            value=sign * rows["value"],
-            low=rows[["low", "high"]].mul(sign).min(axis=1),
-            high=rows[["low", "high"]].mul(sign).max(axis=1),
-        )
-        return parts(turned)
-    if key in paired:
-        rows = t.between("dependence", "dependence", *paired[key])
-        return parts(rows[rows["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])])
-    return ()
+    """The same number on networks of images of the grid, where cells or pairs have it."""
+    sign, shift, over = 1.0, 0.0, {"axis": "dependence", "modality": "image"}
+    if key in SINGLE:
+        wanted, sign, shift = SINGLE[key]
+        rows = averaged(t.select(**over, **wanted))
+    elif key in PAIRED:
+        first, second, shift = PAIRED[key]
+        rows = t.between("dependence", "dependence", first, second)
+        rows = rows[rows["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])]
+    elif key == "sanity-guided-class-less":  # not kept by sample, so the ends of both intervals are added
+        names = ("saliency", "guided_backprop")
+        a, b = (averaged(t.select(**over, **CLASS, base=name)).set_index("network") for name in names)
+        a, b = a.align(b, join="inner", axis=0)
+        rows = pd.DataFrame(
+            {"value": a["value"] - b["value"], "low": a["low"] - b["high"], "high": a["high"] - b["low"]}
+        ).reset_index()
+    else:
+        return ()
+    ends = shift + rows[["low", "high"]].mul(sign)
+    value = shift + sign * rows["value"]
+    return parts(rows.assign(value=value, low=ends.min(axis=1), high=ends.max(axis=1)))
 
 
 def tested(key: str, said: str) -> Callable[[Tables], Found]:
+    """What `dependence_claims.py` found on two classifiers of photographs, and the other networks of the grid."""
+
     def test(t: Tables) -> Found:
-        rows = t.measured(key)
+        known = parts(t.measured(key), label="part")
         bound = 0.1 if key in ("sanity-gradients", "sanity-grad-cam", "sanity-deep-lift-upper") else 0.0
-        return Found((*parts(rows, label="part"), *on_grid(key, t)), "above", bound, said=said, command="sanity")
+        more = [part for part in on_grid(key, t) if part.label not in {one.label for one in known}]
+        return Found((*known, *more), "above", bound, said=said, command="sanity")
 
     return test
 

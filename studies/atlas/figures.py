@@ -83,7 +83,14 @@ def _square(sheet: Sheet, x: float, y: float, verdict: str) -> None:
             sheet.add(Stroke([(x + 1, y + 15), (x + 15, y + 1)], "strong"))
 
 
-DATA = {"cifar10": "CIFAR-10", "fashion": "FashionMNIST", "photographs": "photographs"}
+DATA = {"photographs": "photographs", "cifar10": "CIFAR-10", "fashion": "FashionMNIST"}
+SMALL, LARGE = ("cifar10", "fashion"), ("photographs",)
+"""Data whose networks were asked the same methods."""
+ARCHITECTURES = {"convnext": "ConvNeXt", "densenet": "DenseNet", "p4resnet": "ResNet on p4", "resnet": "ResNet"}
+ARCHITECTURES |= {"vit": "ViT", "mobilenet_v2": "MobileNetV2", "squeezenet": "SqueezeNet", "gnn": "graphs, GNN"}
+ARCHITECTURES |= {f"efficientnet_lite{i}": f"EfficientNet-Lite{i}" for i in range(3)}
+ARCHITECTURES |= {"deepset": "points, deep set", "bag": "text, bag of words", "transformer": "text, transformer"}
+ARCHITECTURES |= {name: f"ECG, {name}" for name in ("circular", "standard", "augmented")}
 
 
 def matrix(t: Tables) -> Sheet | None:
@@ -95,19 +102,19 @@ def matrix(t: Tables) -> Sheet | None:
     scores = scores[scores["base"].isin(list(TITLES))].reset_index(drop=True)  # without variants of other baselines
     if scores.empty:
         return None
-    variant = scores["variant"].fillna("plain").astype(str)
-    named = scores["architecture"].astype(str)
-    scores["column"] = named.where(~variant.isin(["augmented"]), named + ", turned")
+    turned = (scores["variant"] == "augmented") & scores["data"].isin(SMALL)
+    named = scores["architecture"].map(ARCHITECTURES).fillna(scores["architecture"]).astype(str)
+    scores["column"] = named.where(~turned, named + ", turned")
     scores["group"] = scores["data"].map(DATA).fillna("other data")
-    few = ~scores["data"].isin(["cifar10", "fashion"])
-    scores["column"] = scores["column"].where(~few, scores["data"].astype(str) + ", " + scores["column"])
     order = [*DATA.values(), "other data"]
     columns = sorted(set(zip(scores["group"], scores["column"], strict=True)), key=lambda c: (order.index(c[0]), c[1]))
     methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
     names, wide, tall = 142.0, 14.0, 16.0
-    head = 58 + max(width_of(column, 10) for _, column in columns)
-    gaps = [sum(a[0] != b[0] for a, b in pairwise(columns[: i + 1])) * 6 for i in range(len(columns))]
-    block_width = max(wide * len(columns) + gaps[-1] + 26, 210.0)
+    head = 64 + 1.1 * max(width_of(column, 10) for _, column in columns)  # the letters of a PNG are wider
+    sizes = Counter(group for group, _ in columns)
+    lacking = {group: max(width_of(group, 11) - wide * count, 0) + 10 for group, count in sizes.items()}  # of its name
+    gaps = [sum(lacking[a[0]] for a, b in pairwise(columns[: i + 1]) if a[0] != b[0]) for i in range(len(columns))]
+    block_width = max(wide * len(columns) + gaps[-1] + lacking[columns[-1][0]] + 20, 210.0)
     block_height = head + tall * len(methods) + 26
     axes = list(dict.fromkeys(scores["axis"]))
     drawn = Sheet(names + 2 * block_width, block_height * -(-len(axes) // 2))
@@ -119,8 +126,7 @@ def matrix(t: Tables) -> Sheet | None:
         drawn.add(Words(left, top - head + 29, f"full: {most:.2g}; dash: may be 0", "third", size=11))
         for (group, column), gap, i in zip(columns, gaps, range(len(columns)), strict=True):
             x = left + wide * i + gap
-            room = wide * sum(other == group for other, _ in columns)
-            if (i == 0 or columns[i - 1][0] != group) and room >= width_of(group, 11):
+            if i == 0 or columns[i - 1][0] != group:
                 drawn.add(Words(x, top - head + 46, group, "soft", size=11))
             drawn.add(Words(x + 10, top - 4, column, "third", size=10, turned=True))
             for row, method in enumerate(methods):
@@ -137,18 +143,28 @@ def matrix(t: Tables) -> Sheet | None:
     return drawn
 
 
-def frontier(t: Tables, one: str = "stability", other: str = "faithfulness") -> Sheet | None:
-    """Methods by two axes on networks of images that were asked both, with the line of those that none beats in both.
+def asked_both(t: Tables, data: Sequence[str], one: str = "stability", other: str = "faithfulness") -> list[str]:
+    """The networks of some data that were asked about two axes."""
+    rows = t.select(data=tuple(data), axis=(one, other))
+    axes = rows.groupby("network", sort=False, observed=True)["axis"].nunique()
+    return list(axes.index[axes == 2])
 
-    Methods that one of these networks does not have are left out: their means would be over other networks.
+
+def frontier(
+    t: Tables, data: Sequence[str] = SMALL, one: str = "stability", other: str = "faithfulness"
+) -> Sheet | None:
+    """Methods by two axes on networks of some data that were asked both, with the line of those none beats in both.
+
+    Networks that differ in their seed alone count as one. Methods that one of the networks does not have are left out:
+    their means would be over other networks.
     """
-    scores = overall(t, ("network", "modality"))
-    scores = scores[(scores["modality"] == "image") & scores["axis"].isin((one, other))]
-    asked = scores.groupby("network")["axis"].nunique()
-    scores = scores[scores["network"].isin(asked.index[asked == 2])]
+    kind, networks = ("data", "architecture", "variant"), asked_both(t, data, one, other)
+    scores = overall(t, ("network", *kind))
+    scores = scores[scores["network"].isin(networks) & scores["axis"].isin((one, other))]
     count = scores.groupby(["axis", "base"])["network"].nunique()
-    sides = [averaged(scores[scores["axis"] == axis], ("base",), "value").set_index("base") for axis in (one, other)]
-    both = [m for m in sides[0].index if all(count.get((a, m)) == (asked == 2).sum() for a in (one, other))]
+    kinds = averaged(scores, ("axis", "base", *kind), "value")
+    sides = [averaged(kinds[kinds["axis"] == axis], ("base",), "value").set_index("base") for axis in (one, other)]
+    both = [m for m in sides[0].index if all(count.get((a, m)) == len(networks) for a in (one, other))]
     if len(both) < 2:
         return None
     signs = [SIGNS[axis, t.headline(axis)] for axis in (one, other)]

@@ -64,8 +64,11 @@ OTHERS: dict[str, tuple[str, list[Any]]] = {
     "text": ("text-bag", [*BESIDE, {"faithfulness": {"features": WORDS}}]),
     "transformer": ("", []),
     "ecg_relaxed": ("", []),
+    "ecg_concepts": ("", []),
 }
 """The studies of other data: a name for their network where they give none, and what is asked beside their axes."""
+PART_OF = {"ecg_concepts": ("ecg_relaxed", ("gradient_shap", "occlusion", "cav", "car", "random"))}
+"""Studies of the quicker explainers of another one, for more samples."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
 AUDITED, CANDIDATES = 16, ("tf32",)
 """What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
@@ -200,7 +203,8 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
 
 def other(name: str, samples: int) -> dict[str, Any]:
     """The study of series, graphs, sets or words beside this folder, with more axes and samples."""
-    text = (HERE.parent / f"{name}.yaml").read_text(encoding="utf-8")
+    file, kept = PART_OF.get(name, (name, ()))
+    text = (HERE.parent / f"{file}.yaml").read_text(encoding="utf-8")
     text = text.replace("../runs/studies/", f"{place('').resolve()}/").replace(
         "python:train", f"python:{HERE.parent}/train"
     )
@@ -209,6 +213,9 @@ def other(name: str, samples: int) -> dict[str, Any]:
     if network:
         study["model"] = {"source": study["model"], "name": network}
     study["evaluations"] += more
+    if kept:
+        labelled = [(one if isinstance(one, str) else next(iter(one)), one) for one in study["explainers"]]
+        study["explainers"] = [one for name, one in labelled if name in kept]
     samples = min(samples, OTHER_SAMPLES)
     return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +39,8 @@ FIGURES = {
     "verdicts": "A square for every claim, by paper and verdict",
     "strip": "Claims with a published number beside what was found",
     "matrix": "Headline scores of methods on networks, axis by axis",
-    "frontier": "Methods by stability and faithfulness",
+    "frontier": "Methods by stability and faithfulness, on small pictures",
+    "photographs": "Methods by stability and faithfulness, on photographs",
     "spread": "Shares of the variance of FASS with their intervals",
 }
 ARITHMETIC = "page"
@@ -45,7 +48,7 @@ ARITHMETIC = "page"
 ASKED = {"fass": "stability", "soft-s": "smoothing", "soft-a": "smoothing", "soft": "certificate", "inv": "symmetry"}
 ASKED |= {"road": "faithfulness", "srg": "faithfulness", "sanity": "dependence"}
 """The axis whose runs a claim rests on, by how its key begins."""
-LARGEST = 800_000
+LARGEST = 1_000_000
 """All figures together, in bytes."""
 LARGE = 60_000
 """Bytes of an SVG from which on it is a PNG."""
@@ -71,14 +74,17 @@ def claim_rows(t: Tables, judged: Sequence[Judged]) -> list[str]:
 
 
 def samples_of(t: Tables, j: Judged) -> str:
-    """How many samples of each network the parts of a claim of the grid rest on."""
-    if j.found.command != GRID or not j.found.parts or t.runs.empty:
+    """How many samples of each network the parts of a claim rest on, where they are of networks of the grid."""
+    if not j.found.parts or t.runs.empty:
         return ""
     axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
-    asked = t.runs[t.runs["axes"].str.contains(axis, regex=False)]
+    asked = t.asked[t.asked["axis"] == axis] if axis else t.asked
+    known = t.measured(j.claim.key)
     named = {part.label.split(",")[0] for part in j.found.parts}
-    own = asked[asked["network"].isin(named)]
-    counts = (own if len(own) else asked if len(asked) else t.runs)["samples"]
+    own = [*known["n"].astype(int), *asked.loc[asked["network"].isin(named - set(known["part"])), "samples"]]
+    if not own and j.found.command != GRID:
+        return ""
+    counts = pd.Series(own or asked["samples"])
     low, high = counts.min(), counts.max()
     return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
 
@@ -120,7 +126,8 @@ def spread_lines(found: Split | None) -> list[str]:
     )
     told = told if low > 0 or high < 0 else "Whether the method or the architecture matters more is undecided"
     said = f"{told}: {with_interval(method, low, high)} of the variance is the difference, over {found.cells:,} cells."
-    return [*grid(("part", "share of the variance of FASS"), rows), "", said]
+    table = [f"    {line}" for line in grid(("part", "share of the variance of FASS"), rows)]
+    return [said, "", '??? note "The shares in numbers"', "", *table]
 
 
 def recommendations(t: Tables) -> list[str]:
@@ -159,7 +166,8 @@ def networks_lines(t: Tables) -> list[str]:
     if t.networks.empty:
         return [f"{NOT_RUN.capitalize()}: there are no networks in the tables."]
     rows = []
-    for r in t.networks.itertuples():
+    place = t.networks["data"].map({name: i for i, name in enumerate(figures.DATA)}).fillna(len(figures.DATA))
+    for r in t.networks.assign(place=place).sort_values(["place", "network"]).itertuples():
         right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high) if r.accuracy > 0 else "–"
         epochs = re.search(r"--epochs (\d+)", str(r.command))
         about = (r.variant, _count(r.parameters), right, number(r.ece, 3), epochs[1] if epochs else "–")
@@ -184,7 +192,10 @@ def cost_lines(t: Tables) -> list[str]:
         return [said, "", f"Runs: {NOT_RUN}."]
     headlines = {name for names in HEADLINES.values() for name in names}
     undefined = t.cells.loc[t.cells["measure"].isin(headlines), "undefined"].sum()
-    told = f"Runs: {len(t.runs)}, {number(t.runs['device_seconds'].sum() / 60, 1)} minutes of the device. "
+    images = t.networks.loc[t.networks["modality"] == "image", "network"]
+    seconds = [t.runs.loc[t.runs["network"].isin(images) == own, "device_seconds"] for own in (True, False)]
+    device, core = (f"{len(part)}, {number(part.sum() / 60, 1)} minutes" for part in seconds)
+    told = f"Runs of images: {device} of the device; of other data: {core} of a core that others used too. "
     told += f"{undefined:,.0f} headline scores are undefined, and count as such in the tables."
     by = t.runs.groupby("axes", sort=False)
     took = {axes: number(part["device_seconds"].sum() / 60, 1) for axes, part in by}
@@ -243,7 +254,12 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     }
     for key, title in FIGURES.items():
         name = pictures.get(key)
-        parts[key] = [f"![{title}](figures/{name})" if name else f"{NOT_RUN.capitalize()}."]
+        shown = f"![{title}](figures/{name})"
+        shown = f"[{shown}](figures/{name})" if key in ("matrix", "strip") else shown  # for narrow screens
+        parts[key] = [shown if name else f"{NOT_RUN.capitalize()}."]
+    for key, data in (("small", figures.SMALL), ("large", figures.LARGE)):
+        asked = figures.asked_both(t, data)
+        parts[key] = [", ".join(asked) if 0 < len(asked) < 4 else f"{len(asked)} networks"]
     text = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
     for key, lines in parts.items():
         text = text.replace(f"{{{{{key}}}}}", "\n".join(lines).strip())
@@ -275,26 +291,29 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
     elif write:
         picture = Image.open(io.BytesIO(sheet.encoded("png", title, 6.4))).convert("RGB")
         wide = round(1.6 * sheet.width)  # for fine screens
-        picture.resize((wide, picture.height * wide // picture.width)).quantize(32).save(target, optimize=True)
+        picture = picture.resize((wide, picture.height * wide // picture.width))
+        picture.quantize(48, kmeans=2).save(target, optimize=True)
     return target.name
 
 
 def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
-    """The hold sheets of the runs in folders, one a network, in place of those that are there.
+    """The hold sheets of the runs in folders, one a network, in place of its own that is there.
 
-    Of networks that differ in their seed alone the first is shown, in the study `paper` where it has several.
+    Of networks that differ in their seed alone the first is shown, in the study `paper` or `other`.
     """
     import holdfast
 
-    paths = {
-        path.parent.stem: path.parent for folder in folders for path in sorted(folder.glob("*.paper/manifest.json"))
-    }
-    for old in (docs / "figures").glob("atlas-sheet-*"):
-        old.unlink()
+    ends = ("paper", "other")
+    files = [file for folder in folders for end in ends for file in sorted(folder.glob(f"*.{end}/manifest.json"))]
+    paths = {file.parent.stem: file.parent for file in files}
     for name, path in paths.items():
         if not re.search(r"-s[1-9]", name):
-            with TemporaryDirectory(dir=path.parent) as scratch:
-                sheet = holdfast.read(whole(path, Path(scratch))).hold_sheet()
+            for old in (docs / "figures").glob(f"atlas-sheet-{name}.*"):
+                old.unlink()
+            with TemporaryDirectory(dir=path.parent) as scratch:  # a sheet without samples: these are not redistributed
+                bare = Path(scratch) / "bare" / path.name
+                shutil.copytree(path, bare, ignore=shutil.ignore_patterns("gallery*"), copy_function=os.link)
+                sheet = holdfast.read(whole(bare, Path(scratch))).hold_sheet()
             drawn(sheet, docs / "figures" / f"atlas-sheet-{name}", f"Hold sheet of {name}")
 
 
@@ -303,7 +322,8 @@ def pictures_of(
 ) -> dict[str, str]:
     """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
     made = {"verdicts": figures.board(judged, PAPERS), "strip": figures.strip(judged), "matrix": figures.matrix(t)}
-    made |= {"frontier": figures.frontier(t), "spread": figures.spread(found)}
+    made |= {"frontier": figures.frontier(t), "photographs": figures.frontier(t, figures.LARGE)}
+    made["spread"] = figures.spread(found)
     names = {}
     for key, sheet in made.items():
         for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():

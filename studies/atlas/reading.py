@@ -85,6 +85,12 @@ class Tables:
         return next((name for name in HEADLINES.get(axis, []) if (axis, name) in self._measured), "")
 
     @cached_property
+    def asked(self) -> pd.DataFrame:
+        """network, axis, samples: how many a network was asked about, by what its cells attempted."""
+        found = self.cells.groupby(["network", "axis"], observed=True)["attempted"].max()
+        return found.rename("samples").dropna().astype(int).reset_index()
+
+    @cached_property
     def split(self) -> Any:
         """Where the spread of FASS comes from: a `spread.Split`, or None."""
         from spread import split
@@ -157,7 +163,8 @@ def load(folder: Path = TABLES) -> Tables:
         read[name]["severity"] = read[name]["severity"].astype(float).round(6)
     cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
     cells["sweep"], pairs["sweep"] = (frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs))
-    cells = cells.sort_values("sweep", kind="stable").drop_duplicates(["network", *SAME]).reset_index(drop=True)
+    first = cells.sort_values(["sweep", "attempted"], ascending=[True, False])  # of two runs that of more samples
+    cells = first.drop_duplicates(["network", *SAME]).sort_index().reset_index(drop=True)
     pairs = pairs.sort_values("sweep", kind="stable")
     for edge in ("", "_low", "_high"):
         best = cells[edge[1:] or "mean"].astype(float)

@@ -5,7 +5,7 @@ data, perturbation, seed (networks that differ in nothing else), the interaction
 of the method with three of these, and the rest. The quadratic forms y'QZ_kZ_k'Qy have expectations that are linear in
 the variances, also where cells are missing; solving for these is unbiased. Shares are of the sum of the variances,
 negative ones counted as 0. Intervals are by the jackknife: every network and every method is left out once, and the two
-variances are added.
+variances are added; there negative ones stay, else a part whose estimate is below 0 would seem to be known exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REST = "rest"
 
 @dataclass(frozen=True)
 class Split:
-    """Shares of the variance (K,), and the same without one network or one method, (networks, K), (methods, K)."""
+    """Shares of the variance (K,); without one network or method, negative ones kept, (networks, K), (methods, K)."""
 
     names: tuple[str, ...]
     share: Array
@@ -86,10 +86,10 @@ def variances(y: Array, codes: list[NDArray[np.int64]]) -> Array:
 
 
 def shares(cells: pd.DataFrame, factors: dict[str, list[str]]) -> Array:
-    """The share of each factor, and of the rest, in the sum of the variances."""
+    """The share of each factor, and of the rest, in the sum of the variances that are above 0; the others are below."""
     codes = [cells.groupby(names, sort=False, observed=True).ngroup().to_numpy() for names in factors.values()]
-    found = np.clip(variances(cells["best"].to_numpy(dtype=float), codes), 0, None)
-    return found / max(found.sum(), 1e-300)
+    found = variances(cells["best"].to_numpy(dtype=float), codes)
+    return found / max(np.clip(found, 0, None).sum(), 1e-300)
 
 
 def split(t: Tables, axis: str = "stability", measure: str = "fass") -> Split | None:
@@ -116,4 +116,4 @@ def split(t: Tables, axis: str = "stability", measure: str = "fass") -> Split | 
     for column in ("network", "explainer"):
         parts = [cells[cells[column] != level] for level in cells[column].unique()]
         without.append(np.stack([shares(part, factors) for part in parts]))
-    return Split((*factors, REST), shares(cells, factors), *without, len(cells))
+    return Split((*factors, REST), np.clip(shares(cells, factors), 0, None), *without, len(cells))

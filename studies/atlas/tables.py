@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
 ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
-LARGEST = {"cells": 2_200_000, "values": 1_500_000}
+LARGEST = {"cells": 2_200_000, "values": 1_800_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
 KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
@@ -112,13 +112,14 @@ def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
 def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
     """A row of runs.csv."""
     study, sessions = run.manifest["study"], run.manifest["sessions"]
+    asked = set(run.table()["evaluation"].unique())  # of a run that was cut, those with a whole shard
     own = sum(float(session.get("seconds", 0)) for session in sessions)
     command = f"python studies/atlas/grid.py study {key}" if key in cost else str(sessions[-1].get("command", ""))
     return {
         "run": key,
         "network": "; ".join(run.table()["model"].astype(str).unique()),
         "study": command,
-        "axes": "; ".join(dict.fromkeys(axis_names(run).values())),
+        "axes": "; ".join(dict.fromkeys(axis for name, axis in axis_names(run).items() if name in asked)),
         "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),

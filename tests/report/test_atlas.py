@@ -29,8 +29,8 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "claims_soft", "spread", "figures")
-MODULES += ("leaderboard", "page", "tables")
+MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "claims_soft", "claims_sanity")
+MODULES += ("spread", "figures", "leaderboard", "page", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,69 @@ def test_variances_are_those_of_a_balanced_analysis(study):
     assert study.spread.variances(y.ravel(), codes) == pytest.approx(expected)
 
 
+def test_a_part_below_0_is_not_known_exactly(study, tables):
+    """A factor without any variance: its share is 0, and its interval is as wide as the spread of its estimates."""
+    random, rows = np.random.default_rng(3), []
+    for network in range(8):
+        for method in "abcdef":
+            score = random.normal() + 2 * "abcdef".index(method)
+            about = {"network": f"n{network}", "explainer": method, "condition": f"c{network % 2}", "severity": 0.0}
+            about |= {"data": "d", "architecture": f"n{network}", "axis": "stability", "measure": "fass"}
+            about |= {"modality": "image", "variant": "plain", "sweep": False, "control": False}
+            rows.append({**about, "best": score - 0.0001 * network})
+    found = study.spread.split(dataclasses.replace(tables, cells=pd.DataFrame(rows))).table().set_index("factor")
+    nothing = found.loc["architecture"]
+    assert nothing["value"] < 0.05 and nothing["low"] == 0 < nothing["high"]
+    assert found["value"].sum() == pytest.approx(1) and found.loc["method", "low"] > 0.5
+
+
+def test_orders_are_compared_where_methods_differ_and_seeds_count_as_one(study, tables):
+    """Three kinds of networks, one of two seeds, and a share at which every method is wrong always."""
+    rows = []
+    for seeds, architecture in ((2, "a"), (1, "b"), (1, "c")):
+        for seed, method in ((s, m) for s in range(seeds) for m in range(5)):
+            for severity, order in ((v, o) for v in (0.5, 0.9) for o in ("morf", "lerf")):
+                falls = order == "morf" and architecture != "b"
+                level = {0.5: 0.8 - 0.1 * method if falls else 0.1 * method, 0.9: 0.0}[severity]
+                about = {"network": f"{architecture}{seed}", "architecture": architecture, "data": "d"}
+                about |= {"variant": "plain", "axis": "faithfulness", "measure": "accuracy", "control": False}
+                about |= {"modality": "image", "condition": f"dataset_mean {order}", "severity": severity}
+                rows.append({**about, "explainer": f"m{method}", "mean": level})
+    (found,) = study.claims_road.on_grid(dataclasses.replace(tables, cells=pd.DataFrame(rows)), "dataset_mean")
+    each = [1.0, -1.0, 1.0]  # b's order is the other way round; of a's two seeds one number
+    half = stats.t.ppf(0.975, 2) * np.std(each, ddof=1) / 3**0.5
+    assert found.label == "all methods on 3 kinds of networks"
+    assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3 - half, 1 / 3 + half))
+
+
+def test_samples_are_those_of_the_axis_that_a_claim_is_about(study, tables):
+    judged = SimpleNamespace(
+        found=study.claims.Found((study.claims.Part("net, more", 0.0, 0.0, 0.0),), command=study.claims.GRID),
+        claim=SimpleNamespace(key="soft-perturbing"),
+    )
+    cells = pd.DataFrame({"network": "net", "axis": ["certificate", "faithfulness"], "attempted": [64, 128]})
+    told = study.page.samples_of(dataclasses.replace(tables, cells=cells), judged)
+    assert told == "n = 64 samples a network"
+
+
+def test_sanity_checks_are_of_each_network_once(study, tables):
+    """Of a network that both have the benchmark's number; of others the grid's, on the scale of the claim."""
+    about = {"axis": "dependence", "measure": "class_dependence", "condition": "class", "modality": "image"}
+    numbers = {"saliency": (0.9, 0.8, 1.0), "guided_backprop": (0.25, 0.2, 0.3)}
+    rows = [
+        {**about, "network": network, "base": name, **dict(zip(("mean", "low", "high"), ends, strict=True))}
+        for network in ("mobilenet_v2", "squeezenet")
+        for name, ends in numbers.items()
+    ]
+    given = dataclasses.replace(tables, cells=pd.DataFrame(rows))
+    expected = {"sanity-guided-class": (-0.15, -0.2, -0.1), "sanity-guided-class-less": (0.65, 0.5, 0.8)}
+    for key, ends in expected.items():
+        known, new = tables.measured(key), study.claims_sanity.TESTS[key](given).parts[-1]
+        labels = [part.label for part in study.claims_sanity.TESTS[key](given).parts]
+        assert labels == [*known["part"], "squeezenet"] and "mobilenet_v2" in labels
+        assert (new.value, new.low, new.high) == pytest.approx(ends)
+
+
 def test_rankings_that_agree_and_rankings_that_do_not(study):
     random = np.random.default_rng(2)
     names = [f"m{i}" for i in range(6)]
@@ -312,6 +375,33 @@ def test_boards_have_the_ranks_of_the_product(study, exported):
     assert own.split("|")[0].strip() == f"{shown} <small>{low if low == high else f'{low}–{high}'}</small>"
 
 
+def test_a_method_whose_maps_are_all_constant_is_no_part(study, tables):
+    """The gradient of a bag of words is the same for every word: no score, and nothing said of it."""
+    about = {"network": "net", "axis": "symmetry", "condition": "permutation", "low": 0.0, "high": 0.0}
+    rows = [{**about, "measure": "model_change", "base": "saliency", "mean": 0.0}]
+    for name, score in (("saliency", np.nan), ("integrated_gradients", 1.0)):
+        rows.append({**about, "measure": "equivariance", "base": name, "mean": score, "low": score, "high": score})
+    given = dataclasses.replace(tables, cells=pd.DataFrame(rows))
+    found = study.claims_invariance.TESTS["inv-gradients"](given).parts
+    assert [part.label for part in found if "net" in part.label] == ["net, integrated_gradients"]
+
+
+def test_a_sample_of_two_runs_is_one(study, tables):
+    """Of a sample that was asked twice a correlation has one value; cells are those of the run of more samples."""
+    random, rows = np.random.default_rng(4), []
+    for i in range(30):
+        about = {"network": "net", "explainer": "lime", "axis": "symmetry", "sample": f"s{i}", "condition": "cyclic"}
+        for measure, value in (("max_sensitivity", random.normal()), ("equivariance", random.normal())):
+            rows += [{**about, "measure": measure, "value": value}] * (1 + i % 2)
+    (part,) = study.claims_invariance.sensitivity(dataclasses.replace(tables, values=pd.DataFrame(rows))).parts
+    once = pd.DataFrame(rows).drop_duplicates().pivot(index="sample", columns="measure", values="value")
+    expected = stats.pearsonr(once["max_sensitivity"], once["equivariance"])
+    ends = expected.confidence_interval(0.95)
+    assert (part.value, part.low, part.high) == pytest.approx((expected.statistic, *ends), abs=1e-4)
+    twice = tables.cells[(tables.cells["network"] == "ecg-circular") & (tables.cells["base"] == "car, features")]
+    assert set(twice["run"]) == {"ecg_concepts.other"} and twice["attempted"].min() > 24
+
+
 def test_concepts_are_compared_after_as_many_elements(study, tables):
     about = {"network": "net", "axis": "symmetry", "measure": "invariance", "condition": "symmetrised"}
     rows = []
@@ -429,6 +519,16 @@ def test_other_settings_are_not_compared(own, there):
     found = atlas.beside_atlas(own)
     assert (found["networks"] == 0).all()
     assert "not measured alike in the atlas: stability, rotation" in atlas.atlas_text(own)
+
+
+@pytest.mark.parametrize(("apart", "below"), [(6e-5, 0), (3e-4, 1)])
+def test_what_the_decimals_of_the_table_hide_is_no_difference(own, there, apart, below):
+    """A score of 1 is 1.0000 there and 0.99999994 here."""
+    mine = atlas.headline_scores(own).drop(columns=["score", "low"])
+    moved = there.drop_duplicates(atlas.KEY).drop(columns=["low", "high"]).merge(mine, on=atlas.KEY)
+    moved.assign(low=moved["high"] + apart, high=moved["high"] + 2 * apart).to_parquet(atlas.TABLE)
+    found = atlas.beside_atlas(own)
+    assert (found["below"] == below * found["networks"]).all() and found["networks"].sum() == len(moved) > 0
 
 
 def test_without_the_table_it_is_said_in_one_line(own, monkeypatch, tmp_path):

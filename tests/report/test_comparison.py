@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -22,8 +23,10 @@ from holdfast.cli.compare import compare as compare_command
 from holdfast.cli.compare import leaderboard as leaderboard_command
 from holdfast.errors import UserError
 from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from holdfast.report.comparison.common import Common, Evaluated, Side, common
+from holdfast.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
+from holdfast.report.comparison.page import forests
 from holdfast.report.comparison.pairs import paired_differences
+from holdfast.report.comparison.words import SENTENCES, main_rows
 from holdfast.types import Scores, name_of, parameters
 from support import small
 from support.edits import edit_study
@@ -158,10 +161,25 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
     with pytest.raises(UserError, match=r"was written in format 1 .* reads format 3"):
         compare(runs["base"], older, only_shared=True)
+    with pytest.raises(UserError, match="needs at least two runs, got 1"):
+        compare(runs["base"])
+    with pytest.raises(UserError, match="level must be between 0 and 1, got 95"):
+        compare(runs["base"], runs["moved"], level=95)
     with pytest.raises(UserError, match="given twice"):
         compare(runs["base"], runs["base"])
     with pytest.raises(UserError, match="unknown evaluation 'stabilty'; did you mean 'stability'"):
         compare(runs["base"], runs["again"], evaluations="stabilty")
+
+
+def test_the_verdict_counts_what_it_leaves_to_the_table_and_concludes_nothing_from_nothing(runs):
+    found = compare(runs["base"], runs["moved"], evaluations="stability")
+    rows = main_rows(found).iloc[[0]]
+    apart = [rows.assign(explainer=f"m{i}", separated=True, p_holm=0.001, better="moved") for i in range(SENTENCES + 2)]
+    many = dataclasses.replace(found, differences=pd.concat(apart))
+    assert many.verdict()[-1] == "2 more are in the table." and len(many.verdict()) == SENTENCES + 1
+    none = dataclasses.replace(found, differences=found.differences.assign(joined=0))
+    assert none.verdict() == ["Nothing can be concluded: no sample has a score in two of the runs base and moved."]
+    assert forests(found) and forests(none) == []
 
 
 def test_only_shared_compares_what_both_have(runs, tmp_path):
@@ -190,6 +208,19 @@ def test_other_seeds_are_compared_raw(runs):
     found = compare(runs["base"], runs["more references"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
     assert found.subject[0].startswith("references: 10 in base, 12 in references")
+
+
+def test_runs_without_any_row_in_common_differ_in_nothing_that_is_known(runs, tmp_path):
+    bare = edited(runs["moved"], tmp_path / "bare", lambda manifest: None)
+    shutil.rmtree(bare / "parts")
+    found = compare(runs["base"], bare)
+    assert found.differences.empty and "Nothing can be concluded" in found.verdict()[0]
+
+
+def test_conditions_of_another_version_are_shared_only_where_each_has_an_entry():
+    both = {"perturbations": [{"name": "rotation"}], "conditions": [["rotation", 5], ["rotation", 10]]}
+    assert shared_conditions([both, both], "perturbations") == {("rotation", 5.0), ("rotation", 10.0)}
+    assert shared_conditions([both, both], "perturbations", one_version=False) == set()
 
 
 def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
@@ -411,6 +442,15 @@ def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluat
     }
     blank = side(label, {"s": (0.5, "ok")})
     return Side(label, label, {"study": study, "holdfast": "1"}, blank.table, blank.samples)
+
+
+def test_other_versions_and_devices_are_told():
+    sides = [made(label, {"m": "1"}, {"d": "x"}) for label in "AB"]
+    for i, one in enumerate(sides):
+        facts = {"versions": {"torch": f"2.{i}", "numpy": "1"}, "sessions": [{"devices": [f"cuda:{i}", "cpu"]}, {}]}
+        sides[i] = dataclasses.replace(one, manifest={**one.manifest, **facts})
+    told = [line for line in common(sides).subject if "torch" in line or "cuda" in line]
+    assert len(told) == 2 and "2.0 in A, 2.1 in B" in told[0] and "cpu, cuda:0 in A, cpu, cuda:1 in B" in told[1]
 
 
 def test_several_models_are_matched_by_their_names():

@@ -195,8 +195,10 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
     assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
-    assert len(every) == 3 * (27 + 5) + 6 + 6 and every[-1].study == "sweeps"
-    first = [task.key for task in every[: 6 + 12 + 5]]
+    assert len(every) == 3 * (27 + 5) + 7 + 6 and every[-1].study == "sweeps"
+    few = [str(one) for one in grid.other("ecg_concepts", 52)["explainers"]]
+    assert len(few) == 6 and "cav" in few[3] and "car" in few[4]  # GradientSHAP is asked with two baselines
+    first = [task.key for task in every[: 7 + 12 + 5]]
     assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
@@ -306,6 +308,8 @@ def test_shards_that_lack_a_method_are_left_out(runs: Path, tmp_path: Path, scri
     kept = holdfast.read(whole(cut, tmp_path / "scratch")).table()
     every = holdfast.read(runs / "net.trial").table()
     assert set(kept["evaluation"]) == set(every["evaluation"]) - {"stability"}
+    told = scripts("tables").of_run({}, "", cut)[1]["runs"]
+    assert told["axes"] == "faithfulness; agreement" and told["samples"] == 6
     assert len(kept) == (every["evaluation"] != "stability").sum()
     assert list(cut.glob("parts/*/*/stability/*/*"))  # the run itself stays as it was
 

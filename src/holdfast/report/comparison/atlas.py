@@ -37,13 +37,13 @@ def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
     """The headline scores of a run with how many `networks` of the atlas were measured alike, and where they lie.
 
     `least` and `most` are their scores; the run is `above` or `below` a network where their intervals, each over its
-    own samples, have no value in common.
+    own samples, have no value in common, to the four decimals of the table.
     """
     if not TABLE.exists():
         raise UserError("this version of holdfast comes without the atlas's table: it was not run yet")
     own = headline_scores(read(run))
     both = own.reset_index(names="row").merge(pd.read_parquet(TABLE), on=KEY, suffixes=("", "_there"))
-    both = both.assign(above=both["low"] > both["high_there"], below=both["high"] < both["low_there"])
+    both = both.assign(above=both["low"] - both["high_there"] > 1e-4, below=both["low_there"] - both["high"] > 1e-4)
     asked = {"networks": ("network", "nunique"), "above": ("above", "sum"), "below": ("below", "sum")}
     asked |= {"least": ("score_there", "min"), "most": ("score_there", "max")}
     found = own.join(both.groupby("row").agg(**asked))
