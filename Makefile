@@ -8,7 +8,7 @@ ECOSYSTEM ?= .venv-ecosystem
 
 .PHONY: demo test ecosystem test-ecosystem check docs release bench clean
 
-demo: $(READY)  ## judge five explainers on four axes on real photographs; ends with the path of a report
+demo: $(READY)  ## four methods and three controls on six axes, on real photographs; ends with the path of a report
 	$(BIN)/holdfast demo --out demo-run --limit $(PHOTOGRAPHS)
 
 test: $(READY)  ## all tests, doctests included; warnings are errors

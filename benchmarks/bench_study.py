@@ -27,6 +27,7 @@ import argparse
 import collections
 import importlib.util
 import math
+import signal
 import sys
 import tempfile
 import threading
@@ -177,33 +178,38 @@ class Enough(Exception):
 
 
 @contextmanager
-def counted(model: Model, parts: list[Part], until: float = math.inf) -> Iterator[None]:
+def counted(model: Model, parts: list[Part], seconds: float = math.inf) -> Iterator[None]:
     """Note what every axis does with every shard; what axes share counts for the first that asks for it.
 
-    After the time `until` the axis that is at work is noted as far as it came, and the study stops.
+    After so many seconds the axis that is at work is noted as far as it came, and the study stops: a signal ends it,
+    since an axis may be at its first results for longer than that.
     """
+
+    def enough(*_: Any) -> None:
+        raise Enough
+
     kinds = [Stability, Faithfulness, Certificate, Symmetry]
     before = {kind: kind.__call__ for kind in kinds}
 
     def watched(axis: Any, subject: Any) -> Iterator[Any]:
         finish()
         begun, passes, differentiated = time.perf_counter(), model.passes, model.gradient_passes
-        for found in before[type(axis)](axis, subject):
-            if time.perf_counter() > until:
-                break
-            yield found
-        finish()
-        spent = time.perf_counter() - begun
-        parts.append(Part(axis.name, spent, model.passes - passes, model.gradient_passes - differentiated))
-        say(f"  {len(subject.batch)} photographs, {parts[-1]}")
-        if time.perf_counter() > until:
-            raise Enough
+        try:
+            yield from before[type(axis)](axis, subject)
+        finally:
+            finish()
+            spent = time.perf_counter() - begun
+            parts.append(Part(axis.name, spent, model.passes - passes, model.gradient_passes - differentiated))
+            say(f"  {len(subject.batch)} photographs, {parts[-1]}")
 
     for kind in kinds:
         kind.__call__ = watched
+    signal.signal(signal.SIGALRM, enough)
+    signal.setitimer(signal.ITIMER_REAL, seconds if seconds < math.inf else 0)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for kind, call in before.items():
             kind.__call__ = call
 
@@ -311,7 +317,7 @@ def main() -> None:
                 found: collections.Counter[str] = collections.Counter()
                 parts, kernels = list[Part](), list[str]()
                 say(f"{name.partition('=')[0]}, {given.photographs} photographs, {mode}: begins")
-                watch = counted(model, parts, time.perf_counter() + given.seconds)
+                watch = counted(model, parts, given.seconds)
                 with arithmetic(precision), profiled(given.kernels, kernels), watch, sampled(found):
                     wall, ended = study(model, data, axes, given)
                 say(f"  {ended}")

@@ -71,7 +71,6 @@ from holdfast.models.decoders import decoder as decoder
 from holdfast.models.loaders import load_model as load_model
 from holdfast.models.loaders.sklearn import from_sklearn as from_sklearn
 from holdfast.models.smoothed import Smoothed as Smoothed
-from holdfast.models.smoothed import accuracy_curve as accuracy_curve
 from holdfast.report import figures as figures
 from holdfast.report.comparison import Comparison as Comparison
 from holdfast.report.comparison import compare as compare

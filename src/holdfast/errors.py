@@ -174,6 +174,8 @@ def _mistake(error: Any, name: str) -> BadParameter:
     first = error.errors()[0]
     field = str(first["loc"][0]) if first["loc"] else ""
     place = f"{name}.{field}" if name else field
+    if first["type"] == "missing":
+        return BadParameter(f"{place} is needed" + (f": {{{name}: {{{field}: …}}}}" if name else ""), (field,))
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
         keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)

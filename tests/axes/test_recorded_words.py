@@ -14,7 +14,7 @@ from holdfast.axes import BY_NAME, judge
 from holdfast.axes.contract import Judged
 from holdfast.axes.faithfulness import checks, consistency, figures, findings
 from support import synthetic
-from support.faithfulness import made_up
+from support.faithfulness import leaking, made_up
 from support.recorded import recorded
 from support.synthetic import Entry, rows_of
 from support.told import figures as figures_in
@@ -204,19 +204,6 @@ def test_faithfulness(case: str) -> None:
     (one,) = judged(rows, settings, tasks)
     drawn = {"parts": parts(one)} if case in ("plain", "alone") else {}
     recorded(f"words/faithfulness_{case}", {"lead": lead(one), "findings": found(one), **drawn})
-
-
-def leaking(right: float = 0.95) -> pd.DataFrame:
-    """A mask that tells two classes apart; only the fill with zeros shows it."""
-    labels, entries = np.arange(80) % 2, list[Entry]()
-    for imputer, pixels in (("zero", 0.99), ("noisy_linear", 0.6)):
-        hits = np.arange(80) < 80 * right
-        entries += [("grad_cam", "prior", f"{imputer} morf", 0.5, labels)]
-        entries += [("grad_cam", "pixels", f"{imputer} morf", 0.5, np.full(80, pixels))]
-        for probe in ("mask", "imputed", "both"):
-            entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
-            entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
-    return rows_of(entries, "leakage")
 
 
 def retrained(repeats: int = 2) -> pd.DataFrame:

@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast import cli
 from holdfast.models.guards import untrained_head
+from holdfast.report.comparison import atlas_text
 from holdfast.runs.study.registry import EXPLAINERS
+from holdfast.truth.validate import MARK
 from support.paths import SMALL, TESTS
-from support.small import pictures
+from support.small import model, pictures
 
 STUDY = f"""\
 model: python:{SMALL}:model
@@ -83,6 +85,42 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
     code, _, _ = main(*arguments, "--seed", 5)
     assert code == 0
     assert [s["passes"]["shapes"] > 0 for s in holdfast.read(out).manifest["sessions"]] == [True, False]
+
+
+def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(main, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["holdfast.cli.run"], "WORTH_A_TRIAL", 6)
+    (tmp_path / "net.py").write_text(
+        "import torch, holdfast\n"
+        "def number():\n"
+        "    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 1))\n"
+        "    net[1].weight.data, net[1].bias.data = torch.linspace(-1, 1, 3072)[None], torch.zeros(1)\n"
+        "    return holdfast.Model(net, task={'regression': {'tolerance': 0.5}})\n"
+    )
+    axis = "[{certificate: {radii: [1], features: {patches: {size: 16}}}}]"
+    study = re.sub("evaluations: .*", f"evaluations: {axis}", STUDY.replace(f"{SMALL}:model", "net.py:number"))
+    code, text, error = main("run", write(tmp_path, study), "--allow-code", "--out", tmp_path / "run")
+    assert code == 0, error
+    assert re.search(r"^about .*, by a trial of one sample$", text, re.M)
+    assert re.search("^note: certificate leaves out .*regression has no classes$", text, re.M)
+    code, text, _ = main("run", tmp_path / "shapes.yaml", "--allow-code", "--out", tmp_path / "run")
+    assert code == 0 and "by a trial" not in text, "what is done already needs no estimate"
+
+
+def test_validate_says_and_writes_what_measures_tell(main, tmp_path):
+    table = tmp_path / "validation.md"
+    table.write_text(f"Kept.\n{MARK}Gone.\n")
+    code, text, error = main("validate", "--quick", "--only", "words", "--seed", 1, "--markdown", table)
+    assert code == 0, error
+    written = table.read_text()
+    assert written.startswith(f"Kept.\n{MARK}") and "Gone." not in written and "--quick --seed 1" in written
+    assert text.splitlines()[-1] == str(table) and len(text.splitlines()) > 3
+
+
+def test_a_run_is_set_beside_the_atlas(main, tmp_path):
+    run = holdfast.evaluate(model(), pictures(3)[0], "saliency", holdfast.Stability(k=50), tmp_path / "run")
+    code, text, error = main("compare", run.path, "atlas")
+    assert code == 0, error
+    assert text == atlas_text(run.path) + "\n"
 
 
 def test_report_is_drawn_again(main, tmp_path):
@@ -174,9 +212,23 @@ def test_a_report_of_no_run_is_a_mistake(main, tmp_path):
     assert code == 2 and "is not a run directory" in error and len(error.strip().splitlines()) == 1
 
 
-def test_an_option_out_of_range_is_a_mistake(main, tmp_path):
-    code, _, error = main("run", write(tmp_path), "--limit", 0)
-    assert code == 2 and "limit" in error and "Traceback" not in error
+OUT_OF_RANGE = [
+    (("run", "STUDY", "--limit", 0), "--limit must be at least 1, got 0"),
+    (("run", "STUDY", "--workers", 0), "--workers must be at least 1, got 0"),
+    (("plan", "STUDY", "--limit", 0), "--limit must be at least 1, got 0"),
+    (("demo", "--limit", 0), "--limit must be from 1 to 28, got 0"),
+    (("demo", "--limit", 29), "--limit must be from 1 to 28, got 29"),
+    (("report", "HERE", "--out", "HERE"), "--out is the name of a file, such as HERE/report.html; HERE is a directory"),
+    (("compare", "HERE", "HERE", "--out", "HERE"), "--out is the name of a file, such as HERE/comparison.html"),
+    (("validate", "--markdown", "HERE"), "--markdown is the name of a file, such as HERE/validation.md"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), OUT_OF_RANGE)
+def test_an_option_out_of_range_is_a_mistake(main, tmp_path, words, said):
+    places = {"STUDY": write(tmp_path), "HERE": tmp_path}
+    code, _, error = main(*(places.get(word, word) for word in words))
+    assert code == 2 and said.replace("HERE", str(tmp_path)) in error and len(error.strip().splitlines()) == 1
 
 
 def test_data_by_path_is_found_beside_the_study(main, tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from holdfast import cli
+from holdfast.cli.export import _say
+from holdfast.report.figures import File, Written
 from holdfast.runs.study.registry import catalogue
 from support.paths import SMALL
 from support.recorded import recorded
@@ -112,3 +114,14 @@ def test_commands_their_places_and_the_defaults_of_their_options() -> None:
             usual = {o.name: "needed" if o.default is inspect.Parameter.empty else o.default for o in options}
             told[name] = f"{panel}: {usual}"
     recorded("cli/options", told)
+
+
+def test_figures_that_were_left_out_are_told_from_nothing_written(tmp_path, capsys) -> None:
+    file = File(tmp_path / "curve.pdf", "curve", "paper", "net", "caption")
+    skipped = [("frontier", "net", "one axis only")]
+    _say(Written([file], skipped, tmp_path / "index.json"))
+    some = capsys.readouterr().out
+    _say(Written([], skipped, tmp_path / "index.json"))
+    none = capsys.readouterr().out
+    assert "left out\n" in some and "1 file in" in some and "index.json lists the files" in some
+    assert none.startswith("nothing was written\n") and "frontier  net: one axis only" in none and "lists" not in none

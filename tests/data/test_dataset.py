@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from holdfast.data import images, open_data
+from holdfast.data.files import LARGEST_PICTURE
 from holdfast.errors import UserError
 from holdfast.types import Batch
 
@@ -234,6 +235,7 @@ def test_a_mistake_in_the_code_of_a_dataset_is_not_hidden() -> None:
     [
         ("text", "holds str"),
         ({"picture": 1}, "has keys picture"),
+        ((), "item 0 of Items is empty"),
         ((torch.zeros(3, 4, 4), "cat"), "label of item 0 of Items must be one whole number"),
         (torch.zeros(4, 4, 3), r"permute"),
         (torch.full((3, 4, 4), 255.0), "divide by 255"),
@@ -248,6 +250,31 @@ def test_items_must_share_a_shape() -> None:
     data = open_data(Items([torch.zeros(4), torch.zeros(5)]))
     with pytest.raises(UserError, match=r"'0001' has \(5,\)"):
         data.load([0, 1])
+
+
+def test_limits_and_groups_that_do_not_fit_are_refused() -> None:
+    data = open_data(torch.zeros(3, 4))
+    for limit, message in (
+        (True, "a whole number, got True"),
+        (2.5, "whole number, got 2.5"),
+        (0, "at least 1, got 0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            data.limit(limit)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="has 3 samples but 2 groups were given"):
+        data.grouped(["a", "b"])
+
+
+def test_pictures_too_large_to_read_are_recorded(tmp_path: Path) -> None:
+    with (tmp_path / "huge.png").open("wb") as file:
+        file.truncate(LARGEST_PICTURE + 1)  # a hole: it takes no room
+    photo(0, (8, 8)).save(tmp_path / "good.png")
+    loaded = open_data(tmp_path, size=8).load(range(2))
+    assert loaded.batch.ids == ("good.png",)
+    assert f"{LARGEST_PICTURE + 1} bytes; at most {LARGEST_PICTURE} are read" in loaded.errors["huge.png"]
+    wide = Image.new("1", (images.MAX_PIXELS // 1000 + 1, 1000))
+    with pytest.raises(Image.DecompressionBombError, match=f"{wide.width}×1000 pixels"):
+        images.decode(wide, 8)
 
 
 def test_iterable_datasets_are_refused() -> None:
@@ -537,7 +564,12 @@ def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
     np.savez(tmp_path / "objects.npz", x=np.array([{}, {}], dtype=object))
     (tmp_path / "text.npz").write_text("no")
-    for name, message in (("other", "has arrays weights"), ("objects", "plain arrays"), ("text", "plain arrays")):
+    blob = np.frombuffer(encoded(photo(0, (10, 10))), np.uint8)
+    np.savez(tmp_path / "ids.npz", jpeg=blob, offsets=[0, len(blob)], ids=["a", "b"])
+    np.savez(tmp_path / "offsets.npz", jpeg=blob, offsets=[len(blob), 0])
+    cases = [("other", "has arrays weights"), ("objects", "plain arrays"), ("text", "plain arrays")]
+    cases += [("ids", "has 1 pictures but 2 ids"), ("offsets", "`offsets` rising positions")]
+    for name, message in cases:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / f"{name}.npz")
 

@@ -149,6 +149,45 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(tmp_path: Path) -> None:
     assert open_data(tmp_path / "c", split="test").labels == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "holds list; a dictionary was expected"),
+        ({b"data": [1], b"labels": [0]}, "`data` is not an array of bytes with rows of 3072"),
+        ({b"data": pixels_of(2)[:, :9], b"labels": [0, 1]}, "`data` is not an array of bytes with rows of 3072"),
+        ({b"data": pixels_of(2), b"labels": [0]}, "labels or fine_labels is not a list of 2 whole numbers"),
+        ({b"data": pixels_of(2), b"labels": [0, b"1"]}, "labels or fine_labels is not a list of 2 whole numbers"),
+        ({b"data": pixels_of(2).astype("float32"), b"labels": [0, 1]}, r"an array of f4; bytes \(u1\) were expected"),
+    ],
+)
+def test_pickles_of_something_else_are_explained(tmp_path: Path, content: Any, message: str) -> None:
+    write_cifar10(tmp_path / "c")
+    (tmp_path / "c" / "test_batch").write_bytes(pickle.dumps(content, 2))
+    with pytest.raises(UserError, match=message):
+        open_data(tmp_path / "c" / "test_batch")
+
+
+def test_cifar_without_names_or_in_two_folders_is_explained(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "cifar-10-batches-py")
+    shutil.copytree(tmp_path / "cifar-10-batches-py", tmp_path / "cifar-10-copy")
+    with pytest.raises(UserError, match="has cifar-10-batches-py, cifar-10-copy; give the path of one"):
+        open_data(tmp_path)
+    lone = b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rs."
+    late = b"\x80\x02}U\x04datac_codecs\nencode\nX\x01\x00\x00\x00aX\x06\x00\x00\x00latin1\x86R}bs."
+    for stream, message in ((lone, "an array that is not as NumPy writes it"), (late, "changes bytes after they are")):
+        (tmp_path / "cifar-10-copy" / "test_batch").write_bytes(stream)
+        with pytest.raises(UserError, match=message):
+            open_data(tmp_path / "cifar-10-copy" / "test_batch")
+    with (tmp_path / "cifar-10-copy" / "test_batch").open("wb") as file:
+        file.truncate(2**30 + 1)  # a hole: it takes no room
+    with pytest.raises(UserError, match="has more than 1073741824 bytes, which no file of CIFAR has"):
+        open_data(tmp_path / "cifar-10-copy" / "test_batch")
+    shutil.copy(tmp_path / "cifar-10-batches-py" / "test_batch", tmp_path / "cifar-10-copy")
+    (tmp_path / "cifar-10-copy" / "batches.meta").write_bytes(pickle.dumps({b"label_names": 3}, 2))
+    with pytest.raises(UserError, match="has no list label_names of the names of the classes"):
+        open_data(tmp_path / "cifar-10-copy", split="test")
+
+
 def test_cifar100_and_both_binary_versions(tmp_path: Path) -> None:
     pixels, python = pixels_of(3), tmp_path / "cifar-100-python"
     python.mkdir()
@@ -188,6 +227,21 @@ def test_imagenet_folders_keep_the_order_of_the_whole_list(tmp_path: Path) -> No
     (tmp_path / "LOC_synset_mapping.txt").write_text("n01484850 great white\nn01443537 goldfish\nn01440764 tench, it\n")
     again = open_data(tmp_path / "val", size=None)
     assert again.labels == (1,) and again.class_names == ("tench, it", "goldfish", "great white")
+    (tmp_path / "LOC_synset_mapping.txt").unlink()
+    index = tmp_path / "imagenet_class_index.json"
+    index.write_text('{"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}')
+    assert open_data(tmp_path / "val", size=None).class_names == ("tench", "goldfish")
+    for text in ("[1]", "{", '{"0": 3}'):
+        index.write_text(text)
+        with pytest.raises(UserError, match=r'imagenet_class_index.json\' is not {"0": \["n01440764", "tench"\], …}'):
+            open_data(tmp_path / "val")
+    index.unlink()
+    meta = tmp_path / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
+    meta.parent.mkdir(parents=True)
+    meta.write_bytes(b"no matrix" * 40)
+    with pytest.raises(UserError, match=r"cannot read the classes in .*meta\.mat"):
+        open_data(tmp_path / "val")
+    shutil.rmtree(tmp_path / "ILSVRC2012_devkit_t12")
     (tmp_path / "LOC_synset_mapping.txt").write_text("n01440764 tench\n")
     with pytest.raises(UserError, match="n01443537, which the list of 1 classes lacks"):
         open_data(tmp_path / "val")
@@ -282,6 +336,11 @@ def test_coco_that_cannot_be_used(tmp_path: Path) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"entry 1 of images has no file_name \(str\)"):
         open_data(file, label="none")
+    del content["categories"]
+    content["images"] = []
+    file.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="has no list 'categories'; images, annotations and categories were expected"):
+        open_data(file, label="none")
     shutil.rmtree(tmp_path / "val2017")
     write_coco(tmp_path)
     (tmp_path / "val2017").rename(tmp_path / "pictures")
@@ -363,6 +422,18 @@ def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
     assert data.ids == ("1.png", "0.png") and data.class_names == ("cat", "dog")
     pattern = open_data(tmp_path / "data" / "train-{00000..00001}-of-00002.parquet", size=None)
     assert pattern.fingerprint == data.fingerprint
+    pq.write_table(pa.table({"img": blobs[:1]}), tmp_path / "data" / "train-00001-of-00002.parquet")
+    with pytest.raises(
+        UserError, match=r"train-00001-of-00002.parquet' has other columns than .*00000-of-00002.*: img"
+    ):
+        open_data(tmp_path, split="train")
+    two = hub_schema(img={"_type": "Image"}, kind={"_type": "ClassLabel"}, breed={"_type": "ClassLabel"})
+    pq.write_table(pa.Table.from_pylist([], schema=two), tmp_path / "two.parquet")
+    with pytest.raises(UserError, match="has the labels kind, breed; choose one, such as label='kind'"):
+        open_data(tmp_path / "two.parquet")
+    odd = pa.table({"face": blobs[:2], "age": [3, 4]}).replace_schema_metadata({b"huggingface": b"{"})
+    pq.write_table(odd, tmp_path / "odd.parquet")  # one column of bytes, and a remark that is no JSON
+    check_pictures(open_data(tmp_path / "odd.parquet", size=None), blobs[:2], None)
     table = pa.table({"image": blobs[:2], "tags": [[0, 1], [1]], "breed": ["pug", None]})
     pq.write_table(table, tmp_path / "tags.parquet")
     assert open_data(tmp_path / "tags.parquet").labels is None
@@ -494,10 +565,21 @@ def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
     for name in ("c.tar", "d.tar.gz"):
         with pytest.raises(UserError, match="compressed; unpack it"):
             open_data(tmp_path / name)
+    write_shard(
+        tmp_path / "e.tar", [("1.png", png(0)), ("1.cls", b"1" * (2**20 + 1)), ("2.png", png(1)), ("2.cls", b"1")]
+    )
+    long = open_data(tmp_path / "e.tar", size=None)
+    assert ".cls has 1048577 bytes; at most 1048576 are read" in long.load([0, 1]).errors["1"]
+    (tmp_path / "e.tar").unlink()
+    assert set(long.load([1]).errors) == {"2"}, "a shard that is gone is an error of each sample"
     patterns = (("a-{3..1}.tar", "a rising range"), ("a-{x}.tar", r"{000..012} or {a,b} was"), ("a{.tar", "no file or"))
     for pattern, message in patterns:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / pattern)
+    for name in ("p-0.csv", "p-1.csv"):
+        (tmp_path / name).write_text("1,2\n")
+    with pytest.raises(UserError, match=r"several files may be .tar, .parquet or .arrow, not .csv"):
+        open_data(tmp_path / "p-{0..1}.csv")
     with pytest.raises(UserError, match="stands for more than 100000 files"):
         open_data(tmp_path / ("{0..99}" * 3 + ".tar"))
 
@@ -542,6 +624,9 @@ def test_texts_in_tables(tmp_path: Path) -> None:
         assert data.load([1, 0]).batch.x.tolist() == [[2, 3, 0, 0], [2, 4, 1, 3]]
     assert open_data(tmp_path / "t.csv", vocabulary=vocabulary, label="stars").labels == (5, 1)
     assert open_data(rows, vocabulary=vocabulary).labels == (1, 0)
+    pq.write_table(pa.table({"text": ["a film", None]}), tmp_path / "gap.parquet")
+    with pytest.raises(UserError, match="row 1 of text is not text"):
+        open_data(tmp_path / "gap.parquet", vocabulary=vocabulary)
     with pytest.raises(UserError, match="for the texts in `sentence` give a vocabulary"):
         open_data(tmp_path / "t.parquet")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Data, Vocabulary, open_data
+from holdfast.data.graphs import Graph, open_graphs
 from holdfast.errors import UserError
 from holdfast.types import Batch
 from support.paths import SHARED_DATA
@@ -153,6 +156,17 @@ def test_graphs_that_cannot_be_used() -> None:
     loaded = open_data([good, wrong, narrow, good]).load(range(4))
     assert loaded.batch.ids == ("0000", "0003")
     assert "there are 4 nodes" in loaded.errors["0001"] and "(elements, 2) was expected" in loaded.errors["0002"]
+    for graph, message in (
+        (Graph(numbers(3, 2), torch.zeros(3, 2).long()), r"edges of shape \(3, 2\) where \(2, edges\) was expected"),
+        (
+            Graph(numbers(3, 2), torch.zeros(2, 2).long(), torch.ones(3)),
+            r"2 edges need as many finite weights, got shape",
+        ),
+        (Graph(numbers(3, 2), torch.zeros(2, 1).long(), torch.tensor([torch.nan])), "1 edges need as many finite"),
+    ):
+        assert re.search(message, open_graphs("g", [graph]).load([0]).errors["0000"])
+    with pytest.raises(UserError, match=r"'g' has no samples of shape \(elements, features\)"):
+        open_graphs("g", [Graph(numbers(3))])
     with pytest.raises(UserError, match="set x to ones or degrees"):
         open_data([StandIn(x=None, edge_index=good.edge_index)])
 
@@ -185,6 +199,8 @@ def test_tu_folder_and_zip(tmp_path: Path) -> None:
     assert batch.x[1].tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
     assert batch.aux["adjacency"][0].nonzero().tolist() == [[0, 1], [1, 0]]
     assert batch.aux["adjacency"][1].nonzero().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+    (folder / "T_A.txt").write_text("\n")
+    assert int(everything(open_data(folder)).aux["adjacency"].sum()) == 0, "graphs may have no edges"
     (folder / "T_node_attributes.txt").write_text("0.5, 1\n" * 5)
     assert open_data(folder).shape == (3, 5)
     (folder / "T_node_attributes.txt").unlink()
@@ -198,6 +214,7 @@ def test_tu_folder_and_zip(tmp_path: Path) -> None:
         ("T_A.txt", "1, 9\n", "edges to nodes 1 … 9 of 5"),
         ("T_A.txt", "1, 3\n", "between different graphs"),
         ("T_A.txt", "1, two\n", "not lines of numbers"),
+        ("T_A.txt", "1, 2, 3\n", "a line of A is two node numbers, got 3"),
         ("T_graph_labels.txt", "1\n", "not among its 1 graph labels"),
         ("T_node_labels.txt", "1\n2\n", "5 nodes but 2 lines"),
     ],
@@ -259,6 +276,8 @@ def test_series_with_gaps_are_recorded(tmp_path: Path) -> None:
         ("0003", "not a row of numbers"),
     ):
         assert message in loaded.errors[key]
+    (tmp_path / "U.tsv").write_text("NaN\t1\t2\nNaN\t3\t4\n")
+    assert open_data(tmp_path / "U.tsv").labels is None, "nobody knows the classes"
     (tmp_path / "T.tsv").write_text("good film\t1\n")
     with pytest.raises(UserError, match="to read it as text give a vocabulary"):
         open_data(tmp_path / "T.tsv")
@@ -278,6 +297,9 @@ def test_vocabulary_is_ordered_limited_and_saved(tmp_path: Path) -> None:
     assert ids == [2, 1, 3] and full.decode([*ids, 0]) == ["the", "…", "sat"]
     (tmp_path / "w.json").write_text("[1]")
     with pytest.raises(UserError, match="an object was expected"):
+        Vocabulary.load(tmp_path / "w.json")
+    (tmp_path / "w.json").write_text('{"words": [1]}')
+    with pytest.raises(UserError, match=r'w.json\' is not a vocabulary; {"words": \[...\]} was expected'):
         Vocabulary.load(tmp_path / "w.json")
     with pytest.raises(UserError, match="3 or more"):
         Vocabulary.fit(texts, size=2)
@@ -313,6 +335,7 @@ def test_texts_become_padded_ids(tmp_path: Path) -> None:
         ("a.tsv", "good film\t1\nbad\t0\n", [1, 0]),
         ("a.train", "1 good film\n0 bad\n", [1, 0]),
         ("a.txt", "good film\nbad\n", None),
+        ("a.csv", "good film\nbad\n", None),
         ("a.train", "good film\nbad\n", None),
     ],
 )
@@ -338,6 +361,7 @@ def test_ids_and_mistakes_of_text_files(tmp_path: Path) -> None:
         ("b.jsonl", "{\n", "not JSON"),
         ("b.jsonl", '{"text": "a"}\n{"text": 3}\n', "entry 2 has no text"),
         ("b.tsv", "a\tb\tc\n", "needs a header"),
+        ("b.csv", f'text,label\n"{"a" * 200_000}",1\n', "as rows of cells: field larger than field limit"),
         ("b.tsv", "text\tlabel\nonly one\n", "line 2 has 1 columns"),
         ("b.txt", "", "is empty"),
     ):
@@ -346,6 +370,19 @@ def test_ids_and_mistakes_of_text_files(tmp_path: Path) -> None:
             open_data(tmp_path / name, vocabulary=vocabulary)
     with pytest.raises(UserError, match="is a folder"):
         open_data(tmp_path, vocabulary=vocabulary)
+
+
+def test_a_dataset_of_texts_with_an_entry_that_cannot_be_read_says_which() -> None:
+    class Broken(list[dict[str, str]]):
+        def __getitem__(self, index: int) -> dict[str, str]:  # type: ignore[override]
+            if index == 2:
+                raise OSError("the disk is gone")
+            return super().__getitem__(index)
+
+    texts = Broken([{"text": "good"}] * 4)
+    with pytest.raises(UserError, match="'Broken': entry 3 cannot be read: the disk is gone"):
+        open_data(texts, vocabulary=Vocabulary(("good",)))
+    assert len(open_data(Broken([{"text": "good"}] * 2), vocabulary=Vocabulary(("good",)))) == 2
 
 
 # Pictures as idx, and .npz with further arrays
@@ -365,6 +402,12 @@ def test_idx_pictures_with_labels_beside_them(tmp_path: Path) -> None:
     np.testing.assert_allclose(batch.x[:, 0].numpy(), pixels / 255, rtol=1e-6)
     assert labels_of(batch) == [7, 0, 9]
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pixels)[:-1])
+    shutil.copy(tmp_path / "t10k-images-idx3-ubyte.gz", tmp_path / "t10k-images.idx3-ubyte.gz")
+    with pytest.raises(
+        UserError, match=r"has t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte.gz, .*; give the path of"
+    ):
+        open_data(tmp_path)
+    (tmp_path / "t10k-images.idx3-ubyte.gz").unlink()
     with pytest.raises(UserError, match="holds the splits t10k, train; choose one"):
         open_data(tmp_path)
     with pytest.raises(UserError, match="holds 59 values"):

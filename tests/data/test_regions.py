@@ -121,6 +121,13 @@ def test_coco_gives_the_objects_of_the_label(tmp_path):
     assert np.array_equal(of("none", "boxes"), box | square())
     with pytest.raises(UserError, match="did you mean 'boxes'"):
         open_data(root, label="largest", regions="boxs")
+    file = tmp_path / "annotations" / "instances_val2017.json"
+    content = json.loads(file.read_text())
+    content["annotations"][1]["segmentation"]["counts"] = "packed"
+    file.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"the mask of an object in 'a.jpg' is compressed; take regions: boxes"):
+        open_data(root, label="largest", regions="masks", size=40).load([0])
+    assert np.array_equal(of("largest", "boxes"), square())
 
 
 def test_a_study_file_names_regions(tmp_path):

@@ -61,7 +61,7 @@ def test_a_study_names_them_without_code(tmp_path):
         ("captum: DeepLiftSharp", "line 8: unknown method of captum 'DeepLiftSharp'; did you mean 'DeepLiftShap'"),
         ("captum: {IntegratedGradients: {n_steps: 0}}", "line 8: IntegratedGradients.n_steps must be greater than"),
         ("captum: {DeepLiftShap: {steps: 3}}", "line 8: DeepLiftShap has no parameter 'steps'"),
-        ("captum: {LayerGradCam: {}}", "line 8: LayerGradCam.layer Field required"),
+        ("captum: {LayerGradCam: {}}", "line 8: LayerGradCam.layer is needed"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, line, message):

@@ -83,6 +83,19 @@ def test_support_vectors_agree_with_scikit_learn(kernel: str, penalty: float) ->
     assert abs(float(a.sum())) < 1e-9 and float(a.abs().max()) <= penalty
 
 
+def test_the_offset_of_a_classifier_without_an_example_on_the_margin_is_the_middle_of_what_is_optimal() -> None:
+    """All but the far one, which has no say, are at the penalty: the slope is 0.01 · (1 + 2 + 1 − 0).
+
+    1 − 0.04 · 30 = −0.2 is the least offset that the far one leaves, 1 − 0.04 · 2 = 0.92 the most of those beside it.
+    """
+    x = torch.tensor([[1.0], [2.0], [30.0], [-1.0], [0.0]]).double()
+    for turned in (1, -1):
+        present = torch.tensor([True, True, True, False, False]) == (turned > 0)
+        a, b = support_vectors(x @ x.T, present, 0.01)
+        assert (turned * a).tolist() == [0.01, 0.01, 0.0, -0.01, -0.01]
+        assert turned * float(b) == pytest.approx((-0.2 + 0.92) / 2)
+
+
 def test_principal_axes_agree_with_the_singular_value_decomposition() -> None:
     for n, p in ((20, 6), (8, 50)):
         x, _ = blobs(n, p)
@@ -306,6 +319,11 @@ def test_the_split_depends_on_content_alone_and_copies_count_once() -> None:
     assert torch.equal(again.x, fit.x) and torch.equal(held.x, test.x)
 
 
+def test_equal_concepts_are_one_key() -> None:
+    x = torch.rand(10, 3, generator=generator())
+    assert len({concepts(Concept(name, x, x + 1)) for name in ("a", "a", "b")}) == 2
+
+
 def test_equality_text_and_pickling() -> None:
     x, y = torch.randn(12, 4, generator=generator()), torch.randn(11, 4, generator=generator(1))
     one, same, other = Concept("c", x, y), Concept("c", x.clone(), y), Concept("c", x + 1e-3, y)
@@ -364,6 +382,13 @@ def test_clear_errors(tmp_path: Any) -> None:
         make(Cav, "cav", {"concepts": {"c": {"positive": "python:os:path", "negative": y}}, "layer": "0"})
     with pytest.raises(ValidationError, match="output"):
         Cav(Concept("c", x, y), layer="0", output="sensitive")
+    with pytest.raises(UserError, match=r"concepts are Concept objects or a mapping {name: .* got 3"):
+        concepts(3)
+    with pytest.raises(UserError, match=r"examples of the concept 'c' are a Batch, a tensor, a path or .* got 3"):
+        Concept("c", 3, y)
+    endless = Model(nn.Sequential(nn.Threshold(1e9, torch.inf), nn.Linear(4, 2)))
+    with pytest.raises(UserError, match="layer '0' puts out values that are not finite for the concept 'c'"):
+        Cav(Concept("c", x, y), layer="0").accuracy(endless)
     model = Model(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), name="two layers")
     with pytest.raises(UserError, match="two layers has no layer '3'; the nearest are"):
         Cav(Concept("c", x, y), layer="3").check(model, (4,))

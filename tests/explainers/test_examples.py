@@ -508,6 +508,15 @@ def test_examples_from_a_file_as_a_study_names_it(tmp_path):
     assert open_examples(path, limit=8) == few == open_examples("train.npz", folder=tmp_path, limit=8)
     with pytest.raises(BadParameter, match=r"influence\.train: .*no file or folder"):
         make(Influence, "influence", {"train": str(tmp_path / "trian.npz")})
+    with pytest.raises(BadParameter, match="train is a path or a mapping with the key source, such as"):
+        make(Influence, "influence", {"train": {"limit": 8}})
+    with pytest.raises(UserError, match=r"Examples\(...\) needs a holdfast.Batch, got Tensor"):
+        Examples(batch.x)
+    with pytest.raises(BadParameter, match=r"tracin\.checkpoints.*got 3"):
+        make(TracIn, "tracin", {"train": path, "checkpoints": 3})
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"1 of the training examples in .* cannot be read; the first is a.png: not a"):
+        open_examples(str(tmp_path), size=8)
     with pytest.raises(BadParameter, match="did you mean 'limit'"):
         make(Influence, "influence", {"train": {"source": path, "limt": 8}})
 

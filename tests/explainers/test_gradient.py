@@ -253,6 +253,13 @@ class TestCompleteness:
         wanted = (model.logits(x) - model.logits(0 * x)).gather(1, TARGET[:, None]).squeeze(1)
         assert torch.allclose(maps.flatten(1).sum(1), wanted, atol=1e-4)
 
+    def test_deep_lift_passes_one_baseline_for_all_samples(self):
+        met = []
+        model = net_with("module")
+        model.module.register_forward_pre_hook(lambda module, inputs: met.append(len(inputs[0])))
+        DeepLift(baseline=0.2)(model, SMALL, TARGET, 0)
+        assert met == [1, len(SMALL)]
+
     def test_deep_lift_needs_no_samples_first(self):
         class SequenceFirst(nn.Module):
             def __init__(self) -> None:

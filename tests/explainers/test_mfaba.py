@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Model
+from holdfast import Model, UserError
 from holdfast.explainers.mfaba import Mfaba
 from holdfast.types import Batch
 from support.small import model, pictures
@@ -66,6 +66,19 @@ def test_the_path_ends_where_another_class_begins() -> None:
     maps = Mfaba(steps=30)(far, batch, torch.tensor([0, 0]), 0)
     assert far.passes < 2 * 30, "the sample that crossed is done"
     assert torch.isfinite(maps).all() and maps[0].sum() > 0
+
+
+def test_a_model_without_a_gradient_or_classes_is_refused() -> None:
+    class Detached(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.detach().flatten(1)[:, :2]
+
+    with pytest.raises(UserError, match="the output of Detached carries no gradient back to its input"):
+        Mfaba(steps=3)(Model(Detached()), photographs(2), torch.tensor([0, 0]), 0)
+    size = photographs(1).x[0].numel()
+    number = Model(nn.Sequential(nn.Flatten(), nn.Linear(size, 1)), task={"regression": {"tolerance": 1.0}})
+    with pytest.raises(UserError, match=r"mfaba .*class probabilities, and regression has none"):
+        Mfaba(steps=3)(number, photographs(2), torch.tensor([0, 0]), 0)
 
 
 def test_a_flat_model_gives_a_zero_map() -> None:

@@ -39,6 +39,14 @@ ASKED = [
 ]
 
 
+def test_a_map_of_nothing_that_is_promised_nothing_is_right_at_once():
+    flat = Model(nn.Sequential(nn.Flatten(), nn.Linear(768, 4)))
+    nn.init.zeros_(flat.module[1].weight)
+    for explainer in (IntegratedGradients(error=0.01), SmoothGrad(error=0.4)):
+        found = settled(explainer, flat, BATCH, TARGET, 0)
+        assert set(found[:, 0].tolist()) <= set(LADDER[:2]) and not found[:, 1].any()
+
+
 @pytest.mark.parametrize("explainer", ASKED, ids=lambda e: e.name)
 def test_the_error_reached_is_the_one_asked_for_and_a_batch_does_not_matter(explainer):
     found = settled(explainer, NET, BATCH, TARGET, 0)

@@ -16,11 +16,8 @@ from holdfast import explainers as ex
 from holdfast.explainers import coalitions, controls, gradient, masking, precision, sampling
 from holdfast.features import Elements, Patches, Pixels, Superpixels, Tokens, Windows
 from holdfast.types import Moved
+from support.fixed import normal
 from support.recorded import recorded
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.as_tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
 
 
 def filled(net: nn.Module, seed: int = 0) -> nn.Module:
@@ -36,7 +33,7 @@ def filled(net: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def images(n: int = 2) -> Batch:
-    return Batch(("a", "b", "c")[:n], torch.sigmoid(drawn(n, 2, 6, 6, seed=1)))
+    return Batch(("a", "b", "c")[:n], torch.sigmoid(normal(n, 2, 6, 6, seed=1)))
 
 
 def picture_model(rows: int = 64) -> Model:
@@ -48,7 +45,7 @@ def picture_model(rows: int = 64) -> Model:
 
 
 TARGET = torch.tensor([2, 0, 1])
-POOL = Batch(("p", "q", "r"), torch.sigmoid(drawn(3, 2, 6, 6, seed=2)))
+POOL = Batch(("p", "q", "r"), torch.sigmoid(normal(3, 2, 6, 6, seed=2)))
 
 PICTURES: dict[str, Any] = {
     "saliency": ex.Saliency(),
@@ -120,7 +117,7 @@ def test_defaults_of_every_explainer() -> None:
     for kind in ex.KINDS:
         given = {key: value for key, value in wanted.items() if key in kind.__dataclass_fields__}
         if "concepts" in given:
-            sides = {"positive": drawn(10, 3), "negative": drawn(10, 3, seed=1)}
+            sides = {"positive": normal(10, 3), "negative": normal(10, 3, seed=1)}
             given = {"concepts": {"c": sides}, "layer": "0"}
         made = kind(**given)
         assert made.name == kind.name
@@ -148,7 +145,7 @@ class OneDimensional(nn.Module):
 
 
 def series_model() -> tuple[Model, Batch]:
-    return Model(filled(OneDimensional()), rows=16), Batch(("a", "b"), drawn(2, 2, 10, seed=4))
+    return Model(filled(OneDimensional()), rows=16), Batch(("a", "b"), normal(2, 2, 10, seed=4))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +167,7 @@ def test_maps_of_series(explainer: Any) -> None:
 
 def test_maps_of_volumes() -> None:
     net = nn.Sequential(nn.Conv3d(1, 3, 2), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(12, 3))
-    model, batch = Model(filled(net)), Batch(("a", "b"), drawn(2, 1, 3, 5, 5, seed=5))
+    model, batch = Model(filled(net)), Batch(("a", "b"), normal(2, 1, 3, 5, 5, seed=5))
     kinds = (ex.GradCAM("1"), ex.Rise(samples=8, grid=2), ex.Occlusion(2, 2), ex.Lime(samples=12, features=Patches(2)))
     kinds += (ex.DeepLift(), ex.Lrp("epsilon_alpha2_beta1"), ex.FeaturePermutation(features=Patches(3)))
     recorded("explainers/volumes", {str(kind): kind(model, batch, TARGET[:2], 1)[1, 0, 1:] for kind in kinds})
@@ -178,7 +175,7 @@ def test_maps_of_volumes() -> None:
 
 def test_maps_of_tables() -> None:
     net = nn.Sequential(nn.Linear(5, 6), nn.ELU(), nn.Linear(6, 4), nn.Softmax(-1), nn.Linear(4, 3))
-    model, batch = Model(filled(net), rows=7), Batch(("a", "b", "c"), drawn(3, 5, seed=6))
+    model, batch = Model(filled(net), rows=7), Batch(("a", "b", "c"), normal(3, 5, seed=6))
     kinds: list[Any] = [
         ex.DeepLift(),
         ex.Lime(samples=16, features=Pixels()),
@@ -189,7 +186,7 @@ def test_maps_of_tables() -> None:
         ex.FeatureAblation(fill=0.5),
         ex.FeaturePermutation(draws=3),
     ]
-    kinds += [ex.FeaturePermutation(pool=drawn(4, 5), draws=9), ex.Occlusion(2, 1), ex.Mfaba(), ex.WeightNoise()]
+    kinds += [ex.FeaturePermutation(pool=normal(4, 5), draws=9), ex.Occlusion(2, 1), ex.Mfaba(), ex.WeightNoise()]
     kinds += [
         ex.IntegratedGradients(steps=3),
         ex.GradientShap(),
@@ -249,7 +246,7 @@ def test_maps_of_sets() -> None:
             return self.head(torch.tanh((torch.tanh(self.each(x)) * mask[..., None]).sum(1)))
 
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
-    model, batch = Model(filled(Sum()), rows=3), Batch(("a", "b"), drawn(2, 4, 3) * mask[..., None], {"mask": mask})
+    model, batch = Model(filled(Sum()), rows=3), Batch(("a", "b"), normal(2, 4, 3) * mask[..., None], {"mask": mask})
     kinds: list[Any] = [ex.FeatureAblation(features=Elements()), ex.FeaturePermutation(features=Elements(), draws=5)]
     kinds += [ex.Lime(samples=10, features=Elements()), ex.KernelShap(samples=14, features=Elements()), ex.Saliency()]
     recorded("explainers/sets", {str(kind): kind(model, batch, TARGET[:2], 1) for kind in kinds})
@@ -307,7 +304,7 @@ def test_regressions_of_sampled_scores() -> None:
     for n, samples, counts in ((4, 14, (4, 3)), (9, 20, (9, 7)), (9, 120, (9, 9))):
         number = torch.tensor(counts)
         kept, weight = coalitions.shapley_coalitions(keys, number, n, samples)
-        scores = torch.tanh(kept.double() @ drawn(n, seed=n).double()) + 0.1 * kept[..., 0] * kept[..., 1]
+        scores = torch.tanh(kept.double() @ normal(n, seed=n).double()) + 0.1 * kept[..., 0] * kept[..., 1]
         values = sampling.shapley_regression(kept, scores, weight, number)
         assert torch.allclose(values.sum(1), scores[:, 0] - scores[:, 1])
         found[f"{n} {samples}"] = values
@@ -342,7 +339,7 @@ def test_how_many_samples_kernel_shap_needs() -> None:
 def test_precision_climbs_a_ladder() -> None:
     assert precision.LADDER == (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
     net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
-    model, batch = Model(filled(net)), Batch(("a", "b", "c"), 2 * drawn(3, 5, seed=6))
+    model, batch = Model(filled(net)), Batch(("a", "b", "c"), 2 * normal(3, 5, seed=6))
     found = {}
     kinds: list[Any] = [ex.GradientShap(error=0.2), ex.SmoothGrad(error=0.1), ex.Lime(error=0.1, features=Pixels())]
     kinds += [ex.IntegratedGradients(baseline=2.0, error=1e-3), ex.KernelShap(features=Pixels(), error=0.1)]
@@ -369,7 +366,7 @@ def test_promises_and_controls() -> None:
     words = controls.content_words(torch.cat([batch.x, batch.x * 1.004, 0 * batch.x[:1]]))
     recorded("explainers/content", words)
     assert words[-1].tolist() == [0, 0] and torch.equal(words[:2], controls.content_words(batch.x + 1e-9))
-    colours = Batch(("a",), torch.sigmoid(drawn(1, 3, 4, 4)))
+    colours = Batch(("a",), torch.sigmoid(normal(1, 3, 4, 4)))
     recorded("explainers/sobel", ex.SobelEdges()(model, colours, TARGET[:1], 0)[0, 0])
     whole = replace(colours, x=(255 * colours.x).long())
     assert ex.SobelEdges()(model, whole, TARGET[:1], 0).is_floating_point()

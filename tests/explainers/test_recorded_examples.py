@@ -27,25 +27,22 @@ from holdfast.explainers.concepts.concepts import Concept, concepts, row_digests
 from holdfast.explainers.concepts.explain import layer_gradient
 from holdfast.explainers.examples import curvature, influence, loss_gradients, simplex, training_set
 from holdfast.explainers.examples.training_set import Examples, open_examples
+from support.fixed import normal
 from support.recorded import recorded
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.as_tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
 
 
 def network() -> Model:
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
     for i, weight in enumerate(net.parameters()):
-        weight.data.copy_(drawn(*weight.shape, seed=i))
+        weight.data.copy_(normal(*weight.shape, seed=i))
     return Model(net, rows=4)
 
 
 def train(n: int = 7) -> Batch:
-    return Batch(tuple(f"t{i}" for i in range(n)), drawn(n, 3, seed=40), label=torch.arange(n) % 3)
+    return Batch(tuple(f"t{i}" for i in range(n)), normal(n, 3, seed=40), label=torch.arange(n) % 3)
 
 
-SAMPLES, TARGET = Batch(("a", "b"), drawn(2, 3, seed=41)), torch.tensor([2, 0])
+SAMPLES, TARGET = Batch(("a", "b"), normal(2, 3, seed=41)), torch.tensor([2, 0])
 
 BY_EXAMPLES: dict[str, Any] = {
     "influence": ex.Influence(train()),
@@ -110,7 +107,7 @@ def test_what_is_too_large_for_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_conjugate_gradients_stop_where_they_say() -> None:
     matrix = torch.diag(torch.tensor([1.0, 2.0, 5.0]).double()) + 0.1
-    right = drawn(2, 3).double()
+    right = normal(2, 3).double()
     exact = torch.linalg.solve(matrix, right.T).T
     assert torch.allclose(curvature.conjugate_gradients(lambda v: v @ matrix, right, 1e-9, 3), exact)
     with pytest.raises(UserError, match="after at most 2 iterations"):
@@ -139,7 +136,7 @@ def test_gradients_of_samples_by_both_ways() -> None:
 
 
 def test_mixtures_of_examples() -> None:
-    points, targets = drawn(6, 4, seed=3).double(), drawn(3, 4, seed=4).double()
+    points, targets = normal(6, 4, seed=3).double(), normal(3, 4, seed=4).double()
     weights, gaps = simplex.simplex_weights(points, targets)
     assert float(gaps.max()) < 1e-9 and torch.allclose(weights.sum(1), torch.ones(3).double())
     even, _ = simplex.simplex_weights(points, targets, 1.0)
@@ -167,16 +164,16 @@ def test_what_is_kept_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_examples_of_a_pool() -> None:
-    chosen = open_examples((drawn(12, 3), torch.arange(12)), limit=5)
+    chosen = open_examples((normal(12, 3), torch.arange(12)), limit=5)
     recorded("explainers/chosen", [chosen.batch.ids, chosen.batch.label, len(chosen)])
     with pytest.raises(UserError, match="at least 1"):
-        open_examples(drawn(3, 3), limit=0)
-    assert len(open_examples(drawn(3, 3), limit=1)) == 1 and len(open_examples(drawn(3, 3))) == 3
+        open_examples(normal(3, 3), limit=0)
+    assert len(open_examples(normal(3, 3), limit=1)) == 1 and len(open_examples(normal(3, 3))) == 3
     labelled = Examples(train())
     assert labelled.labels("x").dtype == torch.int64 and str(labelled) == "train"
     with pytest.raises(UserError, match="1 of the 7"):
         Examples(replace(train(), label=torch.arange(7) - 1)).labels("x")
-    padded = Examples(Batch(("a",), drawn(1, 4, 3), {"mask": torch.ones(1, 4)}))
+    padded = Examples(Batch(("a",), normal(1, 4, 3), {"mask": torch.ones(1, 4)}))
     padded.check_shape((5, 3))
     for shape in ((5, 4), (5,), (5, 3, 1)):
         with pytest.raises(UserError, match="prepare both"):
@@ -193,7 +190,7 @@ def test_examples_of_a_pool() -> None:
 
 
 def concept_model() -> tuple[Model, Any]:
-    x = drawn(60, 3, seed=8)
+    x = normal(60, 3, seed=8)
     sides = {
         "large": {"positive": x[x.norm(dim=1) > 1.6], "negative": x[x.norm(dim=1) <= 1.6]},
         "right": {"positive": x[x[:, 0] > 0.1][:12], "negative": x[x[:, 0] < -0.1][:25]},
@@ -229,24 +226,24 @@ def test_concepts_are_split_by_content() -> None:
         len(test) == round(0.25 * n) and len(fit) == n - len(test) and len(other) == round(0.25 * len(large.negative))
     )
     recorded("explainers/split", [fit.ids, test.ids])
-    doubled = Concept("c", torch.cat([drawn(10, 3)] * 2), drawn(12, 3, seed=1))
+    doubled = Concept("c", torch.cat([normal(10, 3)] * 2), normal(12, 3, seed=1))
     (fit, _), (test, _) = doubled.split(0.5)
     assert (len(fit), len(test)) == (5, 5)
     with pytest.raises(UserError, match="9 different positive"):
-        Concept("c", torch.cat([drawn(10, 3)[:9]] * 2), drawn(12, 3, seed=1)).split(0.5)
+        Concept("c", torch.cat([normal(10, 3)[:9]] * 2), normal(12, 3, seed=1)).split(0.5)
     with pytest.raises(UserError, match="negative ones too"):
-        Concept("c", drawn(10, 3), drawn(10, 3)).split(0.5)
+        Concept("c", normal(10, 3), normal(10, 3)).split(0.5)
     with pytest.raises(UserError, match="9 negative"):
-        Concept("c", drawn(10, 3), drawn(9, 3))
+        Concept("c", normal(10, 3), normal(9, 3))
     texts = [
-        row_digests(Batch(("a",), drawn(1, 3), aux))[0]
+        row_digests(Batch(("a",), normal(1, 3), aux))[0]
         for aux in ({}, {"m": torch.ones(1, 2)}, {"m": torch.zeros(1, 2)})
     ]
     assert len(set(texts)) == 3 and given.names == ("large", "right") and len(given) == 2
 
 
 def test_classifiers_at_their_optimum() -> None:
-    x = drawn(14, 4, seed=5).double()
+    x = normal(14, 4, seed=5).double()
     x = x - x.mean(0)
     present = torch.arange(14) % 3 == 0
     found: dict[str, Any] = {}
@@ -306,8 +303,8 @@ class Pair(nn.Module):
 def test_layers_that_give_more_than_a_map() -> None:
     model = Model(Tuples())
     for i, weight in enumerate(model.module.parameters()):
-        weight.data.copy_(drawn(*weight.shape, seed=i))
-    batch = Batch(("a",), drawn(1, 3, 8, 6))
+        weight.data.copy_(normal(*weight.shape, seed=i))
+    batch = Batch(("a",), normal(1, 3, 8, 6))
     found = {str(layer): cam_layer.find_layer(model, (3, 8, 6), layer) for layer in (None, "conv", "norm", "pair")}
     for layer in (None, "conv", "norm", "pair"):
         found[f"map {layer}"] = ex.GradCAM(layer, relu=False)(model, batch, TARGET[:1], 0)[0, 0, ::3]
@@ -317,7 +314,7 @@ def test_layers_that_give_more_than_a_map() -> None:
 
 
 def test_attention_taken_apart() -> None:
-    q, k, v = (drawn(2, 4, 5, 3, seed=i) for i in range(3))
+    q, k, v = (normal(2, 4, 5, 3, seed=i) for i in range(3))
     product, softmax, scaled = torch.matmul, lambda s: s.softmax(-1), torch.mul
     mask = torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(2).bool(), -torch.inf) + 0.3 * torch.eye(5)
     for options in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": mask > -1}, {"scale": 0.2}):
@@ -328,14 +325,14 @@ def test_attention_taken_apart() -> None:
     assert torch.allclose(few, nn.functional.scaled_dot_product_attention(q, *repeated), atol=1e-5)
     layer = nn.MultiheadAttention(6, 2)
     for i, weight in enumerate(layer.parameters()):
-        weight.data.copy_(drawn(*weight.shape, seed=i))
-    x = drawn(4, 3, 6)
+        weight.data.copy_(normal(*weight.shape, seed=i))
+    x = normal(4, 3, 6)
     padded = torch.tensor([[0, 0, 0, 1], [0] * 4, [0, 1, 0, 1]]).bool()
     whole = functools.partial(attention_parts.attend, product, softmax, scaled)
     heads = functools.partial(attention_parts.attend_heads, nn.functional.linear, whole, "no")
     given: tuple[Any, ...] = (6, 2, layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
     given += (layer.out_proj.weight, layer.out_proj.bias)
-    each, reference = drawn(6, 4, 4, seed=9), nn.functional.multi_head_attention_forward
+    each, reference = normal(6, 4, 4, seed=9), nn.functional.multi_head_attention_forward
     hidden = torch.zeros(3, 4).masked_fill(padded, -torch.inf)
     for mask, gone in ((None, None), (None, hidden), (each, None), (each, hidden), (each[0], hidden)):
         options = {"attn_mask": mask, "key_padding_mask": gone}
@@ -357,10 +354,10 @@ def test_maps_of_another_library() -> None:
     for name, given in (("Saliency", {}), ("IntegratedGradients", {"n_steps": 7}), ("InputXGradient", {})):
         explainer = named.by_library("captum", {name: given})
         found[name] = [explainer(model, batch, TARGET, 0), explainer.stochastic, explainer.arguments]
-    pool = Captum("GradientShap", {"n_samples": 3}, baseline=drawn(4, 3))
+    pool = Captum("GradientShap", {"n_samples": 3}, baseline=normal(4, 3))
     assert pool.stochastic and torch.equal(pool(model, batch, TARGET, 1), pool(model, batch, TARGET, 1))
     with pytest.raises(UserError, match="prepare both"):
-        Captum("DeepLiftShap", baseline=drawn(4, 2))(model, batch, TARGET, 0)
+        Captum("DeepLiftShap", baseline=normal(4, 2))(model, batch, TARGET, 0)
     with pytest.raises(UserError, match="numbers or samples"):
         Captum("Saliency", baseline="references").check(model, (3,))
     recorded("explainers/captum", found)
@@ -385,12 +382,12 @@ def test_maps_in_any_shape() -> None:
     inputs = torch.zeros(2, 3, 4, 4)
     found: dict[str, Any] = {}
     for shape in ((2, 3, 4, 4), (2, 4, 4), (2, 1, 4, 4), (2, 5, 4, 4), (2, 3, 2, 2), (2, 1, 2, 2), (2, 2, 2)):
-        made = isolation.as_maps([drawn(*shape)], inputs, "x")
+        made = isolation.as_maps([normal(*shape)], inputs, "x")
         assert made.shape == inputs.shape
         found[str(shape)] = made[1, [0, 2], 1]
-    found["series"] = isolation.as_maps(drawn(2, 4, 3).numpy(), torch.zeros(2, 2, 6), "x")[0, 0]
+    found["series"] = isolation.as_maps(normal(2, 4, 3).numpy(), torch.zeros(2, 2, 6), "x")[0, 0]
     recorded("explainers/as_maps", found)
-    for wrong in (drawn(3, 4, 4), drawn(2, 3), [drawn(2, 3, 4, 4), 1], drawn(2, 3, 4, 4, 1)):
+    for wrong in (normal(3, 4, 4), normal(2, 3), [normal(2, 3, 4, 4), 1], normal(2, 3, 4, 4, 1)):
         with pytest.raises(UserError):
             isolation.as_maps(wrong, inputs, "x")
     assert isolation.library_seed(3, "cat") == isolation.library_seed(3, "cat") != isolation.library_seed(3, "dog")
@@ -416,7 +413,7 @@ def test_objects_are_known_by_their_content(tmp_path: Path) -> None:
 
     def things(n: int) -> list[Any]:
         held = {"a": [1, (n,)], "b": {3}}
-        kinds = [maker(n), held, drawn(3, seed=n), Path(f"x{n}"), functools.partial(maker, n), (print, len)[n - 2]]
+        kinds = [maker(n), held, normal(3, seed=n), Path(f"x{n}"), functools.partial(maker, n), (print, len)[n - 2]]
         return [*kinds, {1, n}, np.arange(n), str, [None, n], n * 1.5]
 
     prints, again, other = ([foreign.fingerprint(each) for each in things(n)] for n in (2, 2, 3))
@@ -446,8 +443,8 @@ def test_objects_are_known_by_their_content(tmp_path: Path) -> None:
 def test_shap_without_its_library() -> None:
     score = shapley.ClassScore(nn.Linear(3, 4), 2)
     assert torch.equal(score(SAMPLES.x), score.network(SAMPLES.x)[:, 2:3])
-    explainer = shapley.Shap("gradient", background=drawn(5, 3))
-    assert torch.equal(explainer._samples((3,)), drawn(5, 3)) and explainer.stochastic
+    explainer = shapley.Shap("gradient", background=normal(5, 3))
+    assert torch.equal(explainer._samples((3,)), normal(5, 3)) and explainer.stochastic
     assert shapley.Shap("deep", background=0.5)._samples((2, 2)).tolist() == [[[0.5, 0.5]] * 2]
     assert [shapley.Shap(name).stochastic for name in ("gradient", "deep", "partition", "tree")] == [
         True,
@@ -457,7 +454,7 @@ def test_shap_without_its_library() -> None:
     ]
     assert shapley.Shap("partition", background="blur(4,4)").background == "blur(4,4)"
     assert shapley._number_text_or_samples(3) == 3 and isinstance(shapley._number_text_or_samples([1]), foreign.Foreign)
-    for wrong in (drawn(5, 4), drawn(0, 3), [object()]):
+    for wrong in (normal(5, 4), normal(0, 3), [object()]):
         with pytest.raises(UserError, match="background"):
             shapley.Shap("gradient", background=wrong)._samples((3,))
 
@@ -477,10 +474,10 @@ def test_what_shap_is_asked_for() -> None:
         return explain
 
     maskers = SimpleNamespace(Image=np.broadcast_to, Partition=lambda rows: rows)
-    trees = SimpleNamespace(shap_values=lambda rows: drawn(1, 3, 2).numpy())
+    trees = SimpleNamespace(shap_values=lambda rows: normal(1, 3, 2).numpy())
     shap = SimpleNamespace(PartitionExplainer=occluded, maskers=maskers, TreeExplainer=lambda estimator: trees)
-    picture, weights = drawn(1, 2, 3, 4), drawn(2, 3, 4, seed=1)
-    background = drawn(2, 2, 3, 4, seed=2)
+    picture, weights = normal(1, 2, 3, 4), normal(2, 3, 4, seed=1)
+    background = normal(2, 2, 3, 4, seed=2)
 
     def score(x: Tensor) -> Tensor:
         return (x * weights).flatten(1).sum(1, keepdim=True)
@@ -491,13 +488,13 @@ def test_what_shap_is_asked_for() -> None:
     assert np.allclose(rows, (picture[:, 0, 0] - background[:1, 0, 0]) * weights[0, 0], atol=1e-5)
     estimator = SimpleNamespace(classes_=[0, 1])
     assert np.array_equal(
-        shapley._tree(shap, SimpleNamespace(estimator=estimator), SAMPLES.x[:1], 1), drawn(1, 3, 2)[..., 1]
+        shapley._tree(shap, SimpleNamespace(estimator=estimator), SAMPLES.x[:1], 1), normal(1, 3, 2)[..., 1]
     )
-    trees.shap_values = lambda rows: drawn(1, 3).numpy()
+    trees.shap_values = lambda rows: normal(1, 3).numpy()
     for target, classes, sign in ((0, [0, 1], -1), (1, [0, 1], 1), (0, [], 1), (0, [0, 1, 2], 1)):
         estimator.classes_ = classes
         values = shapley._tree(shap, SimpleNamespace(estimator=estimator), SAMPLES.x[:1], target)
-        assert np.array_equal(values, sign * drawn(1, 3).numpy())
+        assert np.array_equal(values, sign * normal(1, 3).numpy())
 
 
 def test_numbers_that_a_metric_gives() -> None:
@@ -507,6 +504,6 @@ def test_numbers_that_a_metric_gives() -> None:
     with pytest.raises(UserError, match="gave 2 numbers"):
         QuantusMetric(len)._number([1.0, 4.0], "x")
     model = Model(nn.Flatten(), mean=(0.5, 0.2), std=(0.25, 0.5))
-    batch = Batch(("a",), drawn(1, 2, 3, 3))
+    batch = Batch(("a",), normal(1, 2, 3, 3))
     assert torch.allclose(unnormalised(model, model.inputs(batch)), batch.x, atol=1e-6)
     assert torch.equal(unnormalised(network(), SAMPLES.x), SAMPLES.x)

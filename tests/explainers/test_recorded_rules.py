@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,19 +15,14 @@ from torch import Tensor, nn
 from holdfast import Batch, Model
 from holdfast import explainers as ex
 from holdfast.errors import UserError
-from holdfast.explainers import cam_layer, coalitions, gradient, precision, rules, sampling
-from holdfast.explainers.concepts import classifiers, explain
-from holdfast.explainers.concepts import concepts as concept_examples
+from holdfast.explainers import cam_layer, gradient, precision, rules
 from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
-from holdfast.explainers.examples import curvature, influence, simplex, training_set
+from holdfast.explainers.examples import influence
 from holdfast.explainers.examples.training_set import Examples
 from holdfast.features import Patches, Pixels
 from holdfast.models.smoothed import Smoothed
-from support.recorded import constants, recorded
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.as_tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
+from support.fixed import normal
+from support.recorded import recorded
 
 
 class Around(nn.Module):
@@ -38,14 +32,14 @@ class Around(nn.Module):
         super().__init__()
         self.first, self.last, self.function = nn.Conv1d(2, 4, 1), nn.Linear(out, 3), function
         for i, weight in enumerate(self.parameters()):
-            weight.data.copy_(drawn(*weight.shape, seed=i) * (2 if weight.ndim > 1 else 0.3))
+            weight.data.copy_(normal(*weight.shape, seed=i) * (2 if weight.ndim > 1 else 0.3))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.function(self.first(x)).flatten(1))
 
 
-PRELU, NORM, GROUPS = drawn(1) * 0.1, drawn(6, seed=5), drawn(4, seed=6)
-MATRIX, OTHER = drawn(6, 6, seed=7), drawn(4, 6, seed=8)
+PRELU, NORM, GROUPS = normal(1) * 0.1, normal(6, seed=5), normal(4, seed=6)
+MATRIX, OTHER = normal(6, 6, seed=7), normal(4, 6, seed=8)
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu in place": lambda x: F.relu(x, inplace=True),
@@ -112,7 +106,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "moved about": lambda x: torch.cat([x.transpose(1, 2)[:, :3], x.flip(2).transpose(1, 2)[:, 3:]], 1).relu(),
 }  # fmt: skip
 KINDS = {"deep lift": ex.DeepLift(), "guided": ex.GuidedBackprop(), "lrp": ex.Lrp("epsilon", epsilon=0.1)}
-BATCH, TARGET = Batch(("a", "b"), drawn(2, 2, 6, seed=9)), torch.tensor([2, 0])
+BATCH, TARGET = Batch(("a", "b"), normal(2, 2, 6, seed=9)), torch.tensor([2, 0])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -134,8 +128,8 @@ def test_lrp_in_three_dimensions(composite: Any) -> None:
         nn.Conv3d(1, 2, 2), nn.ReLU(), nn.ConvTranspose3d(2, 2, 1), nn.AvgPool3d((1, 2, 2)), nn.Flatten()
     )
     for i, weight in enumerate(net.parameters()):
-        weight.data.copy_(drawn(*weight.shape, seed=i))
-    batch = Batch(("a", "b"), drawn(2, 1, 2, 3, 3).sigmoid())
+        weight.data.copy_(normal(*weight.shape, seed=i))
+    batch = Batch(("a", "b"), normal(2, 1, 2, 3, 3).sigmoid())
     recorded(
         f"explainers/lrp_{composite}", ex.Lrp(composite)(Model(net, mean=0.2, std=0.5), batch, torch.tensor([0, 1]), 0)
     )
@@ -190,12 +184,12 @@ def test_edges_of_what_explainers_accept() -> None:
         (ex.Occlusion(6, 1), shape), (ex.Occlusion(2, 3), shape), (ex.Rise(grid=7), shape), (ex.Rise(grid=2), flat),
         (ex.Rise(grid=2), (1, 2, 3, 4, 5)), (ex.Lime(features=Patches(6)), shape), (ex.SobelEdges(), flat),
         (ex.GradCAM(), flat), (ex.GradCAM("nope"), shape), (ex.GradCAM(), (2, 9)), (ex.Chefer(), flat),
-        (ex.FeatureAblation(features=Patches(6)), shape), (ex.FeaturePermutation(pool=drawn(3, 4)), flat),
+        (ex.FeatureAblation(features=Patches(6)), shape), (ex.FeaturePermutation(pool=normal(3, 4)), flat),
         (ex.SmoothGrad(of=ex.Occlusion(6, 1)), shape),
     ):  # fmt: skip
         with pytest.raises(UserError):
             explainer.check(model, given)
-    averaged, held = Smoothed(model, 0.5, features=Patches(3)), Batch(("a",), drawn(1, *shape))
+    averaged, held = Smoothed(model, 0.5, features=Patches(3)), Batch(("a",), normal(1, *shape))
     for explainer in (ex.Lrp(), ex.GradCAM(), ex.Chefer(), ex.AttentionRollout(), ex.Influence(held), ex.SimplEx(held)):
         with pytest.raises(UserError, match="averages many passes"):
             explainer.check(averaged, shape)
@@ -206,7 +200,7 @@ def test_edges_of_what_explainers_accept() -> None:
     for build in (
         lambda: ex.FeatureAblation(fill="mean"), lambda: ex.IntegratedGradients(baseline="random", error=0.1),
         lambda: ex.SmoothGrad(of=ex.Saliency), lambda: ex.SmoothGrad(of=3),
-        lambda: ex.SmoothGrad(of=ex.TracIn(drawn(2, 3))),
+        lambda: ex.SmoothGrad(of=ex.TracIn(normal(2, 3))),
         lambda: gradient.quadrature("riemann_left", 1),
     ):  # fmt: skip
         with pytest.raises((UserError, ValueError)):
@@ -217,16 +211,16 @@ def test_edges_of_what_explainers_accept() -> None:
     with pytest.raises(UserError, match="floating-point"):
         gradient.normalised(Model(nn.Embedding(5, 3)), Batch(("a",), torch.tensor([[1, 2]])))
     masked, net = (
-        Batch(("a",), drawn(1, 4, 3), {"mask": torch.ones(1, 4)}),
+        Batch(("a",), normal(1, 4, 3), {"mask": torch.ones(1, 4)}),
         nn.Sequential(nn.Flatten(), nn.Linear(12, 3)),
     )
     with pytest.raises(UserError, match="different sizes"):
-        ex.IntegratedGradients(baseline=drawn(2, 4, 3))(Model(net), masked, TARGET[:1], 0)
+        ex.IntegratedGradients(baseline=normal(2, 4, 3))(Model(net), masked, TARGET[:1], 0)
 
 
 def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), classes=("x", "y"))
-    data = Batch(("a", "b"), drawn(2, 3), label=torch.tensor([0, 1]))
+    data = Batch(("a", "b"), normal(2, 3), label=torch.tensor([0, 1]))
     for explainer in (ex.Influence(data), ex.TracIn(data), ex.SimplEx(data), ex.RepresentationSimilarity(data, "1")):
         explainer.check(model, (3,))
         with pytest.raises(UserError, match="prepare both"):
@@ -237,7 +231,7 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
         ex.Influence(beyond), ex.Influence(data, layers="1"), ex.Influence(data, layers="nope"),
         ex.SimplEx(data, "nope"),
         ex.Influence(data, layers=("0", "2"), solver="closed"), ex.Influence(data, layers="all", solver="closed"),
-        ex.Influence(replace(data, label=None)), ex.TracIn(data, checkpoints=({"0.weight": drawn(9)},)),
+        ex.Influence(replace(data, label=None)), ex.TracIn(data, checkpoints=({"0.weight": normal(9)},)),
     ):  # fmt: skip
         with pytest.raises(UserError):
             explainer.check(model, (3,))
@@ -251,14 +245,14 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
         ex.TracIn(held)(model, data, data.label, 0)
         assert any(key[0][0] == "gradients" for key in held._kept) == remembered
     shaped = [
-        Examples(Batch(("a",), x)).fingerprint for x in (drawn(1, 6), drawn(1, 3, 2), drawn(1, 6).view(torch.int32))
+        Examples(Batch(("a",), x)).fingerprint for x in (normal(1, 6), normal(1, 3, 2), normal(1, 6).view(torch.int32))
     ]
     assert len(set(shaped)) == 3
-    one = Concept("c", drawn(10, 3), drawn(10, 3, seed=1))
+    one = Concept("c", normal(10, 3), normal(10, 3, seed=1))
     assert (
         concepts(one) == concepts([one]) == concepts((one,)) == Concepts(one) != Concepts(one, Concept("d", *_sides()))
     )
-    for wrong in ([], [one, 3], 5, {"c": {"positive": drawn(10, 3)}}, {"c": 3}, [one, one]):
+    for wrong in ([], [one, 3], 5, {"c": {"positive": normal(10, 3)}}, {"c": 3}, [one, one]):
         with pytest.raises(UserError):
             concepts(wrong)
     cav = ex.Cav(one, layer="1")
@@ -271,25 +265,4 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _sides() -> tuple[Tensor, Tensor]:
-    return drawn(10, 3), drawn(10, 3, seed=1)
-
-
-CALLS: list[tuple[Any, Callable[[], Any]]] = [
-    (sampling, lambda: sampling._exists(torch.ones(1), 1)),
-    (coalitions, lambda: coalitions._pairs_per_size(torch.zeros(1).long(), 2, 1)),
-    (precision, lambda: precision._asked(None)),
-    (cam_layer, lambda: cam_layer.token_grid(4, (1, 2, 2))),
-    (classifiers, lambda: classifiers.principal_axes(torch.ones(1, 1))),
-    (concept_examples, lambda: concept_examples.row_digests(BATCH)),
-    (explain, lambda: explain._same_size("0", "c", 1, torch.ones(1, 1))),
-    (curvature, curvature.indefinite),
-    (influence, lambda: ex.TracIn(drawn(1, 3))._visits()),
-    (training_set, lambda: training_set._bytes(1)),
-    (simplex, lambda: simplex.simplex_weights(torch.ones(1, 1), torch.ones(1, 1))),
-]
-
-
-@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
-def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
-    call()  # so that it is known which file this is about
-    recorded(f"explainers/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)
+    return normal(10, 3), normal(10, 3, seed=1)

@@ -13,7 +13,7 @@ from holdfast import Model, features
 from holdfast.errors import UserError
 from holdfast.features import fill, superpixels
 from holdfast.types import Batch, Moved
-from support.recorded import constants, recorded
+from support.recorded import recorded
 
 
 def batch(*shape: int, aux: dict[str, Tensor] | None = None, seed: int = 0) -> Batch:
@@ -222,8 +222,3 @@ def test_pooled_and_averaged_maps() -> None:
         assert torch.allclose(means[i, c][segments[i] == label], x[i, c][segments[i] == label].mean())
     flat = features.pool(x[:, 0], segments, 4)
     assert torch.allclose(features.spread(flat, segments)[0, 0, 0], x[0, 0, :3, :3].sum())
-
-
-def test_constants_of_superpixels() -> None:
-    superpixels.lab(torch.zeros(1, 1, 1, 1))
-    recorded("features/constants", constants(superpixels), atol=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from holdfast import rand
 from holdfast.maps import chance, complexity, masks, ranks, similarity, ssim, undefined, warping
-from support.recorded import constants, recorded
+from support.recorded import recorded
 
 
 def maps(seed: int, *shape: int, levels: int = 0) -> torch.Tensor:
@@ -283,17 +282,3 @@ def test_displaced_maps() -> None:
     for plane in range(2):
         one, where = warping.resample(volume[:, :, plane], offsets["30.0°"])
         assert torch.equal(moved[:, :, plane], one) and torch.equal(valid[:, :, 0], where)
-
-
-CALLS: list[tuple[Any, Callable[[], Any]]] = [
-    (ranks, lambda: ranks.ranking(torch.ones(1, 1))),
-    (ssim, lambda: ssim._chunk(torch.ones(1, 1))),
-    (chance, lambda: chance.packed(torch.zeros(1))),
-    (warping, lambda: warping.rotation_offsets(0, 1, 1)),
-]
-
-
-@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
-def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
-    call()  # so that it is known which file this is about
-    recorded(f"maps/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import UserError
+from holdfast.explainers.concepts.explain import layer_gradient
 from holdfast.models import Model
 from holdfast.models.layers import activations
 from holdfast.types import Batch
@@ -39,3 +40,40 @@ def test_layers_that_are_missing_or_run_twice_are_refused() -> None:
         activations(model, batch, "onec")
     with pytest.raises(UserError, match="ran 2 times"):
         activations(model, batch, "twice")
+    with pytest.raises(UserError, match="layer 'twice' ran 2 times in one pass; name one that runs once"):
+        layer_gradient(model, batch, torch.tensor([0]), "twice")
+
+
+class Odd(nn.Module):
+    """Layers whose outputs are no tensor with a row for each input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turned, self.named, self.counted, self.head = nn.Flatten(0), Named(), Counted(), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.turned(x), self.counted(x)
+        return self.head(self.named(x)["x"])
+
+
+class Named(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x}
+
+
+class Counted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.long()
+
+
+def test_layers_without_a_row_for_each_input_are_refused() -> None:
+    model, batch, target = Model(Odd()), Batch(("a", "b"), torch.rand(2, 3)), torch.tensor([0, 1])
+    with pytest.raises(
+        UserError, match=r"layer 'turned' puts out a tensor of shape \(6,\) for 2 inputs; name one whose"
+    ):
+        activations(model, batch, "turned")
+    with pytest.raises(UserError, match="layer 'named' puts out dict, not a tensor"):
+        activations(model, batch, "named")
+    for layer, given in (("named", "dict"), ("counted", "Tensor")):
+        with pytest.raises(UserError, match=f"layer '{layer}' puts out {given} without a gradient; name another"):
+            layer_gradient(model, batch, target, layer)

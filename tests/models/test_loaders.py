@@ -39,6 +39,10 @@ def tiny():
 def wrapped():
     return holdfast.models.Model(tiny(), mean=0.5, name="mine")
 
+class Named:
+    def __init__(self, name):
+        self.name = name
+
 ready = nn.Linear(12, 2)
 number = 7
 
@@ -55,6 +59,7 @@ class Rows(torch.utils.data.Dataset):
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    torch.testing.assert_close(0.0, 0.0)  # has imports of its own, which cannot be done twice
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     (tmp_path / "neighbour.py").write_text("CLASSES = 5\n")
     (tmp_path / "my_models.py").write_text(CODE)
@@ -184,6 +189,11 @@ def test_weights_in_a_file(code: Path) -> None:
         ({"architecture": f"python:{code}:ready", "allow_code": True}, "has no 'weight' of .*; the nearest there is"),
         ({"architecture": f"python:{code}:number", "allow_code": True}, "gave int"),
         ({"architecture": "torchvison:resnet50"}, "did you mean 'torchvision'"),
+        ({"architecture": f"python:{code}:wrapped", "allow_code": True}, "makes a holdfast.Model; load the weights th"),
+        (
+            {"architecture": f"python:{code}:Named", "allow_code": True},
+            "Named needs arguments; name a function without",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             load_model(given, **options)  # type: ignore[arg-type]
@@ -198,6 +208,8 @@ def test_a_pickled_network_needs_trust(tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 2), tmp_path / "whole.pt")
     with pytest.raises(UserError, match="reading it may run any code; store the weights"):
         load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18")
+    with pytest.raises(UserError, match=r"whole.pt holds a whole network; leave its architecture out"):
+        load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18", allow_code=True)
     assert isinstance(load_model(f"file:{tmp_path}/whole.pt", allow_code=True).module, nn.Linear)
     (tmp_path / "model.pkl").write_bytes(b"")
     with pytest.raises(UserError, match="is made by a function"):

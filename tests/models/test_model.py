@@ -18,6 +18,7 @@ from torch.nn.utils import parametrizations
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.guards import untrained_head
+from holdfast.models.randomised import random_weights
 from holdfast.types import Batch
 
 
@@ -329,6 +330,14 @@ def test_layers_by_dotted_path() -> None:
         model.layer("body.convv")
     with pytest.raises(UserError, match=r"the nearest are .*body\.head"):
         model.layer("zzzzzz")
+
+
+def test_whole_numbers_among_the_weights_are_not_drawn_and_a_model_tells_its_name() -> None:
+    net = nn.Linear(3, 2)
+    net.steps = nn.Parameter(torch.ones(2).long(), requires_grad=False)
+    model = Model(net, name="counted")
+    assert set(random_weights(model, seed=0)) == {"weight", "bias"}
+    assert repr(model) == f"Model(counted, {model.fingerprint[:12]})"
 
 
 def test_class_names() -> None:

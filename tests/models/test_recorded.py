@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Batch, Model, rand
-from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.features import Elements, Patches, Pixels, Superpixels
 from holdfast.models import batches, guards, modality, nets, randomised
 from holdfast.models.checkpoints import Checkpoint, unwrapped
 from holdfast.models.loaders.named import check_model_name, load_model, short_name
-from holdfast.models.smoothed import Smoothed, accuracy_curve, check_quantised
+from holdfast.models.smoothed import Smoothed, check_quantised
 from holdfast.models.tasks import Answer, Options, Readout, Regression, as_task, with_region
+from support.fixed import normal, tried
 from support.laws import ALL
 from support.recorded import recorded
 
@@ -40,18 +40,6 @@ TASKS: dict[str, Any] = {
     "options": Options(),
     "answer": Answer(),
 }
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).float()
-
-
-def tried(call: Callable[[], Any]) -> Any:
-    """What a call gives, or how it is refused."""
-    try:
-        return call()
-    except UserError as error:
-        return f"refused: {error}"
 
 
 def told(task: Any, output: Tensor, aux: dict[str, Tensor]) -> dict[str, Any]:
@@ -88,7 +76,7 @@ def test_what_a_task_reads_and_says(name: str) -> None:
     wide = (4, 3, 2, 3) if "segmentation" in name else (4, 3)
     one = (4, 1, 2, 3) if "segmentation" in name else (4, 1)
     aux = {"answer": torch.arange(4)[:, None]} if "answer" in task.fixes else {}
-    outputs = {"wide": numbers(*wide), "one": numbers(*one, seed=1), "flat": numbers(4, seed=2)}
+    outputs = {"wide": normal(*wide), "one": normal(*one, seed=1), "flat": normal(4, seed=2)}
     if "probabilities" in str(TASKS[name]):
         outputs = {key: value.sigmoid() for key, value in outputs.items()}
         outputs["wide"] = outputs["wide"] / outputs["wide"].sum(1, keepdim=True)
@@ -99,11 +87,11 @@ def test_what_a_task_reads_and_says(name: str) -> None:
 
 def test_a_readout_of_ones_own_and_regions_that_move() -> None:
     own = Readout(lambda output, aux: output[:, :2] * 2, lambda before, after: (after > before)[..., 0], column=1)
-    found = {"readout": {key: value for key, value in told(own, numbers(4, 3), {}).items() if key != "task"}}
+    found = {"readout": {key: value for key, value in told(own, normal(4, 3), {}).items() if key != "task"}}
     region = torch.tensor([[[True, False], [False, False]]])
-    batch = Batch(("a",), numbers(1, 3, 2, 2), {"_region": region})
+    batch = Batch(("a",), normal(1, 3, 2, 2), {"_region": region})
     found["region"] = with_region(batch, batch.x.flip(-1), lambda maps: maps.flip(-1)).aux["_region"]
-    found["wrong"] = tried(lambda: with_region(batch, numbers(1, 3, 4, 4), lambda maps: maps))
+    found["wrong"] = tried(lambda: with_region(batch, normal(1, 3, 4, 4), lambda maps: maps))
     recorded("models/readout", found)
 
 
@@ -128,11 +116,11 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def test_networks_of_this_package(name: str) -> None:
     build, shape = NETS[name]
     net = drawn(build())
-    x = numbers(2, *shape) if name != "words" else torch.arange(10).reshape(2, 5) % 9
+    x = normal(2, *shape) if name != "words" else torch.arange(10).reshape(2, 5) % 9
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]])[:, : shape[0]]
     aux: dict[str, Tensor] = {"sets": {"mask": mask.bool()}, "words": {"attention_mask": mask}}.get(name, {})
     if name == "graphs":
-        aux = {"adjacency": (numbers(2, 4, 4, seed=1) > 0).float(), "mask": mask.bool()}
+        aux = {"adjacency": (normal(2, 4, 4, seed=1) > 0).float(), "mask": mask.bool()}
     found: dict[str, Any] = {"output": net(x, **aux), "sizes": {k: list(v.shape) for k, v in net.named_parameters()}}
     if name != "graphs":
         found["without"] = net(x)
@@ -190,7 +178,7 @@ def test_batches_of_training_cover_every_sample_once_in_an_order_of_the_seed() -
 def pictures() -> tuple[Model, Batch]:
     net = drawn(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)))
     return Model(net, classes=NAMES, rows=7), Batch(
-        ("a", "b", "c"), numbers(3, 1, 8, 8).sigmoid(), label=torch.tensor([0, 1, 2])
+        ("a", "b", "c"), normal(3, 1, 8, 8).sigmoid(), label=torch.tensor([0, 1, 2])
     )
 
 
@@ -222,16 +210,12 @@ def test_what_cannot_be_smoothed() -> None:
     }
     found["twice"] = tried(lambda: Smoothed(Smoothed(model, 0.5), 0.5))
     found["exact"] = tried(lambda: check_quantised(0.125, 8))
-    curve = accuracy_curve(model, [batch, batch], (0.5, 1.0), 6, Patches(4), seed=1)
-    found["curve"] = curve
-    found["usual curve"] = len(accuracy_curve(model, batch, features=Patches(4)))
-    found["unlabelled"] = tried(lambda: accuracy_curve(model, Batch(("a",), batch.x[:1])))
     recorded("models/smoothed-refused", found)
 
 
 def test_random_weights_and_twins() -> None:
     net = drawn(nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2)))
-    model, batch = Model(net), Batch(("a", "b", "c"), numbers(3, 2, 4))
+    model, batch = Model(net), Batch(("a", "b", "c"), normal(3, 2, 4))
     found: dict[str, Any] = {"order": randomised.layers_in_order(model, batch)}
     for scheme in ("permute", "normal"):
         weights = randomised.random_weights(model, 4, 1, scheme)  # type: ignore[arg-type]
@@ -279,11 +263,11 @@ def test_what_a_model_knows_of_itself() -> None:
 
 
 def test_what_a_task_leaves_open_is_taken_from_references_once() -> None:
-    open_, table = Model(drawn(nn.Linear(3, 1)), task="regression"), numbers(5, 1)
+    open_, table = Model(drawn(nn.Linear(3, 1)), task="regression"), normal(5, 1)
     ready = open_.finished(table)
     assert ready is not open_ and ready.task.tolerance == pytest.approx(0.1 * float(table.std()), rel=1e-5)
     assert ready.finished(2 * table) is ready and open_.task.tolerance is None
-    ready.logits(numbers(2, 3))
+    ready.logits(normal(2, 3))
     assert open_.passes == ready.passes == 2, "both count together"
 
 
@@ -298,7 +282,7 @@ def test_a_workbench_halves_what_does_not_fit() -> None:
             raise RuntimeError("CUDA out of memory. Tried to allocate")
         return part.x.flatten(1).sum(1) + target
 
-    many = Batch(tuple("abcdefg"), numbers(7, 1, 8, 8))
+    many = Batch(tuple("abcdefg"), normal(7, 1, 8, 8))
     found = [bench.map(call, many, torch.arange(7)), sizes, bench.batch_size, model.rows]
     torch.testing.assert_close(found[0], many.x.flatten(1).sum(1) + torch.arange(7))
     assert sizes == [7, 4, 2, 2, 2, 1] and bench.batch_size == model.rows == 2
@@ -313,8 +297,8 @@ def test_a_workbench_halves_what_does_not_fit() -> None:
         raise MemoryError
 
     recorded("models/workbench", [tried(lambda: bench.map(never, many, torch.arange(7))), bench.batch_size, predicted])
-    shaped = [batches.as_inputs(numbers(2, *s), torch.Size((2, 3, 4, 4)), "e") for s in ((3, 4, 4), (4, 4), (1, 4, 4))]
-    wrong = [numbers(2, *shape) for shape in ((2, 4, 4), (3, 4), (1, 4, 5))]
+    shaped = [batches.as_inputs(normal(2, *s), torch.Size((2, 3, 4, 4)), "e") for s in ((3, 4, 4), (4, 4), (1, 4, 4))]
+    wrong = [normal(2, *shape) for shape in ((2, 4, 4), (3, 4), (1, 4, 5))]
     refused = [tried(lambda m=maps: batches.as_inputs(m, torch.Size((2, 3, 4, 4)), "e")) for maps in wrong]
     recorded("models/maps", [[list(m.shape) for m in shaped], shaped[1].mean((2, 3)), refused])
 
@@ -382,7 +366,7 @@ def test_guards_of_outputs_and_arguments(name: str) -> None:
 
 
 def test_tables_that_have_been_through_a_softmax() -> None:
-    soft = numbers(3, 4).softmax(1)
+    soft = normal(3, 4).softmax(1)
     task = as_task("classification")
     given = {
         "soft": soft,
@@ -447,15 +431,15 @@ def test_names_of_models_and_refusals(tmp_path: Path) -> None:
 
 def test_checkpoints_fit_or_are_refused(tmp_path: Path) -> None:
     model = Model(nn.Linear(3, 2))
-    good = {"weight": numbers(2, 3), "bias": numbers(2)}
+    good = {"weight": normal(2, 3), "bias": normal(2)}
     found: dict[str, Any] = {"good": Checkpoint(good).weights(model), "text": str(Checkpoint(good))}
     wrong: dict[str, Any] = {
         "other": {"wieght": good["weight"], "bias": good["bias"]},
-        "shape": {**good, "bias": numbers(3)},
+        "shape": {**good, "bias": normal(3)},
     }
     wrong |= {
         "less": {"weight": good["weight"]},
-        "more": {**good, "extra": numbers(1)},
+        "more": {**good, "extra": normal(1)},
         "prefixed": {f"module.{k}": v for k, v in good.items()},
     }
     found |= {key: tried(lambda v=value: Checkpoint(v).weights(model)) for key, value in wrong.items()}
@@ -481,10 +465,10 @@ def test_checkpoints_fit_or_are_refused(tmp_path: Path) -> None:
 
 def test_features_of_smoothing_that_stay() -> None:
     model = Model(drawn(nn.Linear(4, 3)), classes=NAMES)
-    batch = Batch(("a", "b"), numbers(2, 4))
+    batch = Batch(("a", "b"), normal(2, 4))
     found = {"pixels": Smoothed(model, 0.5, 4, Pixels()).scores(batch)}
     sets = Model(drawn(nets.DeepSet(3, 2, width=4)))
-    found["elements"] = Smoothed(sets, 0.5, 4, Elements()).scores(Batch(("a", "b"), numbers(2, 4, 3)))
+    found["elements"] = Smoothed(sets, 0.5, 4, Elements()).scores(Batch(("a", "b"), normal(2, 4, 3)))
     recorded("models/smoothed-features", found)
     assert (lower := Smoothed(model, 0.5, 4, Pixels())).use("bfloat16") is lower and lower.to("cpu") is lower
     assert lower.precision == model.precision == "bfloat16" and not model.is_compiled

@@ -15,7 +15,7 @@ from holdfast.axes.certificate.certify import certify
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.features import Passages, Patches, Pixels, Superpixels, Tokens
-from holdfast.models.smoothed import Smoothed, accuracy_curve
+from holdfast.models.smoothed import Smoothed
 from holdfast.runs.study.registry import build
 from holdfast.types import Batch
 from support.decoders import PLACES, WORDS, Induction, questions
@@ -253,13 +253,15 @@ def test_fingerprints_tell_the_parameters_apart() -> None:
     assert models[0].class_name(1) == "bar" and models[0].mean == base.mean and models[0].device == base.device
 
 
-def test_accuracy_as_a_function_of_the_share_kept() -> None:
+def test_accuracy_falls_with_the_share_kept() -> None:
     base, batch = shapes(rows=256), photographs(40)
-    curve = accuracy_curve(base, batch, (0.05, 0.5, 1.0), samples=8, features=Patches(8))
-    plain = (base.logits(base.inputs(batch)).argmax(1) == batch.label).double().mean()
-    assert curve.shape == (3,) and curve[2] == plain and curve[0] < curve[2]
-    split = accuracy_curve(base, [batch[:15], batch[15:]], (0.05, 0.5, 1.0), samples=8, features=Patches(8))
-    torch.testing.assert_close(split, curve)
+
+    def right(keep: float, part: Batch) -> torch.Tensor:
+        return Smoothed(base, keep, 8 if keep < 1 else 1, Patches(8)).scores(part).argmax(1) == part.label
+
+    assert torch.equal(right(1.0, batch), base.logits(base.inputs(batch)).argmax(1) == batch.label)
+    assert right(0.05, batch).sum() < right(1.0, batch).sum()
+    assert torch.equal(torch.cat([right(0.5, batch[:15]), right(0.5, batch[15:])]), right(0.5, batch))
 
 
 @pytest.mark.parametrize(
@@ -319,5 +321,3 @@ def test_what_cannot_be_smoothed_is_named() -> None:
     votes = Smoothed(shapes(), 0.5, 2, Patches(8), votes=True)
     with pytest.raises(UserError, match="no gradient"):
         build("explainer", EXPLAINERS, "saliency")(votes, photographs(1), torch.tensor([0]), 0)
-    with pytest.raises(UserError, match="labels"):
-        accuracy_curve(shapes(), Batch(("a",), torch.zeros(1, 3, 32, 32)))

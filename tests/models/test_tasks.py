@@ -295,10 +295,22 @@ WRONG = [
     (lambda: Model(linear(3), task=tasks.Regression), r"make one: Regression\(\)"),
     (lambda: Model(linear(3), task="regression"), "predicts 3 numbers; say which one"),
     (lambda: Model(linear(3), task={"multi_label": {"label": 7}}), "reads output 7, .*outputs 0 to 2"),
+    (
+        lambda: Model(linear(3), task={"regression": {}, "binary": {}}),
+        "task: expected one name with its parameters, got the keys regression, binary",
+    ),
     (lambda: Model(linear(3), task="binary"), "binary reads one output, and the network has 3"),
     (lambda: Model(linear(3), task="segmentation"), r"outputs \(B, classes, …\), got"),
     (lambda: Model(Boxes(), task="classification"), "cannot find the class scores.*type list"),
     (lambda: Model(linear(1), task=tasks.Readout(lambda o, a: [1], lambda b, a: b)), "the readout gave list"),
+    (
+        lambda: Model(linear(1), task=tasks.Readout(lambda o, a: o, lambda before, after: True)),
+        r"`keeps` of the readout must give a boolean tensor \(\d+,\), got True",
+    ),
+    (
+        lambda: Model(nn.Sequential(linear(1), nn.Threshold(1e9, 0.0)), task="regression"),
+        r"the predictions for the \d+ reference samples do not vary",
+    ),
 ]
 
 
@@ -306,6 +318,16 @@ WRONG = [
 def test_wrong_tasks_are_refused_with_a_way_out(make, message):
     with pytest.raises(UserError, match=message):
         holdfast.evaluate(make(), rows(6), ["saliency"], ROAD)
+
+
+def test_what_a_task_has_not_got_is_said():
+    table = torch.zeros(2, 1)
+    with pytest.raises(UserError, match=r"without reference samples give task={'regression': {'tolerance': 0.5}}"):
+        tasks.Regression().same(table, table, torch.zeros(2).long())
+    with pytest.raises(UserError, match="regression fixes nothing on the sample as it is"):
+        tasks.Regression().fix(table, {})
+    with pytest.raises(UserError, match="the region has 9 positions, but the network gives 16"):
+        tasks.Segmentation().table(torch.zeros(1, 2, 4, 4), {"_region": torch.ones(1, 3, 3)})
 
 
 def test_a_single_output_is_yes_or_no_where_names_or_labels_say_so():

@@ -14,6 +14,8 @@ from torch import nn
 
 import holdfast
 from holdfast import Batch, Model, UserError, groups, open_data
+from holdfast.models.batches import Workbench
+from holdfast.models.checkpoints import Checkpoint
 
 X, PICTURES = torch.rand(6, 8), torch.rand(4, 3, 16, 16)
 VOLUMES = torch.rand(4, 1, 8, 8, 8)
@@ -99,6 +101,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         r"look like flattened pictures.*shape=\[1, 28, 28\]",
     ),
     "values that are not finite": (lambda: open_data(torch.tensor([[1.0, torch.nan]])), "not finite"),
+    "a network of other inputs": (
+        lambda: Workbench(Model(nn.Linear(3, 2)), 4).predict(Batch(("a",), torch.rand(1, 5))),
+        r"Linear cannot predict samples of shape \(5,\): mat1 and mat2",
+    ),
+    "an explainer without a tensor": (
+        lambda: holdfast.explain(
+            nn.Linear(5, 2), torch.rand(2, 5), lambda model, batch, target, seed: batch.x.tolist()
+        ),
+        "explainer '.*' returned list; a tensor in the shape of the inputs is needed",
+    ),
+    "a folder as a checkpoint": (lambda: Checkpoint("."), "is a file with a state dict, but '.*' is a folder"),
     "a frame without the label": (lambda: open_data(FRAME, label="kid"), "unknown column of the DataFrame 'kid'"),
     "a frame of dates": (lambda: open_data(FRAME.assign(at=pd.Timestamp(0))), "column 'at' holds times"),
     "inputs of other lengths": (lambda: open_data({"x": X, "depth": X[:2]}), "6 samples but 2 of depth"),

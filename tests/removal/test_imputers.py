@@ -268,6 +268,7 @@ def test_mistakes_are_named():
     x, keep = pictures(2, 3, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
     cases = {
         "keep must be boolean.*float32": lambda: removal.Zero()(x, keep.float()),
+        "keep is on meta but x on cpu; move one": lambda: removal.Zero()(x, keep.to("meta")),
         r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(x, keep.transpose(1, 2)),
         r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(x, keep[:, None].expand_as(x)),
         "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,8 @@ from holdfast.features import Patches, Pixels, Tokens
 from holdfast.removal import contextual, imputers
 from holdfast.removal.harmonic import linear, multigrid, volumes
 from holdfast.types import Batch
-from support.recorded import constants, recorded
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.as_tensor(np.random.default_rng(seed).random(shape), dtype=torch.float32)
+from support.fixed import fixed
+from support.recorded import recorded
 
 
 def kept(*shape: int, share: float = 0.5, seed: int = 1) -> Tensor:
@@ -35,7 +31,7 @@ SHAPES = {"image": (2, 2, 5, 6), "series": (2, 2, 11), "volume": (2, 1, 3, 4, 3)
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_every_imputer_with_its_defaults(kind: str) -> None:
-    x = drawn(*SHAPES[kind])
+    x = fixed(*SHAPES[kind])
     keep = kept(*(x.shape if kind == "row" else (2, *x.shape[2:])))
     found: dict[str, Any] = {}
     for name, make in removal.IMPUTERS.items():
@@ -53,7 +49,7 @@ def test_every_imputer_with_its_defaults(kind: str) -> None:
 
 
 def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, keep, ids = drawn(5, 1, 3, 4), kept(5, 3, 4), ("a", "b", "a", "c", "b")
+    x, keep, ids = fixed(5, 1, 3, 4), kept(5, 3, 4), ("a", "b", "a", "c", "b")
     wanted = [imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())]
     assert torch.equal(wanted[0][0][~keep[[0]] & ~keep[[2]]], wanted[0][2][~keep[[0]] & ~keep[[2]]])  # of one id
     for size in (1, 24, 40):
@@ -63,13 +59,13 @@ def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_no_imputer_can_use_is_refused() -> None:
-    x, keep = drawn(2, 1, 3, 4), kept(2, 3, 4)
+    x, keep = fixed(2, 1, 3, 4), kept(2, 3, 4)
     zero = removal.Zero()
     for wrong in (
         lambda: zero(x.long(), keep), lambda: zero(x, keep.long()), lambda: zero(x, keep[:1]),
         lambda: zero(x[0, 0], keep[0, :1]),
         lambda: zero(x, keep, ("a",)), lambda: zero(x.masked_fill(~keep[:, None], torch.nan), keep),
-        lambda: zero(drawn(2, 1, 1, 1, 1, 1), keep), lambda: zero(drawn(2, 3), torch.ones(2, 4).bool()),
+        lambda: zero(fixed(2, 1, 1, 1, 1, 1), keep), lambda: zero(fixed(2, 3), torch.ones(2, 4).bool()),
         lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep), lambda: removal.NoisyLinear()(x, keep & (x[:, 0] > 2)),
     ):  # fmt: skip
         with pytest.raises(UserError):
@@ -87,9 +83,9 @@ def test_imputers_that_need_more_than_the_sample() -> None:
     reference = torch.tensor([[1.0, 5.0, torch.nan], [3.0, torch.inf, 1.0]])
     fill = removal.ReferenceMean().bound(reference, Pixels())
     assert fill.fill.tolist() == [2.0, 5.0, 1.0]
-    images = removal.ReferenceMean().bound(drawn(3, 2, 2, 2), Pixels())
+    images = removal.ReferenceMean().bound(fixed(3, 2, 2, 2), Pixels())
     keep = kept(1, 2, 2)
-    x = drawn(1, 2, 2, 2, seed=4)
+    x = fixed(1, 2, 2, 2, seed=4)
     assert torch.equal(images(x, keep), torch.where(keep[:, None], x, images.fill))
     with pytest.raises(UserError, match="at least one"):
         removal.ReferenceMean().bound(reference[:0], Pixels())
@@ -122,7 +118,7 @@ def test_the_baseline_that_an_explainer_measures_against() -> None:
 def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     keep = kept(2, 19, 22, share=0.15)
     levels = multigrid._levels((~keep)[:, None].double(), False)
-    residual = multigrid.framed(drawn(2, 2, 19, 22).double() * (~keep)[:, None])
+    residual = multigrid.framed(fixed(2, 2, 19, 22).double() * (~keep)[:, None])
     found: dict[str, Any] = {"levels": len(levels)}
     for number, level in enumerate(levels):
         parts = {"inverse": level.inverse, "share": level.share, "solution": level.solution}
@@ -130,7 +126,7 @@ def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> 
     found["cycle"] = multigrid._cycle(levels, residual)[1, 1, ::5]
     assert len(multigrid._levels((~keep)[:, None].double(), True)) == 1
     found["weights"] = [part[0, 0] for part in multigrid._weights(3, 4, torch.float64, torch.device("cpu"))]
-    values = drawn(1, 1, 5, 4).double()
+    values = fixed(1, 1, 5, 4).double()
     frame = multigrid.framed(values)
     found["taps"] = [
         multigrid.neighbours(frame),
@@ -139,13 +135,13 @@ def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     found["spread"] = multigrid.spread(multigrid.gathered(frame), frame.shape)
     recorded("removal/multigrid", found)
-    _, iterations = multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-6)
+    _, iterations = multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-6)
     assert iterations.shape == (2,) and 4 <= int(iterations.min()) <= int(iterations.max()) <= 12
-    few = multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-2)[1]
+    few = multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-2)[1]
     assert int(few.max()) < int(iterations.min())
     monkeypatch.setattr(multigrid, "ITERATIONS", int(iterations.min()) - 1)
     with pytest.raises(UserError, match="not reached"):
-        multigrid.fill(drawn(2, 2, 19, 22).double(), keep, 1e-6)
+        multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-6)
 
 
 def test_the_coarsest_level_is_solved_exactly() -> None:
@@ -153,7 +149,7 @@ def test_the_coarsest_level_is_solved_exactly() -> None:
     keep = kept(1, 16, 16, share=0.2)
     for side, steps in ((16, 1), (17, 3)):
         there = torch.nn.functional.pad(keep, (0, side - 16), value=True)
-        _, iterations = multigrid.fill(drawn(1, 1, 16, side).double(), there, 1e-8)
+        _, iterations = multigrid.fill(fixed(1, 1, 16, side).double(), there, 1e-8)
         assert (int(iterations) == 1) == (steps == 1)
 
 
@@ -175,7 +171,7 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     hole[1:159, 1:149] = one[5, 5] = False
     dots[::2, ::2] = dots[1::2, 1::2] = False
     keep = torch.stack([hole, dots, one, torch.ones_like(one), hole])
-    x = drawn(5, 1, 160, 150)
+    x = fixed(5, 1, 160, 150)
     found = linear.interpolated(x, keep, 1e-4)
     assert asked == [("banded", (1, 160, 150)), (2, torch.float32, False), (1, torch.float32, True)]
     assert torch.equal(found[3], x[3]) and not torch.equal(found[1], x[1])
@@ -190,9 +186,9 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     strip[:, 0] = True
     monkeypatch.setattr(linear, "_DIRECT_WORK", 0)
     monkeypatch.setattr(linear, "COARSEST", 149)  # narrow: halving both sides would end in one long row
-    linear.interpolated(drawn(1, 1, 300, 2), strip, 1e-4)
+    linear.interpolated(fixed(1, 1, 300, 2), strip, 1e-4)
     monkeypatch.setattr(linear, "COARSEST", 150)
-    linear.interpolated(drawn(1, 1, 300, 2), strip, 1e-4)
+    linear.interpolated(fixed(1, 1, 300, 2), strip, 1e-4)
     assert asked == [("banded", (1, 300, 2)), (1, torch.float32, False)]
     work = [158 * 148 * 150**2, 160 * 75 * 77**2, 9.0, 0.0, 158 * 148 * 150**2]
     assert linear._banded_work(keep) == work and linear._banded_work(keep.transpose(1, 2)) == work
@@ -202,7 +198,7 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_volumes_are_solved_as_written() -> None:
-    x, keep = drawn(2, 2, 4, 3, 5), kept(2, 4, 3, 5, share=0.4)
+    x, keep = fixed(2, 2, 4, 3, 5), kept(2, 4, 3, 5, share=0.4)
     solved = volumes.interpolated_volumes(x, keep, 1e-10).double()
     near = torch.zeros_like(solved)
     count = torch.zeros(4, 3, 5)
@@ -218,17 +214,3 @@ def test_volumes_are_solved_as_written() -> None:
     rough = volumes.interpolated_volumes(x, keep, 0.3)
     assert not torch.allclose(rough.double(), solved, atol=1e-4)
     recorded("removal/volumes", [rough[1, 0], solved[0, 1]])
-
-
-CALLS: list[tuple[Any, Callable[[], Any]]] = [
-    (imputers, lambda: removal.Zero()(torch.ones(1, 1), torch.ones(1, 1).bool())),
-    (linear, lambda: linear._contact(torch.ones(1, 1).bool())),
-    (multigrid, lambda: multigrid.framed(torch.ones(1, 1, 1, 1))),
-    (volumes, lambda: volumes._differences(torch.ones(1, 1, 1, 1, 1))),
-]
-
-
-@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
-def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
-    call()  # so that it is known which file this is about
-    recorded(f"removal/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)

@@ -288,3 +288,8 @@ def test_tables_for_papers_and_spreadsheets() -> None:
     grid = tables.grid(["a", "b", "c"], [tables.Row(["1", "", "<x>"]), tables.Row(["2", "", "3"], True)], "Numbers")
     found["grid"] = re.sub(r"\s+", " ", str(grid))
     recorded("drawing/tables", found)
+
+
+def test_a_class_without_a_name_is_told_by_its_number() -> None:
+    known = pd.DataFrame({"predicted": [7, 7], "predicted_name": ["", "cat"], "probability": [0.5, None]}, ["a", "b"])
+    assert [pictures.prediction(known, sample) for sample in "abc"] == ["class 7 (50 %)", "cat", ""]

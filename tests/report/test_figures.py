@@ -19,7 +19,7 @@ from holdfast import statistics
 from holdfast.cli.export import figures
 from holdfast.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from holdfast.errors import UserError
-from holdfast.report.figures import items, write, write_all
+from holdfast.report.figures import _free, items, write, write_all
 from holdfast.runs import table
 from holdfast.runs.run import Run
 from support import synthetic
@@ -218,11 +218,25 @@ def _beyond_stability() -> list[str]:
         ({"formats": ("jpg",)}, "unknown format 'jpg'; did you mean 'png'"),
         ({"width": "wide"}, "width must be column, text or inches from 2 to 20, got 'wide'"),
         ({"formats": ()}, "no format is given"),
+        ({"only": "stability-map"}, "names, such as hold-sheet; got 'stability-map'"),
+        ({"only": []}, "only takes a list of names"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_read(change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         write("no-such-run", **change)  # type: ignore[arg-type]
+
+
+def test_figures_need_a_folder_and_names_of_their_own(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UserError, match="taken is a file; figures need a directory"):
+        write(run, tmp_path / "taken", only=["removal-orders"])
+    taken: set[str] = set()
+    assert [_free("map", name, taken) for name in ("net a", "net/a", "net:a")] == [
+        "map-net-a",
+        "map-net-a-2",
+        "map-net-a-3",
+    ]
 
 
 def test_without_matplotlib_tables_still_work(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

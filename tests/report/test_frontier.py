@@ -14,7 +14,14 @@ from holdfast.drawing.methods import colour_of
 from holdfast.drawing.pictures import Album
 from holdfast.drawing.prose import with_interval
 from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
-from holdfast.report.frontier import frontier_chart, frontier_charts, frontier_findings, frontier_points, on_frontier
+from holdfast.report.frontier import (
+    MOST_PLOTS,
+    frontier_chart,
+    frontier_charts,
+    frontier_findings,
+    frontier_points,
+    on_frontier,
+)
 from holdfast.report.sections import sections_of
 from holdfast.statistics import ranking
 from support import synthetic
@@ -153,6 +160,12 @@ def test_many_methods_and_hostile_names() -> None:
     texts = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
     assert "m3" not in texts and "m3" in set(marks([plot])["name"]), "twenty labels would cover each other"
     assert "<script>" not in plot.sheet.svg() and plot.title == ""
+
+
+def test_of_many_conditions_the_first_are_drawn() -> None:
+    imputers = ("noisy_linear", *(f"fill{i}" for i in range(MOST_PLOTS)))
+    chart = frontier_chart(stability(), faithfulness(imputers=imputers))
+    assert chart is not None and len(chart.plots) == MOST_PLOTS
 
 
 def test_it_closes_the_section_where_both_were_tested() -> None:

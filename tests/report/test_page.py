@@ -25,9 +25,9 @@ from holdfast.drawing.tables import to_csv
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.report import build_report, text_summary
-from holdfast.report.findings import findings
+from holdfast.report.findings import PILOT, TIED, findings
 from holdfast.report.hold import Hold, holds
-from holdfast.report.hold_paper import drawn
+from holdfast.report.hold_paper import drawn, hold_sheet
 from holdfast.runs.engine import on_show
 from holdfast.statistics.cubes import arrange
 from holdfast.statistics.forms import pair_scores
@@ -59,6 +59,11 @@ def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> Hold:
     return hold
 
 
+def test_a_hundred_samples_are_no_trial_any_more() -> None:
+    told = [hold_of(synthetic.table({"grad_cam": 0.5}, SWEEP[:1], n)).chips[0][0] for n in (PILOT - 1, PILOT)]
+    assert told == [f"{PILOT - 1} pictures: a trial", f"{PILOT} pictures"]
+
+
 def test_every_section_is_there_in_order(page: Page) -> None:
     wanted = ["Does the explanation hold?", "what the model saw", "Sobel", "Scorecard", "Rank", "To do", "Axis by axis"]
     wanted += ["Which maps hold", "Worst pairs", "In words", "Components", "Predictions kept", "Severity: rotation"]
@@ -88,6 +93,13 @@ def test_every_chart_is_drawn_and_its_marks_carry_their_numbers(page: Page) -> N
     assert all(a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a)
     drawn = [a for tag, a in page.tags if tag == "g" and a.get("class") == "mark"]
     assert len(drawn) > 5 * (1 + len(SWEEP)) + 3 * 5 and all(a["data-value"] for a in drawn)
+
+
+def test_how_often_components_disagree_is_said(html: str) -> None:
+    said = re.search(r"disagree on which of two methods is better in (\d+) of (\d+) comparisons \((\d+) %\)", html)
+    assert said is not None
+    count, compared, share = map(int, said.groups())
+    assert 0 <= count <= compared and share == round(100 * count / compared)
 
 
 def test_every_picture_of_the_sheet_is_there_once_and_is_used(page: Page) -> None:
@@ -219,6 +231,17 @@ def test_the_sheet_is_a_drawing_too() -> None:
     assert sheet.encoded("png", "Hold sheet", 7)[:4] == b"\x89PNG"
     with pytest.raises(UserError, match="img/0001"):
         drawn(hold, "img/001.jpg")
+    assert "not scored" not in sheet.svg("")
+    lost = [s if s.map is None or s.explainer != "lime" else replace(s, map=None) for s in synthetic.exhibits()]
+    assert "not scored" in drawn(hold_of(synthetic.table(), lost)).svg("")
+
+
+def test_a_sheet_of_what_the_run_does_not_have_is_refused() -> None:
+    for given, said in (({"model": "mobilnet"}, "did you mean 'mobilenet'"), ({"dataset": "fotos"}, "'photos'")):
+        with pytest.raises(UserError, match=said):
+            hold_sheet(synthetic.table(), synthetic.samples(), [], {}, **given)
+    with pytest.raises(UserError, match="the run has no scores to show"):
+        hold_sheet(synthetic.table()[:0], synthetic.samples(), [], {})
 
 
 def test_the_samples_on_show_are_drawn_before_the_run() -> None:
@@ -325,6 +348,15 @@ def test_other_evaluations_get_their_numbers() -> None:
     assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(rows, synthetic.samples(), {})
 
 
+def test_evaluations_whose_names_differ_in_odd_characters_have_places_of_their_own() -> None:
+    rows = synthetic.table({"a": 0.5}, SWEEP)
+    rows = rows[rows["measure"] == "ssim"].assign(measure="sharp_edges")
+    both = pd.concat([rows.assign(evaluation=name) for name in ("edges a", "edges/a")])
+    page = Page(build_report(both, synthetic.samples(), [], {}))
+    places = [a["id"] for _, a in page.tags if "edges-a" in a.get("id", "")]
+    assert len(places) == len(set(places)) and any("edges-a-2" in place for place in places)
+
+
 def listed(table: pd.DataFrame, samples: int, unreadable: int = 0, **study: Any) -> dict[str, Any]:
     known = synthetic.samples(samples, unreadable=unreadable)
     return {f.title: f for f in findings(table, known, synthetic.manifest(**study), most=99)}
@@ -333,6 +365,8 @@ def listed(table: pd.DataFrame, samples: int, unreadable: int = 0, **study: Any)
 def test_limits_are_told_when_and_only_when_there_is_cause() -> None:
     good = synthetic.table({"a": 0.5, "b": 0.3}, samples=80, flip=0.0, undefined=0.0, stochastic=())
     assert not [f for f in listed(good, 80).values() if f.severity != "note"]
+    tied = synthetic.table({"a": 0.5, "b": 0.5}, samples=80, flip=0.0, undefined=0.0, stochastic=())
+    assert set(listed(tied, 80)) - set(listed(good, 80)) == {TIED.title} and "b" in listed(tied, 80)[TIED.title].seen
     table = synthetic.table({"a": 0.0, "b": 0.3, "lime": 0.2}, samples=20)
     table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [np.nan, "undefined"]
     models = {"mobilenet": {"untrained_head": "classifier.1 has initial weights"}}

@@ -10,13 +10,16 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 import holdfast
-from holdfast.cli.read import list_names, report, show
+from holdfast.cli.read import MOST_UNREADABLE, Listing, list_names, report, show
 from holdfast.errors import UserError
-from holdfast.report.story import sparkline
+from holdfast.report.figures import write
+from holdfast.report.story import _standing, sparkline
 from support import small
 
 AXES = {
@@ -73,6 +76,26 @@ def test_the_story_tells_scores_flips_bounds_and_curves_as_the_table_has_them(ru
     assert f"zero morf  {sparkline(values)}  {values[0]:.2f} → {values[-1]:.2f}" in text
 
 
+def test_one_sample_is_not_set_beside_others(tmp_path):
+    lone = holdfast.evaluate(small.model(), small.pictures(1), ["saliency"], AXES["stability"], tmp_path / "run")
+    text = call("show", lone.path, "--sample", lone.samples()["sample"].iloc[0]).output
+    assert re.search(r"jpeg quality 40 +\d\.\d\d", text) and "usual" not in text and "others" not in text
+
+
+def test_a_value_stands_half_above_those_that_equal_it():
+    every = np.array([0.0, 0.0, 0.0, 0.4, 1.0, 1.0])
+    for i, value in enumerate(every):
+        others = np.delete(every, i)
+        above = np.mean(np.where(others == value, 0.5, others < value))
+        assert _standing(value, every) == {"median": 0.2, "above": pytest.approx(above), "n": 6}
+
+
+def test_the_figure_of_maps_has_the_pictures_of_the_run(run, tmp_path):
+    (figure, _) = write(run, tmp_path, ("svg",), ["hold-sheet"])
+    pictured = figure.read_text().count("<image")
+    assert pictured == str(run.hold_sheet().svg("")).count("<image") > 2
+
+
 def test_a_filter_and_an_ending_find_what_they_name_and_mistakes_name_the_nearest(run):
     only = call("show", run.path, "--sample", "03.png", "--explainer", "sal*").output
     assert only.startswith("set/03.png") and "  saliency" in only and "  random" not in only
@@ -116,6 +139,59 @@ def read_all(end: int, into: list[bytes]) -> None:
         into.append(piece)
 
 
+def test_samples_that_could_not_be_read_are_told_of(tmp_path):
+    for i in range(MOST_UNREADABLE + 4):
+        (tmp_path / f"{i:02d}.png").write_bytes(b"no picture")
+    for i in range(2):
+        Image.fromarray((small.pictures(2)[0][i] * 255).byte().permute(1, 2, 0).numpy()).save(tmp_path / f"{i:02d}.png")
+    data, axis = holdfast.open_data(tmp_path, size=32), {"s": AXES["stability"]}
+    found = holdfast.evaluate(small.model(), data, "saliency", axis, tmp_path / "run", shard_size=2)
+    n = MOST_UNREADABLE + 2
+    assert f"complete; {n} samples could not be read" in call("show", found.path).output
+    assert "  could not be read: " in call("show", found.path, "--sample", "05.png").output
+    text = call("report", found.path, "--text").output
+    assert f"{n} of {n + 2} samples could not be read and took no part" in text
+    assert "and 2 more, which the report names" in text and "11.png" in text and "12.png" not in text
+
+
+def test_a_prediction_without_a_probability_is_told_as_it_is(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 1))
+    value = holdfast.Model(net, task={"regression": {"tolerance": 9.0}})
+    axis = {"stability": {"stability": {"perturbations": "brightness", "k": 5}}}
+    made = holdfast.evaluate(value, torch.rand(3, 3, 4, 4), "saliency", axis, tmp_path)
+    (line,) = (line for line in call("show", tmp_path, "--sample", "0001").output.splitlines() if "predicted" in line)
+    assert line == f"  predicted {made.samples().set_index('sample').predicted_name['0001']}"
+
+
+def test_nothing_is_lowest_where_only_controls_were_judged(tmp_path):
+    axis = {"stability": {"stability": {"perturbations": "jpeg", "k": 50}}}
+    holdfast.evaluate(small.model(), small.pictures(2)[0], "random", axis, tmp_path)
+    assert "Samples with" not in call("show", tmp_path).output
+
+
+def test_a_terminal_gets_lists_in_lines_that_fit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    text = on_terminal(monkeypatch, lambda: list_names(Listing.explainers))
+    lines = text.replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 70 and any(line.startswith("   ") for line in lines)
+    joined, piped = " ".join(text.split()), call("ls", "explainers").output
+    assert joined == " ".join(piped.split()) and max(map(len, piped.splitlines())) > 70
+
+
+def on_terminal(monkeypatch, act) -> str:
+    """What a terminal is given by `act`."""
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, shown), daemon=True)
+    reader.start()
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        act()
+    reader.join(60)
+    os.close(ours)
+    return b"".join(shown).decode()
+
+
 @pytest.mark.parametrize("no_colour", [False, True])
 def test_a_terminal_gets_colours_unless_told_otherwise(run, no_colour, monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR"):
@@ -124,17 +200,7 @@ def test_a_terminal_gets_colours_unless_told_otherwise(run, no_colour, monkeypat
     monkeypatch.setenv("COLUMNS", "60")
     if no_colour:
         monkeypatch.setenv("NO_COLOR", "1")
-    ours, theirs = pty.openpty()
-    shown: list[bytes] = []
-    reader = threading.Thread(target=read_all, args=(ours, shown), daemon=True)
-    reader.start()
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        show(run.path, None, None, 3)
-    monkeypatch.undo()
-    reader.join(60)
-    os.close(ours)
-    text = b"".join(shown).decode()
+    text = on_terminal(monkeypatch, lambda: show(run.path, None, None, 3))
     assert "lowest fass" in text
     assert ("\x1b[1;36m" in text) is not no_colour
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()

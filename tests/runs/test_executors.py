@@ -158,7 +158,7 @@ def test_the_tasks_of_an_array_may_start_at_once_in_one_directory(study, whole, 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_missing(tmp_path, caplog):
     honest = execute(plan_with(Treacherous("", "")), tmp_path / "honest", "test")
-    plan = plan_with(Treacherous(str(tmp_path / "marker"), "kill"))
+    plan = plan_with(Treacherous(str(tmp_path / "marker"), "kill", run=str(tmp_path / "killed")))
     run = in_processes(plan, tmp_path / "killed")
     assert_same(run, honest)
     assert len(run.manifest["sessions"][0]["workers"]["lost"]) == 1

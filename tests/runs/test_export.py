@@ -164,6 +164,15 @@ def test_a_strangers_zip_does_no_harm(tmp_path, entries, why):
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
 
 
+def test_an_encrypted_zip_is_refused(tmp_path):
+    path = hostile(tmp_path / "run.zip", [("manifest.json", "{}")])
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # the flag of encryption in the directory of the archive
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is encrypted; unpack it yourself"):
+        holdfast.read(path)
+
+
 def test_what_is_no_file_of_a_run_is_left_in_the_zip(run, tmp_path):
     path = export(run, "zip", tmp_path / "a.zip").path
     with zipfile.ZipFile(path, "a") as archive:

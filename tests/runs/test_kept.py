@@ -203,6 +203,20 @@ def test_the_plan_counts_the_bytes_of_maps() -> None:
     assert plan.megabytes() == pytest.approx(sum(m.nbytes for m in maps) / 1e6)
 
 
+def test_maps_of_several_models_are_asked_for_by_name_and_unreadable_shards_have_none(tmp_path: Path) -> None:
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(b"no picture")
+    for i in range(2):
+        Image.fromarray(np.full((8, 8, 3), 90 * i, "uint8")).save(tmp_path / f"{i}.png")
+    nets = {name: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2)) for name in ("a", "b")}
+    data = holdfast.open_data(tmp_path, size=8)
+    run = holdfast.evaluate(nets, data, "saliency", [], tmp_path / "run", keep_maps=True, shard_size=2)
+    with pytest.raises(UserError, match="the run has several models; name one of a, b"):
+        run.maps("saliency", "0.png")
+    assert sorted(run.maps("saliency", model="b")) == ["0.png", "1.png"]
+    assert missing(run.path) == [], "the part of a shard without maps is there and is empty"
+
+
 def test_explain_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,12 @@ def paced(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, float
         return scores(plan, precision)[0], *seconds[precision]
 
     monkeypatch.setattr(auditing, "_scores", timed)
+
+
+def test_the_seconds_of_a_trial_are_those_of_the_clock(plan: Plan) -> None:
+    begun = time.perf_counter()
+    _, building, rest = auditing._scores(plan)
+    assert 0 <= building <= building + rest <= 2 * (time.perf_counter() - begun) and rest > 0
 
 
 def test_a_precision_that_changes_the_answer_is_not_taken(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

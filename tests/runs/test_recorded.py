@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Model, rand
-from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
 from holdfast.runs import differences, engine, precision_audit
 from holdfast.runs.cost import trial
@@ -30,16 +28,13 @@ from holdfast.runs.run import execute
 from holdfast.runs.shard import load_references, usual_references
 from holdfast.runs.study.file import read_study
 from holdfast.types import Exhibit
+from support.fixed import fixed, tried
 from support.recorded import recorded
 from support.whole import BASE, MOVED
 
 DIGEST = re.compile(r"\b[0-9a-f]{12}\b")
 AXES = [{"stability": {"perturbations": ["brightness", {"rotation": {"degrees": [5, 10]}}], "k": 5}}]
 AXES += [{"faithfulness": {"imputers": "zero", "fractions": [0.5], "masks": 4}}, {"agreement": {"k": 5}}]
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).random(shape)).float()
 
 
 def drawn(*shape: int, classes: int = 3) -> Model:
@@ -62,14 +57,7 @@ class Pictures:
     def __getitem__(self, i: int) -> Any:
         if i == 5:
             raise ValueError("no picture")
-        return numbers(3, 16, 16, seed=i), i % 3
-
-
-def tried(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except UserError as error:
-        return f"refused: {error}"
+        return fixed(3, 16, 16, seed=i), i % 3
 
 
 # What a run leaves
@@ -190,7 +178,7 @@ def test_a_plan_of_every_kind_of_data(kind: str) -> None:
         def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
             return self.net(x)
 
-    x = numbers(9, *shape)
+    x = fixed(9, *shape)
     data = Batch(tuple(f"s{i}" for i in range(9)), x, {k: torch.ones(9, *v, dtype=torch.bool) for k, v in aux.items()})
     found: dict[str, Any] = {}
     for name in ("recommended", *EXPLAINERS):
@@ -205,7 +193,7 @@ def test_a_plan_of_every_kind_of_data(kind: str) -> None:
 
 
 def test_what_a_plan_refuses() -> None:
-    x = numbers(5, 3, 16, 16)
+    x = fixed(5, 3, 16, 16)
     model = drawn(3, 16, 16)
     asked: dict[str, dict[str, Any]] = {
         "seed": {"seed": 1.5}, "shard": {"shard_size": 0}, "references": {"references": 1}, "batch": {"batch_size": 0},
@@ -247,7 +235,7 @@ def test_explainers_that_an_evaluation_does_not_judge_are_left_out_and_not_count
 
     of_examples.kind = "example"  # type: ignore[attr-defined]
     methods = {"a": "random", "b": "saliency", "c": of_examples}
-    plan = make_plan(drawn(3, 16, 16), numbers(5, 3, 16, 16), methods, ["agreement", AXES[0]])
+    plan = make_plan(drawn(3, 16, 16), fixed(5, 3, 16, 16), methods, ["agreement", AXES[0]])
     assert plan.conditions("agreement") == 1 and plan.conditions("stability") == 3
     assert plan.judged("agreement") == ["a", "b"] == [*plan.explainers][:2]
     assert plan.left_out("agreement") == {
@@ -390,9 +378,7 @@ def test_an_audit_finds_the_worst_shift_and_what_is_lost() -> None:
 
 
 def test_the_passes_of_a_study_are_reckoned() -> None:
-    plan = make_plan(
-        drawn(3, 16, 16), numbers(6, 3, 16, 16), ["saliency", {"lime": {"samples": 9}}, "random"], AXES[:2]
-    )
+    plan = make_plan(drawn(3, 16, 16), fixed(6, 3, 16, 16), ["saliency", {"lime": {"samples": 9}}, "random"], AXES[:2])
     passes, seconds = trial(plan)
     assert seconds > 0
     recorded("runs/passes", passes)
@@ -404,18 +390,18 @@ def exhibits() -> dict[str, Exhibit]:
     moved = {"adjacency": graph["adjacency"].flip(0, 1), "_nodes": torch.tensor([3, 2, 1, 0])}
     tokens = {"attention_mask": torch.tensor([1, 1, 0])}
     given: dict[str, tuple[Tensor, Tensor | None, dict[str, Tensor]]] = {
-        "picture": (numbers(3, 20, 30), numbers(3, 20, 30, seed=1) - 0.5, {}),
-        "large picture": (numbers(1, 300, 150), numbers(1, 300, 150, seed=1), {}),
-        "four channels": (numbers(4, 9, 9), None, {}),
-        "flat map": (numbers(3, 8, 8), torch.zeros(3, 8, 8), {}),
-        "volume": (numbers(1, 6, 7, 8), numbers(1, 6, 7, 8, seed=1) - 0.2, {}),
-        "series": (numbers(2, 12), numbers(2, 12, seed=1) - 0.5, {}),
-        "long series": (numbers(1, 1001), numbers(1, 1001, seed=1), {}),
-        "row": (numbers(5), numbers(5, seed=1) - 0.5, {}),
-        "text": (torch.tensor([2, 3, 0]), numbers(3, 4, seed=1) - 0.5, tokens),
-        "set": (numbers(4, 3), numbers(4, 3, seed=1), {"mask": graph["mask"]}),
-        "graph": (numbers(4, 2), numbers(4, 2, seed=1), graph),
-        "moved graph": (numbers(4, 2), None, moved),
+        "picture": (fixed(3, 20, 30), fixed(3, 20, 30, seed=1) - 0.5, {}),
+        "large picture": (fixed(1, 300, 150), fixed(1, 300, 150, seed=1), {}),
+        "four channels": (fixed(4, 9, 9), None, {}),
+        "flat map": (fixed(3, 8, 8), torch.zeros(3, 8, 8), {}),
+        "volume": (fixed(1, 6, 7, 8), fixed(1, 6, 7, 8, seed=1) - 0.2, {}),
+        "series": (fixed(2, 12), fixed(2, 12, seed=1) - 0.5, {}),
+        "long series": (fixed(1, 1001), fixed(1, 1001, seed=1), {}),
+        "row": (fixed(5), fixed(5, seed=1) - 0.5, {}),
+        "text": (torch.tensor([2, 3, 0]), fixed(3, 4, seed=1) - 0.5, tokens),
+        "set": (fixed(4, 3), fixed(4, 3, seed=1), {"mask": graph["mask"]}),
+        "graph": (fixed(4, 2), fixed(4, 2, seed=1), graph),
+        "moved graph": (fixed(4, 2), None, moved),
     }
     return {name: Exhibit("e", "c", 2.0, name, x, own, "n", aux) for name, (x, own, aux) in given.items()}
 
@@ -458,7 +444,7 @@ def fitted(dataset: Any, seed: int) -> nn.Module:
 
 def test_a_retraining_in_closed_form(tmp_path: Path) -> None:
     labels = torch.arange(30) % 3
-    x = 0.4 * numbers(30, 1, 6, 6) + 0.6 * (torch.arange(36).reshape(1, 6, 6) % 3 == labels[:, None, None])[:, None]
+    x = 0.4 * fixed(30, 1, 6, 6) + 0.6 * (torch.arange(36).reshape(1, 6, 6) % 3 == labels[:, None, None])[:, None]
     model = drawn(1, 6, 6)
     asked: dict[str, Any] = {
         "imputers": ["zero"],

@@ -26,7 +26,7 @@ from holdfast.data import open_data
 from holdfast.models.loaders.onnx import content_digest, external_data
 from holdfast.runs import atomic, digests, shard, storage, table
 from holdfast.runs.export import export
-from holdfast.runs.merge import merge
+from holdfast.runs.merge import merge, missing
 from holdfast.runs.plan import make_plan
 from holdfast.runs.verify import verify
 from support.small import model, pictures
@@ -132,6 +132,29 @@ def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
     with pytest.raises(UserError, match=f"{place.name} is of another study"):
         run(tmp_path / "run")
     assert place.is_file()
+
+
+def test_a_part_without_a_study_is_foreign_and_samples_that_are_gone_are_missing(tmp_path):
+    done = run(tmp_path / "run")
+    part = parts(done.path)[0]
+    table.write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
+    part.unlink(missing_ok=True)
+    (verdict,) = (found for found in verify(done.path) if found.state == "foreign")
+    assert verdict.why.endswith("does not say of which study it is")
+    other = run(tmp_path / "other")
+    for path in (other.path / "samples").rglob("*.parquet"):
+        path.unlink()
+    assert missing(other.path)[0].endswith(": its samples")
+
+
+def test_an_unfinished_file_is_abandoned_when_its_writer_is_gone(tmp_path):
+    away, mine = tmp_path / ".x.node7-123.tmp", tmp_path / f".x.{atomic.this_host()}-{os.getppid()}.tmp"
+    assert not atomic.is_abandoned(tmp_path / "thesis.tmp") and not atomic.is_abandoned(away), "it was just finished"
+    for path in (away, mine):
+        path.write_text("")
+        assert not atomic.is_abandoned(path)
+        os.utime(path, (0, 0))
+        assert atomic.is_abandoned(path)
 
 
 def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, caplog):
@@ -485,3 +508,19 @@ class Leaves(torch.nn.Module):
 def test_a_model_that_exits_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"called sys\.exit\(0\)"):
         holdfast.evaluate(Leaves(), pictures(4)[0], "random", JPEG, tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_removed_hides_no_error(tmp_path, monkeypatch):
+    """The standard library's temporary directory calls itself until the stack is full where removing is refused."""
+
+    def refused(path, *args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(atomic.tempfile, "tempdir", str(tmp_path))
+    with atomic.scratch() as folder:
+        (folder / "file").write_text("1")
+    assert folder.parent == tmp_path and not folder.exists()
+    for name in ("rmdir", "unlink"):
+        monkeypatch.setattr(os, name, refused)
+    with pytest.raises(UserError, match="the server is away"), atomic.scratch():
+        raise UserError("the server is away")

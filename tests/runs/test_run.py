@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from torch.utils.data import TensorDataset
 
 import holdfast
 from holdfast import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
+from holdfast.explainers import RepresentationSimilarity
+from holdfast.runs.shard import load_references
 from holdfast.runs.storage import part_of
 from support.edits import edit_json
 from support.small import model, pictures
@@ -160,6 +163,17 @@ def test_running_again_computes_nothing(tmp_path):
     assert [s["passes"]["shapes"] > 0 for s in again.manifest["sessions"]] == [True, False]
 
 
+def test_a_session_says_what_it_took_by_the_clock_and_in_passes(tmp_path):
+    net, (x, _) = model(), pictures(5)
+    net.logits(x)
+    before, begun = net.passes, time.perf_counter()
+    (session,) = run(("saliency", "random"), {"a": JPEG, "b": JPEG}, tmp_path, model=net).manifest["sessions"]
+    elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
+    assert set(session["durations"]) == {"a", "b"} and min(session["durations"].values()) >= 0
+    assert sum(session["durations"].values()) - 0.02 <= session["seconds"] <= elapsed
+    assert session["passes"] == {"shapes": net.passes - before} and before > 0
+
+
 def test_adding_an_explainer_computes_only_that_one(tmp_path, monkeypatch):
     run(out=tmp_path)
     before = parts(tmp_path)
@@ -300,6 +314,10 @@ def test_a_directory_of_something_else_is_refused_and_untouched(tmp_path):
     assert net.passes == 0
 
 
+def two_at_a_time(model, batch):
+    """An explainer that forgets the class and the seed."""
+
+
 MISTAKES = {
     "batch_size=0": ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     "batch_size=2.5": ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
@@ -331,6 +349,11 @@ MISTAKES = {
     "not images": ({"data": torch.rand(4, 20)}, "jpeg needs images"),
     "no path": ({"data": "no/such/folder"}, "there is no file or folder 'no'"),
     "no data": ({"data": {}}, "no data is given"),
+    "a function of two": ({"explainers": [two_at_a_time]}, r"two_at_a_time cannot be called as an explainer, \(model,"),
+    "nothing of the kind": (
+        {"explainers": [RepresentationSimilarity(train=Batch(("a",), pictures(1)[0]), layer="0")]},
+        "stability judges feature explanations, and no explainer gives them",
+    ),
 }
 
 
@@ -342,6 +365,16 @@ def test_a_mistake_is_found_before_any_model_pass_and_leaves_no_directory(what, 
         run(out=tmp_path / "run", model=net, **options)
     assert net.passes == 0
     assert not (tmp_path / "run").exists()
+
+
+def test_data_of_which_nothing_can_be_read_are_a_mistake(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    net, data = model(), holdfast.open_data(tmp_path, size=32)
+    with pytest.raises(UserError, match=r"no sample of .* could be read; the first is \('a.png', 'not a picture"):
+        run(model=net, data=data)
+    with pytest.raises(UserError, match=r"no sample of .* could be read; the first error is not a picture"):
+        load_references(data, 0)
+    assert net.passes == 0
 
 
 def test_no_model_and_a_model_that_is_none_are_mistakes():

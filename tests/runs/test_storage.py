@@ -15,6 +15,7 @@ import torch
 import holdfast
 from holdfast import errors
 from holdfast.errors import UserError
+from holdfast.report.figures import write
 from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
@@ -143,6 +144,8 @@ class TestEvaluate:
         here, there = self.run(tmp_path / "run"), self.run(str(fresh()))
         pd.testing.assert_frame_equal(here.table(), there.table())
         assert str(there.report()).startswith("memory://") and (there.path / "report.html").is_file()
+        with pytest.raises(UserError, match=r"memory://.* is in a store; name the directory for its figures with out"):
+            write(there, formats=("svg",))
         joined = merging.merge(fresh(), [there.path, here.path])
         pd.testing.assert_frame_equal(joined.table(), here.table())
         assert merging.missing(joined.path) == []

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from holdfast.errors import UserError
-from holdfast.runs.study.file import read_study
+from holdfast.runs.study.file import LARGEST_FILE, read_study
+from holdfast.runs.study.yaml_lines import line_of
 
 GOOD = """\
 seed: 3
@@ -87,6 +89,10 @@ def test_a_good_study_is_read_whole(folder):
         ("bundled:efficientnet-lite0", "bundled:efficientnet-lite", 2, ["efficientnet-lite0"]),
         ("  - saliency\n", "  - saliency\n  - saliency\n", 8, ["'saliency'", "twice"]),
         ("explainers:", "explainer:", 6, ["'explainer'", "did you mean 'explainers'"]),
+        ("  size: 64", "  vocabulary: words.json", 3, ["the vocabulary of photos must be the path", "'words.json'"]),
+        ("data:\n  source: photos\n  size: 64", "data: [photos, photos]", 3, ["data has two entries named 'photos'"]),
+        ("data:\n  source: photos\n  size: 64", "data: []", 3, ["data is empty"]),
+        ("- saliency", "- linear_cav: {concepts: 3}", 7, ["concepts", "got 3"]),
     ],
 )
 def test_a_mistake_names_line_value_and_the_nearest_choice(folder, old, new, line, words):
@@ -118,6 +124,20 @@ def test_what_is_not_a_study_is_refused(folder, text, words):
         assert word in str(caught.value)
 
 
+def test_a_file_too_large_for_a_study_is_not_read(folder):
+    path = write(folder, "#" * LARGEST_FILE + "\n")
+    with pytest.raises(UserError, match=f"study.yaml is larger than {LARGEST_FILE} bytes"):
+        read_study(path)
+
+
+def test_a_vocabulary_is_found_beside_the_study(folder):
+    (folder / "words.json").write_text("{}")
+    study = read_study(write(folder, GOOD.replace("  size: 64", "  vocabulary: words.json")))
+    assert study.data["photos"]["vocabulary"] == str(folder / "words.json")
+    hub = read_study(write(folder, GOOD.replace("  size: 64", "  vocabulary: hf:org/words")))
+    assert hub.data["photos"]["vocabulary"] == "hf:org/words"
+
+
 def test_a_missing_study_names_its_nearest_neighbour(folder):
     write(folder, GOOD)
     with pytest.raises(UserError, match=r"did you mean 'study.yaml'"):
@@ -129,3 +149,8 @@ def test_python_code_needs_permission(folder):
     (folder / "net.py").write_text("raise SystemExit('ran')")
     with pytest.raises(UserError, match="--allow-code"):
         read_study(write(folder, text)).plan()
+
+
+def test_the_line_of_what_is_not_there_is_that_of_the_nearest_above():
+    node = yaml.compose("a: 1\nb:\n  - 2\n  - 3\n")
+    assert [line_of(node, place) for place in (("c",), ("b", 9), ("b", "x"), ("a", 0), ())] == [1, 2, 2, 1, 1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,6 +16,7 @@ import holdfast
 from holdfast.errors import UserError
 from holdfast.runs import pictures, table
 from holdfast.runs.atomic import write_atomically
+from holdfast.runs.columns import sorted_by_key
 from holdfast.runs.differences import differences
 from holdfast.runs.merge import missing
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
@@ -281,6 +283,24 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
     assert (shown["clean"].map == -1).all()
     assert shown["jpeg"].map is None and shown["jpeg"].image.shape == (20, 30, 3)
     assert (shown["zero"].map == 0).all()
+
+
+def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
+    rows = pictures.exhibit_rows("d", "m", "stability", [Exhibit("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)])
+    image = rows.column_names.index("image")
+    rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
+    table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "a", 0), rows)
+    with pytest.raises(UserError, match="holds a picture that cannot be shown"):
+        pictures.read_exhibits(tmp_path)
+
+
+def test_rows_are_sorted_where_a_key_has_more_combinations_than_one_number_holds():
+    g = np.random.default_rng(0)
+    frame = pd.DataFrame({name: g.permutation(70_000) for name in "abcd"})  # 70,000⁴ > 2⁶⁴
+    frame.loc[1, :] = frame.loc[0, :]
+    order, again = sorted_by_key(pa.Table.from_pandas(frame), list("abcd"))
+    assert frame.loc[order].equals(frame.sort_values(list("abcd"), kind="stable"))
+    assert again.sum() == 1 and sorted([order[again.argmax()], order[again.argmax() - 1]]) == [0, 1]
 
 
 def test_large_pictures_become_thumbnails(tmp_path):

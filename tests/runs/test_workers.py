@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,12 @@ def test_a_worker_counts_each_shard_for_itself(tmp_path: Path) -> None:
     made = plan()
     manifest.begin(tmp_path, describe(made), 2, "test")
     worker = Worker(lambda number: plan(), tmp_path, 2, 0)
+    begun = time.perf_counter()
     first, second, again = (worker(job, lambda what, amount: None) for job in (*made.jobs()[:2], made.jobs()[0]))
     model = worker.plan.models["drawn"]
     assert first.passes["drawn"] + second.passes["drawn"] == model.passes and again.passes == {"drawn": 0}
     total = worker.runner.seconds["stability"]
+    assert 0 < first.seconds["stability"] < total < time.perf_counter() - begun
     assert first.seconds["stability"] + second.seconds["stability"] == pytest.approx(total, rel=1e-6)
     assert again.ticks == {} and again.seconds["stability"] == 0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +25,12 @@ from holdfast.statistics import (
     estimates,
     forms,
     intervals,
-    means,
     pairs,
     power,
     radii,
     ranks,
 )
-from support.recorded import constants, recorded
+from support.recorded import recorded
 
 SIZES = (1, 2, 3, 5, 9, 30, 100, 101)
 SPANS: dict[str, Any] = {"unit": (0.0, 1.0), "half": (None, 1.0), "none": None, "signed": (-1.0, 1.0)}
@@ -419,20 +417,3 @@ def test_ranks_and_rank_correlations() -> None:
     ahead = np.zeros((4, 4), dtype=bool)
     ahead[0, 1:] = ahead[1, 3] = True
     assert [ends.tolist() for ends in ranks.rank_ranges(ahead)] == [[1, 2, 2, 3], [1, 3, 4, 4]]
-
-
-CALLS: list[tuple[Any, Callable[[], Any]]] = [
-    (intervals, lambda: intervals._moments(np.ones((1, 2)))),
-    (power, lambda: power.smallest_difference(1, 1)),
-    (means, lambda: means.no_interval(1)),
-    (bounds_of_means, lambda: bounds_of_means.guaranteed(np.full((1, 1), np.nan), (0.0, 1.0), ["a"], 0.9, True)),
-    (radii, lambda: radii.largest_radius(0.5, 4, 2, 0.1, "lipschitz")),
-    (pairs, lambda: pairs.holm(np.array([0.1]))),
-    (bootstrap, lambda: bootstrap.mean_of_finite(np.ones(1))),
-]
-
-
-@pytest.mark.parametrize(("module", "call"), CALLS, ids=lambda part: getattr(part, "__name__", "").rpartition(".")[2])
-def test_constants_that_were_chosen_or_measured(module: Any, call: Callable[[], Any]) -> None:
-    call()  # so that it is known which file this is about
-    recorded(f"statistics/constants/{module.__name__.rpartition('.')[2]}", constants(module), atol=0)

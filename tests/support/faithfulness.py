@@ -49,6 +49,20 @@ def made_up(
     return rows_of(entries)
 
 
+def leaking(right: float = 0.95) -> pd.DataFrame:
+    """A mask that tells two classes apart; only the fill with zeros shows it."""
+    labels = np.arange(80) % 2
+    entries: list[Entry] = []
+    for imputer, pixels in (("zero", 0.99), ("noisy_linear", 0.6)):
+        hits = np.arange(80) < 80 * right
+        entries += [("grad_cam", "prior", f"{imputer} morf", 0.5, labels)]
+        entries += [("grad_cam", "pixels", f"{imputer} morf", 0.5, np.full(80, pixels))]
+        for probe in ("mask", "imputed", "both"):
+            entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
+            entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
+    return rows_of(entries, "leakage")
+
+
 def axis_of(table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any) -> Judged:
     rows = table[table["evaluation"] == "faithfulness"]
     (cube,) = arrange(rows)

@@ -20,6 +20,11 @@ def fixed(*shape: int, seed: int = 0, low: float = 0.0, high: float = 1.0) -> Te
     return torch.from_numpy(drawn.astype(np.float32))
 
 
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers, float32."""
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).float()
+
+
 def batch_of(*shape: int, seed: int = 0, **aux: Tensor) -> Batch:
     """Samples named a, b, c, … of uniform numbers."""
     return Batch(tuple("abcdefghijkl"[: shape[0]]), fixed(*shape, seed=seed), aux)
@@ -83,6 +88,14 @@ def rows_in_short(table: pd.DataFrame) -> dict[str, str]:
             value += f" in [{brief(row['low'])}, {brief(row['high'])}]"
         told.setdefault(key, []).append(value)
     return {key: ", ".join(values) for key, values in told.items()}
+
+
+def tried(call: Callable[[], Any]) -> Any:
+    """What a call gives, or how it is refused."""
+    try:
+        return call()
+    except UserError as error:
+        return f"refused: {error}"
 
 
 def refusals(calls: Mapping[str, Callable[[], Any]]) -> dict[str, str]:

@@ -19,6 +19,7 @@ class Treacherous:
     marker: str
     deed: str
     once: bool = True
+    run: str = ""
     kind: ClassVar[str] = "feature"
     stochastic: ClassVar[bool] = False
 
@@ -26,6 +27,8 @@ class Treacherous:
         # The parent never explains, so whoever comes here is a worker; the first to make the marker does the deed.
         if self.deed and (not self.once or atomic.create_atomically(Path(self.marker), b"")):
             if self.deed == "kill":
+                if self.run:  # as another thread of this process would that is just writing there
+                    Path(self.run, f".torn.{atomic.this_host()}-{os.getpid()}.{'0' * 8}.tmp").write_bytes(b"half")
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ArithmeticError("no such luck") if self.deed == "raise" else UserError("this cannot work")
         return model.inputs(batch)

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 import holdfast
 from holdfast import testing
@@ -130,6 +131,18 @@ def test_other_code_with_the_same_weights_is_another_run(tmp_path, monkeypatch):
         return fingerprint(make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": MILD}}}))
 
     assert found("nets_a", 2) == found("nets_b", 2) != found("nets_c", 3)
+
+
+def test_a_network_that_was_typed_in_is_known_by_its_name():
+    typed: dict[str, object] = {"__name__": "typed_in", "torch": torch}
+    exec("class Net(torch.nn.Sequential):\n    pass\nclass Other(torch.nn.Sequential):\n    pass", typed)
+    axis = {"s": {"stability": {"perturbations": MILD}}}
+    kinds = (typed["Net"], typed["Net"], typed["Other"])
+    one, same, other = (
+        fingerprint(make_plan({"net": kind(small.network())}, small.pictures(2)[0], "saliency", axis))  # type: ignore[operator]
+        for kind in kinds
+    )
+    assert one == same != other
 
 
 def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,7 +23,8 @@ from holdfast.runs.table import FORMAT, SAMPLES, SCORES, part_path, samples_path
 from holdfast.statistics.bounds_of_means import bound_mean, guaranteed, samples_needed
 from holdfast.statistics.estimates import of_means
 from holdfast.testing.check import Limits, check
-from holdfast.testing.requirement import parse
+from holdfast.testing.output import lines
+from holdfast.testing.requirement import parse, read_requirements
 from support import synthetic
 
 
@@ -152,6 +154,26 @@ def test_strict_bounds_are_asked_for_and_refused_where_there_is_none(run):
         one(run, "stability.fass.calibrated >= 0.1", strict=True)
 
 
+def test_a_strict_bound_of_grouped_samples_is_that_of_their_groups(tmp_path):
+    table = synthetic.table({"grad_cam": 0.9}, (("jpeg", 40.0),), samples=40, flip=0, undefined=0)
+    grouped = run_of(tmp_path, table)
+    names = sorted(table["sample"].unique())
+    known = synthetic.samples(40, 0).assign(group=[f"patient {i // 4}" for i in range(40)])
+    shutil.rmtree(tmp_path / "samples")
+    write_part(samples_path(tmp_path, "photos", "mobilenet", 0), pa.Table.from_pandas(known[SAMPLES.names], SAMPLES))
+    found = one(grouped, "stability.fass >= 0.1", strict=True)
+    scores = table[table["measure"] == "fass"].set_index("sample")["value"][names].to_numpy()
+    by_hand = guaranteed(scores.reshape(1, 10, 4).mean(2), (0.0, 1.0), ["jpeg"], 0.95, True)
+    assert found.seen.bound == pytest.approx(by_hand.bound) and found.seen.n == 10
+
+
+def test_a_noise_floor_without_scores_gives_no_reason_of_pairs(tmp_path):
+    table = synthetic.table()
+    table.loc[table["condition"] == "redraw", ["value", "status", "reason"]] = np.nan, "undefined", "constant map"
+    found = one(run_of(tmp_path, table), "stability.fass.noise_floor >= 0")
+    assert not found.passed and found.need == "defined maps: 40 of 40 are undefined"
+
+
 def test_what_is_needed_would_do():
     for method, scores in (
         ("Student's t", np.random.default_rng(0).random((1, 20))),
@@ -232,11 +254,66 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
         ("stability.fass > high", "must be a number"),
         ("stability.fass > 0.6 @ 95", "from 0.5 to 0.999"),
         ("stability.fass{grad_cam} > 0", "key=value"),
+        ("stability.fass{jpeg=40, condition=jpeg} > 0", "so leave out condition="),
+        ("stability.fass{rotation=high} > 0", "a level is a number, got 'high'"),
+        ("stability.fass{model=a, model=b} > 0", "a key is given twice"),
+        ("stability.retention.mean > 0", "retention is a share and has no readout"),
+        ("stability.fass.mean.raw > 0", "'fass.mean.raw' is not a measure with at most one readout"),
+        ("certificate.rate.noise_floor > 0", "certificate.rate has no noise floor value in this run"),
     ],
 )
 def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, text, said):
     with pytest.raises(UserError, match=said.replace("(", r"\(")):
         check(run, [text])
+
+
+def test_a_run_with_only_controls_or_conditions_aside_must_be_asked_by_name(tmp_path):
+    alone = run_of(tmp_path / "controls", synthetic.table({"random": 0.0}))
+    with pytest.raises(UserError, match=r"only controls were judged for .*name one with {explainer=…}"):
+        check(alone, ["stability.fass > 0"])
+    same = run_of(tmp_path / "identity", synthetic.table({"grad_cam": 0.5}, (("identity", 0.0),)))
+    with pytest.raises(UserError, match="must name a condition, one of identity"):
+        check(same, ["stability.fass > 0"])
+    with pytest.raises(UserError, match="the run has no scores to check"):
+        check(run_of(tmp_path / "empty", synthetic.table()[:0]), ["stability.fass > 0"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"samples": 1}, "a bound needs at least 2 samples, got 1"),
+        ({"retention": 1.1}, "the limit of retention is a share from 0 to 1, got 1.1"),
+        ({"undefined": -0.1}, "the limit of undefined is a share from 0 to 1, got -0.1"),
+    ],
+)
+def test_limits_that_no_run_could_keep_are_refused(limits, said):
+    with pytest.raises(UserError, match=f"^{said}$"):
+        Limits(**limits)
+    Limits(samples=2, retention=1, undefined=0)
+
+
+def test_what_is_not_a_number_keeps_no_requirement():
+    assert not any(parse(f"stability.fass {sign} 0").holds(float("nan")) for sign in (">=", "<=", ">", "<"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("require: [", "is not valid YAML"), ("stability: 1", "must hold a list"), ("[1, 2]", "in quotes, such as - '")],
+)
+def test_a_file_of_requirements_that_is_none_is_named(tmp_path, text, said):
+    (path := tmp_path / "wishes.yaml").write_text(text)
+    with pytest.raises(UserError, match=f"wishes.yaml.* {said}"):
+        read_requirements(path)
+
+
+def test_a_narrow_terminal_gets_the_same_words_in_more_lines(run):
+    outcomes = check(run, ["stability.fass >= 0.6", "certificate.rate >= 0.6"])
+    wide, narrow = lines(outcomes), lines(outcomes, 60)
+    (at,) = (i for i, line in enumerate(narrow) if "hollow(k" in line)
+    assert narrow[at].startswith("  FAIL  hollow(k=1, l=2)    ") and narrow[at].endswith(">= 0.6:")
+    assert narrow[at + 1 : at + 3] == [" " * 8 + "defined maps: 20 of 20 are undefined", " " * 8 + "(constant map)"]
+    assert any("integrated_gradie…  " in line for line in narrow), "the name has to make room"
+    assert len(lines(outcomes, 10_000)) == len(wide)
 
 
 def test_an_unfinished_run_is_not_judged(run, tmp_path):

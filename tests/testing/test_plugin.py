@@ -94,3 +94,5 @@ def test_runs_are_kept_where_they_are_told_and_mistakes_stop_before_any_test(pyt
     assert '"seed": 3' in written and "_before_any_test.py::test_holds" in written
     pytester.makepyfile("import pytest\n@pytest.mark.explanations('stability.fass >= 1')\ndef test_a(): pass\n")
     assert "the marker explanations needs the fixture holdfast_run" in inside(pytester).stderr.str()
+    pytester.makepyfile("import pytest\n@pytest.mark.explanations('stability.fass')\ndef test_a(holdfast_run): pass\n")
+    assert "test_a: cannot read the requirement 'stability.fass'" in inside(pytester).stderr.str()

@@ -65,6 +65,8 @@ def test_what_is_said() -> None:
     page = markdown(made_up(), 20, " --quick").split("\n")
     told: dict[str, Any] = {"sentences": dict(sentences(made_up())), "page": page[1:]}
     told["needed"] = [needed(share) for share in (0.49, 0.5, 0.51, 0.55, 0.6, 0.7, 0.75, 0.9, 0.99, 1.0)]
+    alone = made_up()[lambda rows: rows["corruption"] == next(iter(ASKED))]
+    told["alone"] = dict(sentences(alone))
     told["few"] = [needed(0.6, most=20), needed(0.9, most=8)]
     told["asked"] = ASKED
     told["models"] = [truth.name for truth in truths() if truth.name != "photographs"]

@@ -123,8 +123,13 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
         return open_pyg(source, length=length)
     if vocabulary is not None and isinstance(first, Mapping):
         not_pictures("texts", how)
-        rows = [source[i] for i in range(len(source))]
-        return open_texts(type(source).__name__, lines_of(rows, type(source).__name__), vocabulary, length)
+        kind, rows = type(source).__name__, []
+        for i in range(len(source)):
+            try:
+                rows.append(source[i])
+            except images.READ_ERRORS as error:
+                raise UserError(f"{kind!r}: entry {i + 1} cannot be read: {error or type(error).__name__}") from error
+        return open_texts(kind, lines_of(rows, kind), vocabulary, length)
     pictures = vocabulary is None and all(map(_is_picture, values))
     if values and not pictures and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)

@@ -95,8 +95,7 @@ def _named_module(name: str) -> Any:
 def _file_module(path: Path) -> Any:
     name = f"holdfast_user_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{str(path)!r} is not a Python file")
+    assert spec is not None and spec.loader is not None  # as its name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a class's module up there
     with _importable(path.parent):

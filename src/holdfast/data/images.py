@@ -207,8 +207,7 @@ def _rgb_of_lab(picture: Image.Image) -> Image.Image:
 
     lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
     converted = ImageCms.profileToProfile(picture, lab, srgb, outputMode="RGB")
-    if converted is None:
-        raise ValueError("Pillow could not convert the LAB picture")
+    assert converted is not None  # which only a conversion in place gives
     return converted
 
 

@@ -166,8 +166,7 @@ def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = L
 
 def placed(sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float) -> None:
     """A map on what lies under it, for paper."""
-    if item.map is None:
-        return
+    assert item.map is not None  # else there is no tile
     if not forms.is_drawn(item):
         washed = item.image if item.image.ndim == 3 else np.full((1, 1, 3), 255, np.uint8)
         sheet.add(Picture(x, y, wide, tall, laid(washed, item.map, signed)))

@@ -64,7 +64,6 @@ class FeatureAblation(Method):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps for the classes `target` (B,); the seed plays no part."""
-        self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
         features = self.features
         inputs, segments, fill = ground(self.name, features, self.fill, model, batch)

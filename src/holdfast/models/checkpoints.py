@@ -38,7 +38,8 @@ class Checkpoint:
         self._state: Mapping[str, Tensor] | None = None
         if isinstance(source, Mapping):
             self.name = "state dict"
-            self._state = {name: _kept(tensor, name) for name, tensor in unwrapped(source, self.name).items()}
+            own = unwrapped(source, self.name)
+            self._state = {name: tensor.detach().cpu().clone() for name, tensor in own.items()}
         else:
             self._path = existing(Path(source).expanduser())
             self.name = self._path.name
@@ -123,12 +124,6 @@ def _load(path: Path) -> Any:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         first = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise UserError(f"cannot read {str(path)!r} as weights alone: {first[0]}") from error
-
-
-def _kept(tensor: Tensor, name: str) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise UserError(f"a state dict holds tensors, but {name!r} is {type(tensor).__name__}")
-    return tensor.detach().cpu().clone()
 
 
 def _hint(name: str, choices: Mapping[str, Tensor]) -> str:

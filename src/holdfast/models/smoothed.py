@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -231,7 +231,6 @@ class Smoothed(Model):
         check_share("delta", delta)
         batch = batch.to(self.device)
         segments, always = self.features.segments(batch), fixed(self.features, batch)
-        refuse_changing(self.features, batch.x.shape)
         widest = max(int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1])
         n = self.features.total(tuple(batch.x.shape)) or widest  # other samples of the mask may have more
         there = torch.arange(n, device=self.device) < count(segments)[:, None]
@@ -291,32 +290,3 @@ def check_quantised(keep: float, samples: int) -> None:
     if not math.isclose(keep * samples, round(keep * samples), abs_tol=1e-9):
         near = max(1, round(keep * samples)) / samples
         raise UserError(f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}")
-
-
-def accuracy_curve(
-    model: Model,
-    data: Batch | Iterable[Batch],
-    keeps: Sequence[float] = (0.125, 0.25, 0.5, 0.75, 1.0),
-    samples: int = 64,
-    features: Grouping = Patches(),  # noqa: B008 (frozen)
-    masks: Masks = "bernoulli",
-    seed: int = 0,
-) -> Tensor:
-    """The share of labelled samples that the smoothed model gets right for each λ in `keeps`, (len(keeps),) float64.
-
-    >>> from holdfast.features import Pixels
-    >>> batch = Batch(("a", "b"), torch.eye(2), label=torch.tensor([0, 1]))
-    >>> accuracy_curve(Model(nn.Identity()), batch, keeps=(1.0,), features=Pixels()).tolist()
-    [1.0]
-    """
-    batches = [data] if isinstance(data, Batch) else list(data)
-    right = []
-    for keep in keeps:
-        smooth = Smoothed(model, keep, samples if keep < 1 else 1, features, masks, seed=seed)
-        hits: list[Tensor] = []
-        for batch in batches:
-            if batch.label is None:
-                raise UserError("accuracy needs labels; the batch has none")
-            hits.append((smooth.scores(batch).argmax(1).cpu() == batch.label.cpu()).double())
-        right.append(torch.cat(hits).mean())
-    return torch.stack(right)

@@ -7,7 +7,9 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +22,16 @@ _writing: set[str] = set()
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file of another machine counts as left over."""
 _TEMPORARY = re.compile(r"\..+?\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)(\.[0-9a-f]{8})?\.tmp")
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for a while; unlike the standard library's, it gives up where a system refuses to remove it."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_atomically(path: Place, content: bytes) -> None:
@@ -124,6 +136,13 @@ def is_abandoned(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > ABANDONED_AFTER
     except FileNotFoundError:  # its writer has just finished
         return False
+
+
+def sweep(root: Place) -> None:
+    """Remove what writers left that are gone; a store keeps nothing of a put that was cut off."""
+    for path in root.glob("**/.*.tmp") if isinstance(root, Path) else ():
+        if is_abandoned(path):
+            path.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

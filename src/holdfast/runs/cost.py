@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.model import Read
 from holdfast.runs import manifest
+from holdfast.runs.atomic import scratch
 from holdfast.runs.engine import Runner
 from holdfast.runs.plan import Plan, describe
 from holdfast.runs.shard import load_references
@@ -82,9 +81,9 @@ def trial(plan: Plan) -> tuple[float, float]:
     one = {d: data.only([data.ids.index(load_references(data, 0, 1).ids[0])]) for d, data in plan.data.items()}
     few = replace(plan, data=one, references=2)
     total = torch.zeros(3, dtype=torch.float64)
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        manifest.begin(Path(folder), describe(few), few.shard_size, "holdfast plan")
-        runner = Runner(few, Path(folder), workbench=Reckoning)
+    with scratch() as folder:
+        manifest.begin(folder, describe(few), few.shard_size, "holdfast plan")
+        runner = Runner(few, folder, workbench=Reckoning)
         for job in few.jobs():
             model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
             before = _spent(model)

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from holdfast.data import Data
@@ -111,10 +110,7 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
         except UserError:
             _session_path(root, manifest).unlink()
             raise
-    if isinstance(root, Path):  # a store keeps nothing of a put that was cut off
-        for path in root.glob("**/.*.tmp"):
-            if atomic.is_abandoned(path):
-                path.unlink(missing_ok=True)
+    atomic.sweep(root)
     return manifest
 
 

@@ -10,11 +10,9 @@ way falls into the first.
 from __future__ import annotations
 
 import copy
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,6 +21,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.precision import PRECISIONS, Precision, arithmetic, check_precision
 from holdfast.runs import manifest
+from holdfast.runs.atomic import scratch
 from holdfast.runs.engine import Runner
 from holdfast.runs.plan import Job, Plan, describe
 from holdfast.runs.shard import reference_positions
@@ -204,8 +203,7 @@ def _trial(precision: str, speed: float, shifts: pd.DataFrame) -> Trial:
 def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float, float]:
     """The table of a study, seconds that were spent on building things, and on the rest of it."""
     seconds = []
-    with tempfile.TemporaryDirectory(prefix="holdfast-audit-") as folder, arithmetic(precision):
-        root = Path(folder)
+    with scratch() as root, arithmetic(precision):
         manifest.begin(root, describe(plan), plan.shard_size, "audit")
         runner = Runner(plan, root)
         for job in sorted(plan.jobs(), key=lambda job: job[2]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from holdfast.explainers.adapters.attributions import Quantus
 from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.adapters.quantus_metrics import unnormalised
 from holdfast.models import Model
+from holdfast.runs.atomic import scratch
 from holdfast.runs.run import evaluate
 from holdfast.runs.study import registry
 from holdfast.types import STRICT, Batch
@@ -73,7 +73,7 @@ class QuantusStyle:
         batch = Batch(ids, unnormalised(wrapped, inputs))
         judge = registry.evaluations({"judged": self.evaluation})
         item = self._explainer(judge["judged"].reexplains, ids, a_batch, explain_func, explain_func_kwargs)
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as folder:
             run = evaluate(wrapped, batch, {"given": item}, judge, folder, batch_size=batch_size, show_progress=False)
             table, samples = run.table(), run.samples()
         known = sorted(set(table["measure"]))

@@ -21,7 +21,7 @@ from holdfast.axes.contract import Better
 from holdfast.errors import UserError, no_exit, unknown
 from holdfast.models.precision import AUTO, Precision, arithmetic
 from holdfast.runs import digests, kept, manifest, table
-from holdfast.runs.atomic import write_atomically
+from holdfast.runs.atomic import scratch, sweep, write_atomically
 from holdfast.runs.differences import differences
 from holdfast.runs.engine import run_shards
 from holdfast.runs.pictures import read_exhibits
@@ -296,7 +296,7 @@ def explain(
     ((5, 3, 8, 8), dtype('float32'))
     """
     plan = make_plan(model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True)
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+    with scratch() as folder:
         run = execute(plan, folder, "holdfast.explain(...)")
         for row in run.samples().query("error != ''").itertuples():
             raise UserError(f"{row.sample!r} of {row.dataset} has no map: {row.error}")
@@ -350,6 +350,7 @@ def execute(
     with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)
+            sweep(root)  # a worker that was lost may have been writing
         else:
             before = {name: model.passes for name, model in plan.models.items()}
             session |= run_shards(plan, root, tick, jobs)

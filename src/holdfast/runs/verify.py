@@ -159,7 +159,6 @@ def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
             drop_parts(plan.paths(root, job))
-    forget_listings()
 
 
 def _remove(path: Place, why: str) -> None:

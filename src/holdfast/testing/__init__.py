@@ -6,7 +6,6 @@ is required. What fails is an `AssertionError` with the lines that `holdfast che
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,16 +46,17 @@ def assert_holds(
     True
     """
     from holdfast.axes import USUAL
+    from holdfast.runs.atomic import scratch
     from holdfast.runs.run import evaluate
 
     wishes = parse_all([require] if isinstance(require, str | Requirement) else require)
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
+    with scratch() as temporary:
         run = evaluate(
             model,
             data,
             explainers,
             USUAL if evaluations is None else evaluations,
-            Path(temporary) / "run" if out is None else out,
+            temporary / "run" if out is None else out,
             seed=seed,
             limit=limit,
             batch_size=batch_size,

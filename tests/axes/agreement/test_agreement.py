@@ -13,7 +13,7 @@ from scipy import stats
 import holdfast
 from holdfast import UserError
 from holdfast.axes import judge
-from holdfast.axes.agreement.page import matrix
+from holdfast.axes.agreement.page import clustered, matrix
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -116,3 +116,7 @@ def test_rows_of_tables_and_a_constant_map():
     run = holdfast.evaluate(net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"])
     rows = run.table()[lambda t: t.condition == "flat"]
     assert set(rows.status) == {"undefined"} and set(rows.reason) == {"flat: the map is constant"}
+
+
+def test_a_single_method_is_a_cluster_and_none_is_none():
+    assert clustered(np.full((1, 1), np.nan)) == ([0], [0]) and clustered(np.empty((0, 0))) == ([], [])

@@ -366,6 +366,7 @@ def test_every_public_name_is_there():
         (lambda: boolean.hard_radius(AND, 0, math.nan), "gamma must be a positive number, got nan"),
         (lambda: boolean.instability_bound(AND, 0, 1, 0.5, keep=1.1), "keep must lie in [0, 1], got 1.1"),
         (lambda: boolean.difference(AND, 0b10, 0b01), "beta must contain alpha, got alpha = 0b10 and beta = 0b1"),
+        (lambda: boolean.containment(2, 1, -1), "r must be at least 0, got -1"),
         (lambda: boolean.containment(2, 3, 1), "k must lie in [0, m] with m = 2, got 3"),
         (lambda: boolean.prediction_rate(AND, 0, 1), "two classes or more, got shape (4,)"),
         (lambda: boolean.prediction_bound(AND[None], 0, 1), "two classes or more, got shape (1, 4)"),

@@ -342,6 +342,15 @@ class Uneven:
         return torch.where(fewer[:, None], labels.clamp(max=int(labels.max()) - 1), labels)
 
 
+def test_an_empty_batch_and_margins_without_probabilities_are_refused() -> None:
+    batch, mask = explanations(3)
+    with pytest.raises(UserError, match="the batch has no samples to certify"):
+        certify(linear(), batch[:0], mask[:0], Pixels())
+    values = Model(linear().module, task={"regression": {"tolerance": 0.5, "output": 0}})
+    with pytest.raises(UserError, match="class probabilities, and regression has none; use 'argmax'"):
+        certify(values, batch, mask, Pixels(), agreement="margin", margin=0.1)
+
+
 def test_samples_with_different_numbers_of_features() -> None:
     g = torch.Generator().manual_seed(1)
     batch = Batch(("a", "b"), torch.randn(2, 1, 12, generator=g))

@@ -8,8 +8,9 @@ import torch
 
 import holdfast
 from holdfast import Batch, Certificate, Model, Stability, UserError
-from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, MASKED_NOT_FINITE, NO_FLIP
-from holdfast.axes.certificate.flips import TRIALS, find_flip
+from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_CLASSES, NO_FLIP
+from holdfast.axes.certificate.explanations import MASKED_NOT_FINITE
+from holdfast.axes.certificate.flips import TRIALS, find_flips
 from holdfast.features import Patches, Pixels, Superpixels, count
 from holdfast.maps.masks import select
 from holdfast.runs.pictures import read_exhibits
@@ -57,6 +58,24 @@ def test_the_table_does_not_depend_on_batches_or_shards(batch_size, shard_size):
     second = run(batch_size=batch_size, shard_size=shard_size).table().set_index(KEY).reindex(first.index)
     assert (first.status == second.status).all()
     assert (first.value - second.value).abs().max() < 1e-9
+
+
+def test_explainers_certified_together_have_the_rows_and_flips_of_those_alone_in_fewer_calls(monkeypatch):
+    calls, forward = [], Model.logits
+    monkeypatch.setattr(Model, "logits", lambda self, *given: calls.append(1) or forward(self, *given))
+    axis = Certificate(radii=(1, 4), features=Superpixels(kernel_size=1.0, max_dist=4.0))  # of any number
+
+    def found(methods, rows):
+        done = holdfast.evaluate(model(), pictures(5), methods, axis, batch_size=rows)
+        shown = {(e.explainer, e.sample, e.condition): (e.level, e.note) for e in read_exhibits(done.path)}
+        return done.table().set_index(KEY).sort_index()[["value", "status", "reason"]], shown
+
+    together = found(METHODS, 64)
+    spent = len(calls)
+    alone = [found([method], 64) for method in METHODS]
+    pd.testing.assert_frame_equal(together[0], pd.concat([table for table, _ in alone]).sort_index())
+    assert together[1] == {key: value for _, shown in alone for key, value in shown.items()} and len(together[1]) > 9
+    assert spent < 0.6 * (len(calls) - spent)
 
 
 def test_both_axes_in_one_study_share_the_clean_maps():
@@ -186,10 +205,19 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
     for mode, measure in (("estimate", "rate"), ("decide", "stable"), ("hard", "unflipped")):
         axis = Certificate(features=Pixels(), radii=(1, 3), mode=mode)
         table = holdfast.evaluate(Fragile(), x, [last_first], axis).table()
-        rows = table[table.measure == measure]
+        rows = table[table.measure.isin([measure, "sufficient"])]
         lost = rows[rows["sample"] == sorted(set(rows["sample"]))[2]]
         assert set(lost.status) == {"undefined"} and set(lost.reason) == {MASKED_NOT_FINITE}
+        assert set(lost.measure) == {measure, "sufficient"}
         assert set(rows[~rows["sample"].isin(lost["sample"])].status) == {"ok"}
+
+
+def test_a_number_is_no_class_that_could_stay_the_same():
+    numbers = Model(torch.nn.Linear(6, 1), task="regression")
+    table = holdfast.evaluate(numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())).table()
+    alone = table.measure == "sufficient"
+    assert set(table[alone].status) == {"undefined"} and set(table[alone].reason) == {NO_CLASSES}
+    assert set(table[~alone].status) == {"ok"}
 
 
 def test_exhibits_really_flip():
@@ -234,12 +262,14 @@ def test_the_search_for_a_flip_keeps_to_its_budget_and_finds_the_smallest_of_a_s
 
     subject = Model(Sum(), rows=7)
     x, mask = torch.ones(1, 60), torch.arange(60) < 1
-    found = find_flip(subject, Batch(("a",), x), mask, Pixels(), "zero", 0)
+    found = find_flips(subject, Batch(("a",), x), mask[None], Pixels(), "zero", 0)[0]
     assert found[4:].sum() == 3 and not found[4:][mask].any() and found[[0, 2]].tolist() == [0, 1]
     assert subject.passes <= TRIALS + 1
-    never = find_flip(subject, Batch(("a",), 0 * x), mask, Pixels(), "zero", 0)
+    never = find_flips(subject, Batch(("a",), 0 * x), mask[None], Pixels(), "zero", 0)[0]
     assert never[4:].sum() == 0 and never[0] == never[2]
     assert subject.passes <= 2 * (TRIALS + 1)
+    every = find_flips(subject, Batch(("a",), x[:, :4]), mask[None, :4], Pixels(), "zero", 0)[0]
+    assert every[4:].tolist() == [0, 1, 1, 1], "only with all of them"
 
 
 def test_other_data_has_no_pictures_and_lone_features_a_reason():

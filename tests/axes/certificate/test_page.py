@@ -15,7 +15,7 @@ from holdfast.axes import BY_NAME, arrange, judge
 from holdfast.axes.certificate import page as certified
 from holdfast.axes.certificate import smoothing_page as smoothed
 from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
-from holdfast.axes.certificate.shares import accuracy, guaranteed_shares
+from holdfast.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.certificate.words import certificate_lead
 from holdfast.axes.contract import Judged, findings_of, page_of
@@ -223,3 +223,14 @@ def test_lead_and_findings_agree_on_who_beats_random():
     (found,) = [f for f in findings_of(result) if f.title.startswith("Not shown to keep")]
     assert found.explainers == ("level",)
     assert any(said.startswith("level is not shown to keep more") for said in certificate_lead(result))
+
+
+def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
+    assert smoothed.rates_chart(judged(sweep_rows())) is not None
+    assert smoothed.rates_chart(judged(sweep_rows().query("measure != 'rate'"))) is None
+    entries = [("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("rate", "early", "early_draws")]
+    undecided = rows_of([("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("stable", "certified")], "certificate")
+    assert certified.answer_chart(judged(undecided)) is None
+    assert certified.answer_chart(judged(undecided.assign(value=1.0, status="ok", reason=""))) is not None
+    bound, n = certified_mean(judged(rows_of(entries, "certificate")), "grad_cam", ("radius", 1.0))
+    assert np.isnan(bound) and n == 0

@@ -12,7 +12,7 @@ from holdfast import Batch
 from holdfast.axes.certificate.boolean import bounds, expansions
 from holdfast.axes.certificate.certify import Certificates, certify
 from holdfast.axes.certificate.evaluation import Certificate
-from holdfast.axes.certificate.flips import as_pictures, find_flip
+from holdfast.axes.certificate.flips import as_pictures, find_flips
 from holdfast.axes.certificate.sequential import Rule, decide_rule, endings, estimate_rule, hard_rule
 from holdfast.axes.certificate.smoothing import Smoothing
 from holdfast.axes.certificate.strata import (
@@ -140,11 +140,11 @@ def test_flips(seed: int) -> None:
         batch = Batch((name,), fixed(1, 3, 12, 12, seed=20 + seed))
         n = (12 // size) ** 2
         mask = fixed(n, seed=seed + size) < 0.15
-        found.append(digest(find_flip(model, batch, mask, Patches(size=size), "zero", seed), 50))
+        found.append(digest(find_flips(model, batch, mask[None], Patches(size=size), "zero", seed)[0], 50))
         found.append(digest(as_pictures(model, batch, mask[None], Patches(size=size), "mean")))
     rows = row_model(7)
     mask = torch.tensor([1, 0, 0, 0, 0, 0, 0]).bool()
-    found.append(digest(find_flip(rows, batch_of(1, 7, seed=seed), mask, Pixels(), "zero", seed), 50))
+    found.append(digest(find_flips(rows, batch_of(1, 7, seed=seed), mask[None], Pixels(), "zero", seed)[0], 50))
     recorded(f"certificate/flips_{seed}", found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,10 @@ from scipy import stats
 
 from holdfast import UserError
 from holdfast.axes.faithfulness.consistency import agreement, consistency
+from holdfast.axes.faithfulness.frames import detectability
+from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
 from holdfast.statistics.ranks import spearman
+from support.faithfulness import leaking
 from support.synthetic import Entry, rows_of
 
 METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]
@@ -160,6 +164,36 @@ def test_controls_undefined_rows_and_too_few_explainers():
     assert consistency(frame, measure="margin").empty
     one = consistency(frame[frame["sample"] == "000"], resamples=20)
     assert one.low.isna().all() and one.spearman.notna().all()
+
+
+def test_methods_that_one_strategy_lacks_do_not_shift_those_of_the_other():
+    frame = table({"lin morf": UP, "lin lerf": UP}, noise=0.01)
+    few = frame[(frame.order == "morf") | (frame.explainer != "cam")]  # the first by name
+    row = overall(consistency(few, resamples=20), "order")
+    assert row.explainers.item() == 4 and row.spearman.item() == 1
+    fewer = few[(few.order == "lerf") | (few["sample"] > "004")]
+    pd.testing.assert_series_equal(
+        consistency(fewer, resamples=20)["spearman"], consistency(few[few["sample"] > "004"], resamples=20)["spearman"]
+    )
+
+
+def test_categories_without_rows_are_no_strategies_and_no_probes():
+    """Tables of runs hold their texts as categories, also those that none of the rows at hand has."""
+    frame = table({"lin morf": UP, "lin lerf": UP, "zero morf": DOWN}, noise=0.3)
+    again = table({"lin morf": UP}, "retraining", "other")
+    told = [("cam", "detectability", f"{imputer} random", 0.5, np.arange(60) / 60) for imputer in ("lin", "zero")]
+    probes = leaking()
+    some = ~((probes["imputer"] == "zero") & probes["measure"].str.startswith("both"))
+    for rows, summed in (
+        (pd.concat([frame, again], ignore_index=True), partial(consistency, resamples=20)),
+        (rows_of(told), detectability),
+        (probes[some], leakage_summary),
+    ):
+        texts = [name for name in rows if isinstance(rows[name].iloc[0], str)]
+        coded = rows.assign(**{n: pd.Categorical(rows[n], ["nowhere", *sorted({*rows[n]}), "zz"]) for n in texts})
+        plain, found = summed(rows), summed(coded)
+        assert len(plain)
+        pd.testing.assert_frame_equal(found.astype(plain.dtypes), plain)
 
 
 def test_the_result_does_not_depend_on_the_order_of_the_rows():

@@ -16,7 +16,7 @@ from holdfast.axes.faithfulness.curves import readouts
 from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
 from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
 from holdfast.errors import make
-from holdfast.features import Patches, Pixels
+from holdfast.features import Patches, Pixels, Tokens
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import KEY
 from support.small import model, pictures
@@ -301,6 +301,7 @@ def test_imputers_and_groupings_by_name_as_a_study_file_gives_them():
         ({"masks": 2}, "need at least 4 masks"),
         ({"subsets": [1.5]}, "faithfulness.subsets"),
         ({"fraction": 0.5}, "did you mean 'fractions'"),
+        ({"orders": [], "metrics": []}, "without orders there must be metrics such as irof"),
     ],
 )
 def test_bad_parameters_are_named(given, message):
@@ -316,7 +317,11 @@ def test_what_cannot_work_is_refused_before_any_pass():
         run(Faithfulness(imputers={"dataset_mean": {"mean": (0.1, 0.2)}}), subject=subject)
     with pytest.raises(UserError, match="make one feature"):
         run(Faithfulness(features=Patches(32)), subject=subject)
+    with pytest.raises(UserError, match="own_baseline differs from explainer to explainer"):
+        run(Faithfulness(imputers=["own_baseline"]), subject=subject)
     assert subject.passes == 0
+    with pytest.raises(UserError, match=r"segments of texts are tokens, got patches\(size=2\); leave segments out"):
+        Faithfulness(features=Tokens(), segments=Patches(2), metrics=["road"]).check((6,))
     with pytest.raises(UserError, match="removes pixels of images"):
         Faithfulness().check((2, 3, 4, 5, 6))
 
@@ -376,6 +381,17 @@ def test_an_imputer_may_be_a_network_and_references_fill_images():
     axis = Faithfulness(imputers=[painted, "reference_mean"], fractions=(0.5,), metrics=("road",))
     rows = run(axis, n=3, methods=["saliency"]).table().query("measure == 'road'")
     assert set(rows.condition) == {"painted", "reference_mean"} and set(rows.status) == {"ok"}
+
+
+def test_the_readout_is_the_one_asked_for_or_what_the_task_has():
+    numbers = Model(nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)), task="regression")
+    batch = Batch(("a",), pictures(1)[0])
+    chosen = {
+        (judged.task.name, asked): Faithfulness(readout=asked).suited(judged, batch).readout
+        for judged, possible in ((numbers, (None, "logit")), (model(), (None, "logit", "margin", "probability")))
+        for asked in possible
+    }
+    assert chosen == {key: key[1] or {"regression": "logit"}.get(key[0], "probability") for key in chosen}
 
 
 def test_the_last_digits_of_a_map_do_not_order_what_is_equal():

@@ -12,6 +12,7 @@ import pytest
 from holdfast.axes import Finding, judge
 from holdfast.axes.contract import findings_of
 from holdfast.axes.faithfulness.findings import findings
+from holdfast.axes.faithfulness.words import lead
 from support.faithfulness import axis_of, made_up
 from support.synthetic import Entry, rows_of, samples
 
@@ -51,6 +52,15 @@ def test_fills_that_the_model_tells_from_real_inputs_are_named() -> None:
     listed = by_title(table, modality="image")
     assert "zero: area under the ROC curve 1.00" in listed["Filled inputs do not look real to the model"].seen
     assert "noisy_linear" not in listed["Filled inputs do not look real to the model"].seen
+
+
+def test_without_a_random_order_nothing_is_said_of_one() -> None:
+    table = made_up({"good": 0.5, "flat": 0.0, "bad": -0.4}, n=N)
+    unknown = table[table["measure"].isin(["deletion_auc", "probability"])]
+    assert not [title for title in by_title(unknown) if "random" in title]
+    assert "at random" in " ".join(by_title(table)) and "random" not in " ".join(lead(axis_of(unknown)))
+    curves = axis_of(table[table["measure"].isin(["accuracy", "probability"])])
+    assert lead(curves)[0] == "Only removal curves were computed; the metric road would rank the methods."
 
 
 def test_the_control_is_ahead_of_the_methods_and_not_behind() -> None:

@@ -28,7 +28,7 @@ from holdfast.report.sections import sections_of
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import read_samples
 from holdfast.types import Shown
-from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, made_up
+from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.pages import NASTY, Page, curve, is_sound, marks
 from support.small import model, pictures
 from support.synthetic import Entry, rows_of
@@ -51,20 +51,7 @@ def retrained(names: Sequence[str] = ("grad_cam", "saliency", "lime"), repeats: 
     return pd.concat(found, ignore_index=True)
 
 
-def leaking(right: float = 0.95) -> pd.DataFrame:
-    """A mask that tells two classes apart; only the fill with zeros shows it."""
-    labels = np.arange(80) % 2
-    entries: list[Entry] = []
-    for imputer, pixels in (("zero", 0.99), ("noisy_linear", 0.6)):
-        hits = np.arange(80) < 80 * right
-        entries += [("grad_cam", "prior", f"{imputer} morf", 0.5, labels)]
-        entries += [("grad_cam", "pixels", f"{imputer} morf", 0.5, np.full(80, pixels))]
-        for probe in ("mask", "imputed", "both"):
-            entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
-            entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
-    return rows_of(entries, "leakage")
-
-
+SIDES = (("morf", -1), ("lerf", 1))
 ROAD, DELETION = ("ROAD", "noisy_linear"), ("Deletion", "zero")
 
 
@@ -106,6 +93,19 @@ def test_curves_are_the_means_of_the_table() -> None:
             random = means[measure, f"{imputer} random", "lime"]
             np.testing.assert_allclose(curve(plots[:1], "random order")["value"][1:], random.to_numpy(), atol=1e-5)
     assert "filled in by noisy linear" in drawn[0].caption and "random order" in drawn[0].caption
+
+
+def test_curves_without_bounds_begin_at_nothing() -> None:
+    """Logits from 3.5 to 4.5 on a scale that says 0, so that a small fall looks small."""
+    entries: list[Entry] = [
+        ("grad_cam", "logit", f"zero {order}", f, np.full(4, 4 + sign * f)) for order, sign in SIDES for f in (0.1, 0.5)
+    ]
+    (chart,) = (p for p in faithful.parts(axis_of(rows_of(entries), {"readout": "logit"})) if p.key == "curves")
+    (plot,) = chart.plots
+    assert marks([plot])["value"].min() == 3.5
+    said = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
+    assert "0" in said and "4" in said and "5" not in said
+    assert "dotted grey" not in chart.caption, "there is no random order"
 
 
 def test_bars_are_the_intervals_of_the_summary() -> None:
@@ -250,6 +250,9 @@ def test_the_metric_of_a_run_without_road_has_its_direction() -> None:
     assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(axis, "ranking").title == "Ranking"
     gaps = scores.over_random(axis.cube, scores.BY_NAME["deletion_auc"], scores.Line("zero", 0.0, "zero"))
     assert gaps is not None and (gaps.set_index("explainer")["mean"].drop("random") > 0).all()
+    own = table[table["condition"] == "zero"].groupby(["measure", "explainer"])["value"].mean()
+    fallen = own["deletion_auc_random"] - own["deletion_auc"]
+    pd.testing.assert_series_equal(gaps.set_index("explainer")["mean"], fallen, check_names=False, check_like=True)
 
 
 @pytest.mark.parametrize(("skill", "n"), [({"grad_cam": 0.5}, 1), ({"random": 0.0}, 2), (SKILL, 1)])
@@ -308,7 +311,9 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
         return strip(axis_of(made_up(n=2), exhibits=exhibits, manifest={"study": study}), order)
 
     panel = drawn([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
-    assert panel is not None and panel.html.count("<img") == 2 * (1 + 2 + 2) and "b.png" not in panel.html
+    assert (
+        panel is not None and panel.strip and panel.html.count("<img") == 2 * (1 + 2 + 2) and "b.png" not in panel.html
+    )
     assert panel.html.index("Grad-CAM") < panel.html.index("LIME"), "in the order of the ranking"
     assert panel.html.index("whole image") < panel.html.index("50 % gone") < panel.html.index("90 % gone")
     assert "cat 0.50" in panel.html and panel.html.count('alt="a.png, ') == 10
@@ -354,3 +359,9 @@ def test_f_fidelity_has_curves_of_its_own() -> None:
     charts = faithful.parts(axis_of(pd.concat([made_up(), rows_of(rows, "f_fidelity")])))
     (chart,) = (chart for chart in charts if chart.key == "f-fidelity")
     assert chart.title == "F-Fidelity" and "tuned on images of which random parts are gone" in chart.caption
+
+
+def test_retraining_without_any_score_draws_nothing() -> None:
+    lost = retrained().assign(value=np.nan, status="undefined", reason="constant map")
+    drawn = axis_of(pd.concat([made_up(), retrained()])), axis_of(pd.concat([made_up(), lost]))
+    assert [faithful_retraining.retraining_chart(judged) is None for judged in drawn] == [False, True]

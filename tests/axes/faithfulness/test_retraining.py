@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,14 @@ def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
 def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
     axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.9], "orders": ["morf"], "metrics": ["aopc"]}}
     holdfast.evaluate(model(), TEST, "saliency", [axis], tmp_path / "run")
+    begun = time.perf_counter()
     joined = roar(tmp_path / "run")
+    elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
     assert set(joined.table().evaluation) == {"faithfulness", "retraining"}
     assert {"faithfulness", "retraining"} <= set(joined.manifest["study"]["evaluations"])
-    assert joined.manifest["sessions"][-1]["durations"]["retraining"] > 0
+    session = joined.manifest["sessions"][-1]
+    assert 0 < session["durations"]["retraining"] <= sum(session["durations"].values()) <= session["seconds"] + 0.05
+    assert session["seconds"] <= elapsed
     with pytest.raises(UserError, match="holds another study"):
         retrain(model(), TRAIN, pictures(8, seed=9), ["saliency"], quick, tmp_path / "run", imputers=["zero"])
 
@@ -302,6 +307,27 @@ def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.Monkey
     ticks.clear()
     roar(tmp_path / "run", fractions=[0.3, 0.6, 0.9])
     assert ticks == [("saliency", 2), ("saliency", 1)]
+
+
+def test_what_a_trainer_refuses_and_maps_without_an_order_are_told_as_they_are(tmp_path: Path) -> None:
+    def refuses(dataset: TensorDataset, seed: int) -> nn.Module:
+        raise UserError("use the licence")
+
+    def nowhere(model: Any, batch: Any, target: Any, seed: int) -> torch.Tensor:
+        return torch.full_like(batch.x, torch.nan)
+
+    with pytest.raises(UserError, match=r"^use the licence$"):
+        roar(tmp_path / "run", trainer=refuses)
+    with pytest.raises(UserError, match="nowhere gives a map of 'train: 0000' that is not finite"):
+        roar(tmp_path / "other", explainers={"nowhere": nowhere})
+
+
+def test_unreadable_images_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"2 images of .* cannot be read, the first is \('a/1.png', "):
+        retrain(model(), holdfast.open_data(tmp_path, size=32), TEST, ["saliency"], quick, tmp_path / "run")
 
 
 def test_unlabelled_images_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -125,6 +127,10 @@ def test_what_is_said_is_what_was_measured():
     judged = judge(run.table(), run.samples(), (), run.manifest)[0]
     assert lead(judged)[0].startswith(("input_x_gradient and saliency cannot be", "saliency and input_x"))
     assert "2 of 2 are shown to be above chance" in lead(judged)[1] and list(findings(judged)) == []
+    for low, said in ((-0.1, True), (0.0, True), (0.1, False)):
+        edge = judged.ranking.assign(low=np.where(judged.ranking["explainer"] == "saliency", low, 0.2))
+        told = list(findings(SimpleNamespace(ranking=edge)))
+        assert [one.explainers for one in told] == [("saliency",)] * said
     html = run.report().read_text()
     assert "Where the maps point" in html and "All measures" in html
     passed, failed = (
@@ -204,6 +210,9 @@ def test_mistakes_are_told_before_any_pass():
         holdfast.evaluate(Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}])
     with pytest.raises(UserError, match="makes mosaics of pictures"):
         Localisation(by="mosaics").check((5,))
+    small = holdfast.Batch(("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()})
+    with pytest.raises(UserError, match=r"regions have shape \(4, 4\), but maps \(8, 8\) places"):
+        holdfast.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
     assert Localisation().suited(holdfast.Model(Brightest()), masked.load([0]).batch).by == "regions"
 

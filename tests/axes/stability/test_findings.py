@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast.axes import Finding, judge
+from holdfast.axes.stability import page
 from holdfast.axes.stability.findings import findings
 from holdfast.axes.stability.frames import Frames, frames
 from holdfast.axes.stability.words import verdict
@@ -214,3 +215,18 @@ def test_series_and_tables_are_not_called_pictures() -> None:
         manifest = study(tasks={"photos": {"net": {"modality": kind}}})
         card = of(held({"good": 0.6, "blind": 0.0}), manifest)["Hardly more stable than unrelated maps"]
         assert f"those of another {sample}." in card.means
+
+
+def test_without_fass_there_is_nothing_to_find_or_to_draw() -> None:
+    table = held({"a": 0.9, "b": 0.7})
+    (judged,) = judge(table[~table["measure"].str.startswith("fass")], NOBODY, [], {})
+    assert list(findings(judged)) == [] and page.parts(judged) == []
+    assert page.lead(judged) == ["Nothing can be concluded: there is no score."]
+
+
+def test_of_many_methods_the_first_are_drawn_at_every_level_and_that_is_said() -> None:
+    levels = (("jpeg", 20.0), ("jpeg", 40.0))
+    for count, drawn in ((page.MOST_SWEPT - 1, ""), (page.MOST_SWEPT, f"the first {page.MOST_SWEPT - 1} methods")):
+        (chart,) = page.severity_charts(frames_of(held({f"m{i}": 0.5 for i in range(count)}, 12, conditions=levels)))
+        assert len(chart.plots) == page.MOST_SWEPT and ("Drawn are" in chart.caption) == bool(drawn)
+        assert drawn in chart.caption

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
 from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
+from holdfast.errors import make
 from holdfast.rand import keys, normal
 from holdfast.runs.shard import load_references
 from holdfast.runs.table import KEY
@@ -267,6 +269,22 @@ def test_what_is_left_open_is_chosen_for_the_data() -> None:
     assert named.suited(*row) == Stability(perturbations="column_swap", k=0.1)
 
 
+@dataclass(frozen=True)
+class Own:
+    change: Any
+    name: ClassVar[str] = "own"
+    stochastic: ClassVar[bool] = False
+
+    def __call__(self, batch: Batch, seed: int) -> Any:
+        return self.change(batch.x)
+
+
+def test_without_rows_to_swap_with_a_row_stays() -> None:
+    batch = batch_of(rows(2))
+    assert torch.equal(ColumnSwap().bound(batch[:0])(batch, 0), batch.x)
+    assert not torch.equal(ColumnSwap().bound(batch)(batch, 0), batch.x)
+
+
 def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
     row, wave = (tabular(), rows(3)), (convolutional(), waves(3))
     pictures = (Model(nn.Flatten()), torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
@@ -295,6 +313,11 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         assert model.passes == 0, why
     with pytest.raises(UserError, match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)"):
         Stability().check((2, 3, 4, 5, 6))
+    with pytest.raises(UserError, match="at least one weight must be positive"):
+        make(Stability, "stability", {"weights": [0, 0, 0]})
+    for wrong, given in ((lambda x: x[:, :3], r"\(3, 3\)"), (lambda x: x.tolist(), "list")):
+        with pytest.raises(UserError, match=rf"'own' gave {given} for inputs of shape \(3, 6\); they must agree"):
+            holdfast.evaluate(*row, ["random"], Stability(perturbations=Own(wrong), noise_floor=False))
     with pytest.raises(UserError, match="no column varies"):
         holdfast.evaluate(tabular(), rows(3)[:1], ["random"])
     for unbound in (ColumnNoise(), ColumnSwap()):

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 import holdfast
 from holdfast import Batch, Concept, Model, Symmetry, UserError
+from holdfast.axes.symmetry.criterion import compare
 from holdfast.axes.symmetry.groups import build, cyclic, own, permutation, product
 from holdfast.axes.symmetry.orbit import VALUES_AT_ONCE, orbit
-from holdfast.axes.symmetry.scores import equivariance, invariance, model_invariance
+from holdfast.axes.symmetry.scores import NO_BALL, equivariance, invariance, max_sensitivity, model_invariance
 from holdfast.axes.symmetry.symmetrised import symmetrise
+from holdfast.errors import make
 from holdfast.explainers import Cav, Influence, InputXGradient, RepresentationSimilarity, Saliency, SimplEx, TracIn
 from holdfast.models.nets import BagOfWords, CircularCNN1d, seeded
 
@@ -130,12 +132,32 @@ def test_wrong_calls_are_refused_before_a_pass():
         (lambda: equivariance(model, batch, 1, Saliency(), cyclic()), r"\(3,\); got 1"),
         (lambda: equivariance(model, batch, target, Saliency(), cyclic(), n=2.5), "whole number from 1 on, got 2.5"),
         (lambda: equivariance(model, batch, target, Saliency(), "cyclik"), "did you mean 'cyclic'"),
+        (lambda: max_sensitivity(model, named(torch.ones(3, 4).long()), target, Saliency()), f"max_sens.*: {NO_BALL}"),
+        (lambda: compare("cosin", batch.x, batch.x), "unknown similarity 'cosin'; did you mean 'cosine'"),
+        (lambda: symmetrise(Saliency, "cyclic"), r"an explainer such as Saliency\(\) is needed, got <class"),
+        (lambda: symmetrise("saliency", "cyclic"), "an explainer such as Saliency"),
+        (lambda: make(Symmetry, "symmetry", {}), "name the group that the model should be invariant to, one of cyclic"),
+        (lambda: make(Symmetry, "symmetry", {"group": "cyclic", "repair": [2, 2]}), r"must be different, got \(2, 2\)"),
+        (
+            lambda: Symmetry(group="cyclic", similarity="ssim").check((1, 12)),
+            r"samples of shape \(1, 12\); use cosine",
+        ),
     ]
     for call, message in wrong:
         with pytest.raises(UserError, match=message):
             call()
     assert model.passes == 0
     assert equivariance(model, batch, target, Saliency(), "cyclic", n=12).exact
+
+
+def test_token_ids_have_no_ball_around_them_for_max_sensitivity():
+    net = seeded(lambda: BagOfWords(size=20, classes=2, width=6), 0)
+    ids = torch.randint(2, 20, (2, 6), generator=torch.Generator().manual_seed(0))
+    batch = named(ids, attention_mask=torch.ones_like(ids))
+    axis = Symmetry(group="permutation", elements=2, sensitivity=0.1)
+    rows = holdfast.evaluate(Model(net, embedding="embedding"), batch, {"s": InputXGradient()}, axis).table()
+    rows = rows[rows.measure == "max_sensitivity"]
+    assert len(rows) == 2 and set(rows.status) == {"undefined"} and set(rows.reason) == {NO_BALL}
 
 
 def test_the_memory_of_an_orbit_counts_edges_too():
@@ -215,4 +237,9 @@ def test_the_factors_of_a_product_are_tried_on_inputs_too():
     both.check((1, 12))
     with pytest.raises(UserError, match="do not commute"):
         holdfast.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=both))
+    with pytest.raises(UserError, match="do not commute"):
+        model_invariance(model, batch, both)
+    with pytest.raises(UserError, match="do not commute"):
+        equivariance(model, batch, torch.zeros(2).long(), Saliency(), both)
+    assert model.passes == 0
     assert build({"product": {"factors": ["cyclic"]}}).check_inputs(batch) is None

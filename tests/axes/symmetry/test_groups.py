@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ from holdfast.axes.symmetry.groups import (
     permutation,
     plan_elements,
     product,
+    so2,
+    so3,
     torus,
 )
 from holdfast.axes.symmetry.groups.contract import ENUMERABLE
@@ -336,6 +339,13 @@ def test_plan_elements_takes_all_or_draws():
             plan_elements(cyclic(), batch, wrong, seed=0)
 
 
+def test_padding_stays_at_places_of_its_own_where_as_many_are_free():
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    plan = plan_elements(permutation(), Batch(("a", "b"), torch.rand(2, 3, 2), {"mask": mask}), 4, seed=0)
+    assert plan.whole.all() and plan.counts.tolist() == [2, 2]
+    assert plan.elements.tolist() == [[[0, 1, 2], [0, 1, 2]], [[1, 0, 2], [0, 2, 1]]]
+
+
 def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
     ids = torch.tensor([[101, 5, 6, 7, 102, 0], [101, 8, 9, 102, 0, 0], [101, 4, 102, 0, 0, 0]])
     batch = Batch(("a", "b", "c"), ids, {"attention_mask": (ids > 0).long()})
@@ -382,6 +392,9 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
 def test_a_shape_that_does_not_fit_is_refused(group, shape, message):
     with pytest.raises(UserError, match=message):
         group.check(shape)
+    if group.name not in ("permutation", "product"):  # which look at the element first
+        with pytest.raises(UserError, match=message):
+            group.act(torch.tensor(0), Batch(("a",), torch.zeros(1, *shape)))
 
 
 def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
@@ -406,8 +419,38 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
         permutation().act(torch.arange(4), graphs())
     with pytest.raises(UserError, match=r"needs aux\['adjacency'\]"):
         node_permutation().act(torch.arange(4), batch)
+    with pytest.raises(UserError, match=r"dihedral\(4\) moves maps .* got \(1, 3\)"):
+        dihedral(4).move(torch.tensor(1), torch.rand(1, 3))
+    for maps in (torch.rand(1, 3), torch.ones(1, 3, 3, dtype=torch.int64)):
+        with pytest.raises(
+            UserError, match=f"so2 moves floating-point maps .* got {re.escape(str(tuple(maps.shape)))}"
+        ):
+            so2().move(torch.tensor(1.0), maps)
+    with pytest.raises(UserError, match="own: elements are numbered 0 to 1, got 2"):
+        own(lambda g, b: g * b.x, lambda g, m: g * m, [1, -1]).move(torch.tensor(2), batch.x)
+    numbers = torch.tensor([[1, 1, 2, 2], [1, 2, 2, 2], [1, 1, 2, 2]])
+    apart = Batch(("a", "b", "c"), tokens().x, {**tokens().aux, "_passages": numbers})
+    with pytest.raises(UserError, match="passages at different places; list those of one"):
+        PassagePermutation().elements(apart)
     with pytest.raises(UserError, match=r"of shape \(B, 4, 4\); it has shape \(B, 4, 5\)"):
         node_permutation().act(torch.arange(4), random_batch(4, 2, adjacency=torch.ones(3, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: build({"torus": {"dims": []}}), r"different dimensions are needed, such as \(-2, -1\), got \(\)"),
+        (
+            lambda: build({"torus": {"dims": [1, 1]}}),
+            r"different dimensions are needed, .* got \(1, 1\)",
+        ),
+        (product, "at least one factor is needed"),
+        (lambda: product(so3()), "a factor's elements must be numbers or vectors; those of so3 are not"),
+    ],
+)
+def test_what_makes_no_group_is_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
 
 
 def test_groups_by_name():
@@ -505,6 +548,17 @@ def test_an_empty_or_unlisted_own_group_is_refused():
             own(by_x(shifted), shifted, elements)
     with pytest.raises(UserError, match="numbered 0 to 4, got 5"):
         roll(5).move(torch.tensor(5), torch.rand(1, 5))
+
+
+def test_a_made_up_text_may_have_as_many_passages_as_places():
+    assert PassagePermutation().orders(random_batch(4, samples=1)) == [24]
+
+
+def test_of_a_large_own_group_some_pairs_are_tried_and_that_is_enough_to_refuse_one():
+    shifts = own(lambda g, b: b.x.roll(g, -1), lambda g, m: m.roll(g, -1), list(range(20)))
+    shifts.check((20,))  # 400 pairs, of which 256 are tried
+    with pytest.raises(UserError, match="none of the 20 elements"):
+        shifts.check((40,))
 
 
 def test_an_interpolating_own_group_finds_the_nearest_product():

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import axes, statistics
 from holdfast.axes.contract import Judged
 from holdfast.axes.symmetry.evaluation import Symmetry
-from holdfast.axes.symmetry.frames import Symmetries, layer_verdicts, symmetries
+from holdfast.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
 from holdfast.axes.symmetry.page import MOST_DOTS, PAGE, correlation
 from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table
 from holdfast.drawing.charts import Chart, Panel
@@ -431,3 +431,8 @@ def test_a_real_run_is_drawn():
     assert float(measured.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(wanted.value.mean())
     assert measured.means.set_index("explainer").loc[["gradient_shap", "random"], "floor"].notna().all()
     assert parts[-1].html.count("<img") == 8, "controls have no place there"
+
+
+def test_a_group_of_another_version_keeps_its_name():
+    assert group_words({"group": {"name": "unheard_of", "n": 3}}) == ("unheard_of", False)
+    assert group_words({"group": {"name": "dihedral", "n": 8}})[1], "it interpolates"

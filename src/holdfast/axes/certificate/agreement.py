@@ -87,7 +87,7 @@ class Problem:
 
     def outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
         """Logits (r, classes) of rows with only the features of their masks, as many at a time as the model takes."""
-        for rows in torch.split(torch.arange(len(owner), device=owner.device), max(1, self.model.rows)):
+        for rows in torch.split(torch.arange(len(owner), device=owner.device), self.model.rows):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
                 continue
             samples = owner[rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from holdfast.axes.certificate.agreement import Agreement
 from holdfast.axes.certificate.certify import Mode, certify
-from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flip
+from holdfast.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations, joined
+from holdfast.axes.certificate.flips import TRIALS, as_pictures, find_flips
 from holdfast.axes.certificate.sequential import OPEN, YES, Method
 from holdfast.axes.contract import Measure
 from holdfast.errors import UserError
@@ -46,7 +46,6 @@ EXAMPLES = 2
 """How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
-MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
 NO_CLASSES = "only predicted classes are compared with the whole input"
 _OF_CERTIFY = ("features", "delta", "epsilon", "method", "mode", "threshold", "simultaneous", "agreement", "fill")
 Anchor = Literal["explanation", "full"]
@@ -166,14 +165,20 @@ class Certificate:
             raise UserError(f"fill 'blur' is for images, volumes and series, got samples of shape {tuple(shape)}")
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer."""
-        for explainer in subject.explainers:
-            for number, (condition, fraction) in enumerate(self.fractions.items()):
-                chosen = self.explanations(subject, explainer, fraction)
-                for column in self.columns(subject, subject.model, chosen, subject.target, condition):
+        """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer.
+
+        As many explainers as a batch has room for are certified together: the later looks are at few samples.
+        """
+        names, together = list(subject.explainers), max(1, subject.model.rows // max(1, len(subject.batch)))
+        for start in range(0, len(names), together):
+            asked = [(name, *each) for name in names[start : start + together] for each in self.fractions.items()]
+            chosen = [self.explanations(subject, name, fraction) for name, _, fraction in asked]
+            every = self.certified(subject, subject.model, chosen, subject.target)
+            shown = self._exhibits(subject, chosen[:: len(self.fractions)])
+            for (name, condition, fraction), some, results in zip(asked, chosen, every, strict=True):
+                for column in self.columns(subject.model, some, results, condition):
                     yield column if condition == RADIUS else replace(column, share=fraction)
-                if not number:
-                    yield from self._exhibits(subject, chosen)
+                yield from shown.pop(name, ())
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
@@ -200,16 +205,10 @@ class Certificate:
             for size in n.tolist()
         ]
 
-    def columns(
-        self,
-        subject: Subject,
-        model: Model,
-        chosen: Explanations,
-        whole: Tensor,
-        condition: str = RADIUS,
-        passes_each: int = 1,
-    ) -> Iterator[Scores]:
-        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius.
+    def certified(
+        self, subject: Subject, model: Model, chosen: Sequence[Explanations], whole: Tensor, passes_each: int = 1
+    ) -> Sequence[Tensor]:
+        """What is known of every explanation, (S, radii, 8) for each of `chosen`; see `columns`.
 
         `whole` (B,) is the prediction on the whole inputs of the shard. `passes_each` are the passes of the network
         that one input of the model costs: the masks of a smoothed model.
@@ -226,13 +225,17 @@ class Certificate:
             more = (result.early, result.early_draws, same)
             return torch.stack([values.double() for values in (*tensors, *more)], 2)
 
-        results = torch.zeros(0, len(radii), 8)
-        if len(chosen.rows):
-            results = subject.compute(certified, chosen.batch, chosen.with_class(whole))
+        every, results = joined(subject.batch, chosen), torch.zeros(0, len(radii), 8)
+        if len(every.rows):
+            results = subject.compute(certified, every.batch, every.with_class(whole))
+        return torch.split(results, [len(one.rows) for one in chosen])
+
+    def columns(self, model: Model, chosen: Explanations, results: Tensor, condition: str = RADIUS) -> Iterator[Scores]:
+        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius."""
         classes = model.task.exclusive
         same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
         yield chosen.column("sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES)
-        for radius, result in zip(radii, results.unbind(1), strict=True):
+        for radius, result in zip(listed(self.radii), results.unbind(1), strict=True):
             rate, low, high, decision, passes, early, draws, _ = result.unbind(1)
             where = (condition, float(radius))
             yield chosen.column("certified", where, low)
@@ -252,21 +255,20 @@ class Certificate:
         lost = "certificate leaves out whether an explanation is sufficient, and pictures of flips: "
         return [] if model.task.exclusive else [f"{lost}{model.task.name} has no classes"]
 
-    def _exhibits(self, subject: Subject, chosen: Explanations) -> Iterator[Exhibit]:
-        """x, x ⊙ α and a flipped x ⊙ β of the samples on show, where they are pictures."""
+    def _exhibits(self, subject: Subject, chosen: Sequence[Explanations]) -> dict[str, list[Exhibit]]:
+        """x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
+        found: dict[str, list[Exhibit]] = {one.explainer: [] for one in chosen}
         wanted = sorted(subject.showcase)[:EXAMPLES]
-        shown = [i for i, sample in enumerate(chosen.batch.ids) if sample in wanted]
-        if not shown or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
-            return
+        own = [one.only(wanted) for one in chosen]
+        shown = joined(subject.batch, own)
+        if not len(shown.rows) or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
+            return found
         if not subject.model.task.exclusive:  # flips are looked for among classes
-            return
-        model, batch, mask = subject.model, chosen.batch[shown], chosen.mask[shown]
+            return found
+        model, batch, mask = subject.model, shown.batch, shown.mask
 
         def search(part: Batch, kept: Tensor) -> Tensor:
-            singly = [
-                find_flip(model, part[[i]], kept[i], self.features, self.fill, subject.seed) for i in range(len(part))
-            ]
-            return torch.stack(singly)
+            return find_flips(model, part, kept, self.features, self.fill, subject.seed)
 
         def paint(part: Batch, kept: Tensor) -> Tensor:
             return as_pictures(model, part, kept, self.features, self.fill)
@@ -275,15 +277,21 @@ class Certificate:
         added = flips[:, 4:].bool().to(mask.device)
         explained, flipped = (subject.compute(paint, batch, kept) for kept in (mask, mask | added))
         regions = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
-        for i, (sample, (before, sure, after, likely)) in enumerate(zip(batch.ids, flips[:, :4].tolist(), strict=True)):
-            row = subject.batch.ids.index(sample)
+        names = [one.explainer for one in own for _ in one.rows]
+        for i, (name, row, (before, sure, after, likely)) in enumerate(
+            zip(names, shown.rows.tolist(), flips[:, :4].tolist(), strict=True)
+        ):
             whole = _said(model, float(subject.target[row]), float(subject.probability[row]))
-            yield Exhibit(chosen.explainer, INPUT, 0.0, sample, batch.x[i], None, whole)
-            yield Exhibit(chosen.explainer, EXPLANATION, 0.0, sample, explained[i], None, _said(model, before, sure))
             note = _said(model, after, likely) if bool(added[i].any()) else NO_FLIP
             if bool(added[i].any()) and after == float(subject.target[row]):
                 note += ", as on the whole input"
-            yield Exhibit(chosen.explainer, FLIP, float(added[i].sum()), sample, flipped[i], regions[i], note)
+            for condition, level, picture, region, said in (
+                (INPUT, 0.0, batch.x[i], None, whole),
+                (EXPLANATION, 0.0, explained[i], None, _said(model, before, sure)),
+                (FLIP, float(added[i].sum()), flipped[i], regions[i], note),
+            ):
+                found[name].append(Exhibit(name, condition, level, batch.ids[i], picture, region, said))
+        return found
 
 
 def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
@@ -299,35 +307,3 @@ def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
 
 def _said(model: Model, target: float, probability: float) -> str:
     return f"{model.class_name(int(target))} ({100 * probability:.0f} %)"
-
-
-@plain_dataclass(frozen=True)
-class Explanations:
-    """What an explainer selects in a shard: `batch` and masks (S, n) of the samples `rows`, and why others have none.
-
-    `reason` has an entry per sample of the shard, empty where there is an explanation.
-    """
-
-    explainer: str
-    reason: tuple[str, ...]
-    rows: Tensor
-    batch: Batch
-    mask: Tensor
-
-    def with_class(self, classes: Tensor) -> Tensor:
-        """Masks with the class (B,) of their sample in the last column, (S, n + 1) int64."""
-        own = classes.cpu()[self.rows].to(self.mask.device)
-        return torch.cat([self.mask.long(), own.long()[:, None]], 1)
-
-    def column(
-        self,
-        measure: str,
-        where: Condition,
-        value: Tensor,
-        missing: str | Sequence[str] = MASKED_NOT_FINITE,
-        bounds: tuple[Tensor | None, Tensor | None] = (None, None),
-    ) -> Scores:
-        """Values (S,) of the samples with an explanation as a column for all samples of the shard."""
-        return Scores.column(
-            self.explainer, measure, where, value, self.reason, rows=self.rows, missing=missing, bounds=bounds
-        )

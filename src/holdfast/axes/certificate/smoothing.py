@@ -13,19 +13,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.certificate.evaluation import (
-    MASKED_NOT_FINITE,
     MEASURES,
     SHARE,
     USUAL_THRESHOLD,
     Anchor,
     Certificate,
-    Explanations,
     ModeField,
     Radii,
     Share,
     Threshold,
     listed,
 )
+from holdfast.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
 from holdfast.axes.certificate.sequential import Method
 from holdfast.axes.contract import Measure
 from holdfast.features import GroupingField, Patches
@@ -157,9 +156,8 @@ class Smoothing:
             for model, predicted in zip(models, whole, strict=True):
                 right = self._correct(subject, model, predicted)
                 radii = self._hard_radii(subject, model, chosen, predicted)
-                rates = certificate.columns(
-                    subject, model, chosen, predicted, condition(model.keep), passes_each=model.samples
-                )
+                (found,) = certificate.certified(subject, model, [chosen], predicted, model.samples)
+                rates = certificate.columns(model, chosen, found, condition(model.keep))
                 for column in chain([replace(right, explainer=explainer)], radii, rates):
                     yield replace(column, share=model.keep)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
     """
     addable = free.nonzero().flatten().tolist()
     chosen = [set_ for k in range(1, min(r, len(addable)) + 1) for set_ in combinations(addable, k)]
-    rows = mask.expand(len(chosen), -1).clone()
-    for row, set_ in zip(rows, chosen, strict=True):
-        row[list(set_)] = True
-    return rows, torch.tensor([len(set_) for set_ in chosen], dtype=torch.int64)
+    sizes = torch.tensor([len(set_) for set_ in chosen], dtype=torch.int64)
+    rows, added = mask.repeat(len(chosen), 1), torch.tensor(list(chain.from_iterable(chosen)), dtype=torch.int64)
+    rows[torch.arange(len(chosen)).repeat_interleave(sizes), added] = True
+    return rows, sizes

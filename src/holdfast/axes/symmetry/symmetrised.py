@@ -96,7 +96,6 @@ class Symmetrised:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Explanations like the inner explainer's, averaged."""
-        self.group.check(batch.x.shape[1:])
         n = _count(self.group, batch, self.n)
         elements, counts = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
         # Draws that move along belong to one element; over several the average is of different draws.
@@ -165,7 +164,6 @@ def symmetrise_curve(
     wanted = _steps(ns, group, batch)
     if fresh < 1:
         raise UserError(f"fresh must be at least 1, got {fresh}")
-    group.check(batch.x.shape[1:])
     order = group.order(batch)
     elements, counts = chosen_elements(group, batch, wanted[-1], seed)
     others = _fresh_elements(group, batch, fresh, seed)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +15,7 @@ from holdfast.errors import UserError, no_exit
 from holdfast.models.batches import keep_freed_memory
 from holdfast.models.precision import Precision
 from holdfast.runs import table
+from holdfast.runs.atomic import scratch
 from holdfast.runs.differences import differences
 from holdfast.runs.engine import Runner, Tick
 from holdfast.runs.plan import Job, Plan, describe
@@ -89,8 +88,8 @@ def _gpu(number: int) -> str:
 @contextmanager
 def pickled(plan: Plan) -> Iterator[Pickled]:
     """A recipe for workers on this machine, good while the context is open."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-plan-") as folder:
-        path = Path(folder) / "plan.pt"
+    with scratch() as folder:
+        path = folder / "plan.pt"
         devices = {name: model.device.type for name, model in plan.models.items()}
         try:
             torch.save((plan, devices), path)

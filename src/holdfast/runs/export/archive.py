@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UserError
+from holdfast.runs.atomic import scratch
 from holdfast.runs.digests import contents, parts
 from holdfast.runs.storage import files, within
 from holdfast.runs.verify import FOLDERS
@@ -40,10 +41,8 @@ def write_zip(run: Run, path: Path) -> list[str]:
     with zipfile.ZipFile(path, "x", allowZip64=True) as archive:
         for name, content in zip(names, contents([held[name] for name in names]), strict=True):
             _add(archive, name, content)
-        with tempfile.TemporaryDirectory() as folder:
-            drawn = Path(folder) / REPORT
-            run.report(drawn)
-            _add(archive, REPORT, drawn.read_bytes())
+        with scratch() as drawn:
+            _add(archive, REPORT, run.report(drawn / REPORT).read_bytes())
     return [*names, REPORT]
 
 

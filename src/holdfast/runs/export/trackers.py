@@ -13,7 +13,6 @@ import json
 import math
 import re
 import socket
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from urllib.request import getproxies
 
 from holdfast import axes, statistics
 from holdfast.errors import UserError, unknown
+from holdfast.runs.atomic import scratch
 from holdfast.runs.differences import parameters_of
 from holdfast.runs.export.tables import fingerprint, write_study, write_tables
 from holdfast.runs.merge import missing
@@ -84,10 +84,10 @@ def push(run: Run | str | Place, to: str, project: str | None = None, uri: str |
 
     package, opened = _package(to), read(run)
     content = payload(opened)
-    with tempfile.TemporaryDirectory() as folder:
-        names = [*write_tables(opened, Path(folder), "parquet"), *write_study(opened, Path(folder), content.missing)]
-        opened.report(Path(folder) / "report.html")
-        files = [Path(folder) / name for name in ("report.html", *names)]
+    with scratch() as folder:
+        names = [*write_tables(opened, folder, "parquet"), *write_study(opened, folder, content.missing)]
+        opened.report(folder / "report.html")
+        files = [folder / name for name in ("report.html", *names)]
         where, updated = TRACKERS[to](package, content, project or PROJECT, uri, files)
     told = [path.name for path in files]
     return Pushed(where, len(content.metrics), len(content.params), told, updated, content.missing)

@@ -255,7 +255,7 @@ def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
         raise UserError(f"the number of group elements must be a whole number from 1 on, got {limit!r}")
     sizes = orders(group, batch)
     whole = torch.tensor([size <= limit for size in sizes])
-    if len(set(sizes)) == 1 and not hasattr(group, "orders"):
+    if not isinstance(group, BySample):
         every = group.elements(batch)[:, None] if whole.all() else group.sample(batch, limit, seed)
         elements = every.expand(-1, len(batch), *every.shape[2:])
         return Plan(elements, torch.full((len(batch),), len(elements)), whole)
