@@ -12,9 +12,9 @@ claims need most. A call that is cut short, or whose `--seconds` are over, loses
 `--beside TABLES` leaves out what these have already. Studies are `paper` (every explainer asked again, of photographs
 those of few passes and LIME: stability under the FASS paper's perturbations and its code's mild ones, symmetry,
 dependence), `maps` (every explainer asked once: faithfulness, certificates, agreement, localisation by mosaics),
-`sweeps` (explainers of few passes under growing perturbations) and, for a network of each architecture on CIFAR-10, one
-round of `smoothing` (certificates of smoothed networks). `other` are the studies of series, graphs, sets and words
-beside this folder with more axes; studies/train_*.py come first.
+`sweeps` (explainers of few passes, of photographs of one, under growing perturbations) and, for a network of each
+architecture on CIFAR-10, one round of `smoothing` (certificates of smoothed networks). `other` are the studies of
+series, graphs, sets and words beside this folder with more axes; studies/train_*.py come first.
 
 The precision is `auto` for the first network of each data set and architecture, on the study `paper` and 16 of its
 pictures; the other studies and seeds take the one found there. What a shard took is noted in `costs.jsonl`: seconds of
@@ -111,6 +111,8 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
             {"integrated_gradients": {"steps": steps}},
             "random",
         ]
+    if task.study == "sweeps" and not small:  # of one pass each, so that all photographs are asked all severities
+        return ["saliency", "grad_cam", "random", "sobel"]
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
     quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
