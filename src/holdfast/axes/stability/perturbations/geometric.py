@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Literal
 
+import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -112,5 +114,13 @@ class Elastic(Usual):
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
         """Maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""
         check_maps(self, maps, ids)
-        key = keys(seed, ids, "elastic").to(maps.device)
-        return resample(maps, elastic_offsets(key, self.amplitude, self.smoothness, *maps.shape[-2:]))
+        fields = _fields(seed, tuple(ids), self.smoothness, *maps.shape[-2:], maps.device)
+        return resample(maps, self.amplitude * fields)
+
+
+@lru_cache(maxsize=4)
+def _fields(
+    seed: int, ids: tuple[str, ...], smoothness: float, height: int, width: int, device: torch.device
+) -> Tensor:
+    """Fields of amplitude 1, kept since every explainer, and chance for every reference, asks for the same ones."""
+    return elastic_offsets(keys(seed, ids, "elastic").to(device), 1.0, smoothness, height, width)
