@@ -5,13 +5,14 @@
     python benchmarks/mutants.py show mutants.jsonl                           # counts by room, and what survived
 
 Mutant i is drawn from the seed alone, so the work can be cut into chunks with --start and --count, on several machines;
-a file that is there already is gone on with. A mutant is met by the tests that enter its function, those of the
-folder named as its own first, the quickest of them first, up to --budget seconds, in a process forked from one that has
-imported the large packages. A test that fails counts if it passes by itself without the mistake. One that all of them
-pass survived; `untested` means that no test enters the function in its own process, `elsewhere` that besides its tests
-need a GPU (--gpu, for `map` and `run`, lets those of the kernels have it) or the libraries of `make test-ecosystem`.
-Left out from the start: annotations, decorators, words (errors, f-strings), numbers of layout, swapped arguments of
-what is symmetric in them, and arguments without a say in any result (`strict` of zip, `non_blocking`).
+a file that is there already is gone on with, and --again tries those that survived once more, with a larger --budget. A
+mutant is met by the tests that enter its function, its file's own examples and those of the folder named as its own
+first, the quickest of them first, up to --budget seconds, in a process forked from one that has imported the large
+packages. A test that fails counts if it passes by itself without the mistake. One that all of them pass survived;
+`untested` means that no test enters the function in its own process, `elsewhere` that besides its tests need a GPU
+(--gpu, for `map` and `run`, lets those of the kernels have it) or the libraries of `make test-ecosystem`. Left out from
+the start: annotations, decorators, words (errors, f-strings), numbers of layout, swapped arguments of what is symmetric
+in them, and arguments without a say in any result (`strict` of zip, `non_blocking`).
 
 One line of JSON per mutant: number, status (killed, survived, timeout, untested, elsewhere), room, file, line, what was
 done, the diff, by which test, seconds. A timeout is counted in seconds of the processor, so that other work beside it
@@ -36,6 +37,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -274,7 +276,12 @@ class Entered:
             watch.register_callback(watch.COVERAGE_ID, watch.events.PY_START, self._started)
             watch.set_events(watch.COVERAGE_ID, watch.events.PY_START)
         else:
-            sys.setprofile(lambda frame, event, _: self._note(frame.f_code) if event == "call" else None)
+            threading.setprofile(self._called)  # of threads that start from now on
+            sys.setprofile(self._called)
+
+    def _called(self, frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            self._note(frame.f_code)
 
     def _started(self, code: Any, _: int) -> Any:
         self._note(code)
@@ -348,7 +355,7 @@ def chosen(mutant: Mutant, drawn: dict[str, Any], budget: float) -> tuple[list[s
     if not mutant.function:  # run when the file is imported: whoever enters anything of the file
         entered = drawn["entered"].items()
         numbers = {i for name, them in entered if name.startswith(f"{mutant.file}::") for i in them}
-    own = f"tests/{room(mutant.file)}/"
+    own = (f"{mutant.file}::", f"tests/{room(mutant.file)}/")
     quickest = sorted((drawn["tests"][i] for i in numbers), key=lambda test: (not test[0].startswith(own), test[1]))
     taken, seconds = [], 0.0
     for name, needs in quickest:
@@ -472,7 +479,10 @@ def run(given: argparse.Namespace) -> None:
     """The mutants of a seed that are not in the file yet."""
     drawn = json.loads(Path(given.map).read_text())
     out = Path(given.out)
-    done = {json.loads(line)["number"] for line in out.read_text().splitlines()} if out.exists() else set()
+    kept = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    kept = [told for told in kept if not given.again or told["status"] not in ("survived", "untested")]
+    out.write_text("".join(f"{json.dumps(told)}\n" for told in kept))
+    done = {told["number"] for told in kept}
     everything = mutants(given.seed)
     numbers = [i for i in range(given.start, given.start + given.count) if i not in done]
     numbers = [i for i in numbers if given.only in everything[i].file]
@@ -534,6 +544,7 @@ def main() -> None:
     two.add_argument("--count", type=int, default=300)
     two.add_argument("--jobs", type=int, default=1)
     two.add_argument("--gpu", action="store_true", help="do not hide the GPU from the tests of kernels")
+    two.add_argument("--again", action="store_true", help="also those of the file that survived or met no test")
     two.add_argument("--only", default="", help="of these, the ones in files whose names contain this")
     two.add_argument("--budget", type=float, default=40, help="seconds of tests for one mutant")
     two.add_argument("--seconds", type=float, default=1e9, help="stop after about so long")

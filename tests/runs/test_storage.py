@@ -20,6 +20,7 @@ from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.storage import StorePath, place
+from holdfast.runs.verify import keep_one
 from holdfast.types import OK, Exhibit, Scores
 from support.loopback import keys, s3_server
 from support.paths import SMALL
@@ -88,6 +89,16 @@ def test_a_listing_answers_for_a_while(monkeypatch):
     assert not storage.present(second)
     monkeypatch.setattr(storage, "FRESH", (0.0, 0.0))
     assert storage.present(second)
+
+
+def test_a_part_that_another_process_doubled_meanwhile_is_seen_and_one_is_kept(tmp_path):
+    part = tmp_path / "00000.parquet"
+    (tmp_path / "00000.1111111111111111.parquet").write_bytes(b"")
+    assert len(storage.held(part)) == 1, "the listing is known from here on"
+    (tmp_path / "00000.2222222222222222.parquet").write_bytes(b"")
+    keep_one([part])
+    assert [path.name for path in tmp_path.iterdir()] == ["00000.1111111111111111.parquet"]
+    assert len(storage.held(part)) == 1
 
 
 def test_a_run_reads_back_the_same_from_both(tmp_path):
