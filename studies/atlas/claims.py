@@ -54,6 +54,8 @@ class Found:
     command: str = ""
     published: float = math.nan
     """The paper's number on the same scale, where it has one."""
+    samples: tuple[int, ...] = ()
+    """How many samples the parts rest on, where these are not all that a network was asked about."""
 
 
 @dataclass(frozen=True)

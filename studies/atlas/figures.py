@@ -16,7 +16,7 @@ from spread import Split
 
 from holdfast.axes import BY_NAME
 from holdfast.drawing.methods import TITLES, colour_of
-from holdfast.drawing.plots import Mark, Scale, dots, of_marks, wrapped
+from holdfast.drawing.plots import Curve, Mark, Scale, curves, dots, of_marks, wrapped
 from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
 
@@ -24,6 +24,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PURPOSES = ("stability", "faithfulness", "certificate", "symmetry", "dependence", "localisation")
 ASIDE = ("redraw", "there_and_back", "convergence", "sensitivity", "symmetrised", "class")
 COLOURS = {HOLDS: "m2", DOES_NOT: "m1"}
+STRENGTHS = {"rotation": "degrees", "translation": "pixels", "brightness": "factor", "gaussian_noise": "σ"}
+STRENGTHS |= {"jpeg": "quality"}
+"""Perturbations of the sweeps, and what their strength is."""
 
 
 def overall(t: Tables, by: Sequence[str]) -> pd.DataFrame:
@@ -195,6 +198,48 @@ def spread(found: Split | None) -> Sheet | None:
     return dots(
         "", marks, (0, max(1.0, *(m.high for m in marks))), "share of the variance", percent=True, width=520
     ).sheet
+
+
+def severity(t: Tables) -> Sheet | None:
+    """Photographs under growing perturbations: predictions kept by network, and below them scores by method.
+
+    A score is the mean over networks, in its best form; its interval is the mean of theirs, which is wide enough.
+    """
+    rows = t.swept[t.swept["data"].isin(LARGE) & (t.swept["measure"] == "fass")]
+    if rows.empty:
+        return None
+    colours = {name: f"m{i}" for i, name in enumerate(sorted(rows["network"].unique()))}
+    inks = dict(zip(sorted(rows["base"].unique()), ("ink", "third"), strict=False))
+    conditions = [name for name in STRENGTHS if name in set(rows["condition"])]
+    wide, tall, left = 240.0, 200.0, 12.0
+    high = 2 * tall + 40
+    drawn = Sheet(left + 3 * wide, high * 2)
+    for number, condition in enumerate(conditions):
+        part = rows[rows["condition"] == condition].sort_values("severity")
+        held, means = part.drop_duplicates(["network", "severity"]), part[part["best"].notna()]
+        means = averaged(means, ("base", "severity"), "best")
+        kept = [Curve("", _marks(held[held["network"] == n], "retention"), colour) for n, colour in colours.items()]
+        scores = [Curve("", _marks(means[means["base"] == n], "value"), colour) for n, colour in inks.items()]
+        ends = of_marks([m for line in scores for m in line.marks], 0.0, 1.0)
+        x, y = left + wide * (number % 3), 18 + high * (number // 3)
+        drawn.add(Words(x, y - 4, condition.replace("_", " "), "ink", bold=True))
+        for row, (lines, limits) in enumerate(((kept, (0.0, 1.04)), (scores, ends))):
+            title = "score" if row else "predictions kept"
+            plot = curves("", lines, limits, STRENGTHS[condition], title, percent=not row, width=wide - 24)
+            drawn.place(plot.sheet, x, y + tall * row)
+    for row, (title, own) in enumerate((("Predictions kept, by network", colours), ("Scores, by method", inks))):
+        x, y = left + 2 * wide, high + 34 + tall * row
+        drawn.add(Words(x, y, title, "soft"))
+        for i, (name, colour) in enumerate(own.items()):
+            text = ARCHITECTURES.get(name, TITLES.get(name, name))
+            drawn.add(Dot(x + 5, y + 20 + 20 * i, 4, colour), Words(x + 16, y + 24 + 20 * i, text, "soft"))
+    return drawn
+
+
+def _marks(rows: pd.DataFrame, of: str) -> list[Mark]:
+    ends = ("low", "high") if of == "value" else (f"{of}_low", f"{of}_high")
+    numbers = zip(rows["severity"], rows[of], rows[ends[0]], rows[ends[1]], strict=True)
+    return [Mark("", float(v), float(low), float(high), x=float(x)) for x, v, low, high in numbers]
 
 
 def strip(judged: Sequence[Judged]) -> Sheet | None:

@@ -42,6 +42,7 @@ FIGURES = {
     "frontier": "Methods by stability and faithfulness, on small pictures",
     "photographs": "Methods by stability and faithfulness, on photographs",
     "spread": "Shares of the variance of FASS with their intervals",
+    "severity": "Predictions kept and scores against the strength of five perturbations",
 }
 ARITHMETIC = "page"
 """The command of claims that need no run."""
@@ -77,6 +78,8 @@ def samples_of(t: Tables, j: Judged) -> str:
     """How many samples of each network the parts of a claim rest on, where they are of networks of the grid."""
     if not j.found.parts or t.runs.empty:
         return ""
+    if j.found.samples:
+        return _counted(pd.Series(j.found.samples))
     axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
     asked = t.asked[t.asked["axis"] == axis] if axis else t.asked
     known = t.measured(j.claim.key)
@@ -84,7 +87,10 @@ def samples_of(t: Tables, j: Judged) -> str:
     own = [*known["n"].astype(int), *asked.loc[asked["network"].isin(named - set(known["part"])), "samples"]]
     if not own and j.found.command != GRID:
         return ""
-    counts = pd.Series(own or asked["samples"])
+    return _counted(pd.Series(own or asked["samples"]))
+
+
+def _counted(counts: pd.Series) -> str:
     low, high = counts.min(), counts.max()
     return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
 
@@ -323,7 +329,7 @@ def pictures_of(
     """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
     made = {"verdicts": figures.board(judged, PAPERS), "strip": figures.strip(judged), "matrix": figures.matrix(t)}
     made |= {"frontier": figures.frontier(t), "photographs": figures.frontier(t, figures.LARGE)}
-    made["spread"] = figures.spread(found)
+    made |= {"spread": figures.spread(found), "severity": figures.severity(t)}
     names = {}
     for key, sheet in made.items():
         for old in (docs / "figures").glob(f"atlas-{key}.*") if write else ():

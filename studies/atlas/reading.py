@@ -60,6 +60,10 @@ class Tables:
     papers: pd.DataFrame
     earlier: pd.DataFrame
     ranking: pd.DataFrame
+    kept: pd.DataFrame
+    """Cells of which the share of unchanged predictions is read: of every condition the one of most samples."""
+    swept: pd.DataFrame
+    """Cells of the sweeps of severity, those that other runs have too among them."""
 
     def paper(self, paper: str, table: str) -> pd.DataFrame:
         """One printed table, rows by columns, in the paper's order; "<0.1" is 0.1, its upper end."""
@@ -86,8 +90,9 @@ class Tables:
 
     @cached_property
     def asked(self) -> pd.DataFrame:
-        """network, axis, samples: how many a network was asked about, by what its cells attempted."""
-        found = self.cells.groupby(["network", "axis"], observed=True)["attempted"].max()
+        """network, axis, samples: how many a network was asked about, by what its cells attempted, sweeps apart."""
+        own = self.cells[~self.cells["sweep"]]
+        found = own.groupby(["network", "axis"], observed=True)["attempted"].max()
         return found.rename("samples").dropna().astype(int).reset_index()
 
     @cached_property
@@ -163,9 +168,6 @@ def load(folder: Path = TABLES) -> Tables:
         read[name]["severity"] = read[name]["severity"].astype(float).round(6)
     cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
     cells["sweep"], pairs["sweep"] = (frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs))
-    first = cells.sort_values(["sweep", "attempted"], ascending=[True, False])  # of two runs that of more samples
-    cells = first.drop_duplicates(["network", *SAME]).sort_index().reset_index(drop=True)
-    pairs = pairs.sort_values("sweep", kind="stable")
     for edge in ("", "_low", "_high"):
         best = cells[edge[1:] or "mean"].astype(float)
         for form in ("calibrated", "aligned_calibrated"):
@@ -174,11 +176,18 @@ def load(folder: Path = TABLES) -> Tables:
     cells["base"] = _bases(cells["explainer"])
     cells["method"] = cells["base"].astype(str).str.split(",").str[0]  # without the layer that a label may name
     cells["control"] = cells["base"].isin(CONTROLS)
+    swept = cells[cells["sweep"]].reset_index(drop=True)
+    kept = cells[(cells["axis"] == "stability") & cells["retention_low"].notna()]
+    kept = kept.sort_values("attempted", kind="stable").reset_index(drop=True)
+    kept = kept.drop_duplicates(["network", "condition", "severity"], keep="last").reset_index(drop=True)
+    first = cells.sort_values(["sweep", "attempted"], ascending=[True, False])  # of two runs that of more samples
+    cells = first.drop_duplicates(["network", *SAME]).sort_index().reset_index(drop=True)
+    pairs = pairs.sort_values("sweep", kind="stable")
     pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
     values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
     values["sweep"] = values["run"].astype(str).str.endswith(SWEEP)
     ranking = read["ranking"].assign(base=_bases(read["ranking"]["explainer"]))
-    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"], ranking)
+    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"], ranking, kept, swept)
 
 
 def _bases(labels: pd.Series) -> pd.Series:

@@ -232,8 +232,32 @@ def test_samples_are_those_of_the_axis_that_a_claim_is_about(study, tables):
         claim=SimpleNamespace(key="soft-perturbing"),
     )
     cells = pd.DataFrame({"network": "net", "axis": ["certificate", "faithfulness"], "attempted": [64, 128]})
+    cells["sweep"] = False
     told = study.page.samples_of(dataclasses.replace(tables, cells=cells), judged)
     assert told == "n = 64 samples a network"
+
+
+def test_predictions_kept_are_those_of_the_run_with_most_samples(study, tables, tmp_path):
+    """A sweep of severity adds its samples to what is said of predictions, and nothing to what is said of scores."""
+    shutil.copytree(study.reading.TABLES, tmp_path / "tables")
+    cells = pd.read_parquet(tmp_path / "tables" / "cells.parquet")
+    asked = (cells["network"] == "squeezenet") & (cells["measure"] == "fass") & (cells["explainer"] == "saliency")
+    numbers = {"attempted": 499, "retention": 0.9137, "retention_low": 0.87, "retention_high": 0.93, "mean": 0.5}
+    more = cells[asked].astype({"run": str}).assign(run="squeezenet.sweeps", **numbers)
+    pd.concat([more, cells[cells["run"] != "squeezenet.sweeps"]]).to_parquet(tmp_path / "tables" / "cells.parquet")
+    given = study.reading.load(tmp_path / "tables")
+    for key in ("fass-mild", "fass-translation"):
+        before, found = (study.claims_fass.TESTS[key](t) for t in (tables, given))
+        assert max(before.samples) <= 500 and found.samples.count(499) == 1
+        (part,) = [part for part in found.parts if part.label == "squeezenet"]
+        assert (part.value, part.low, part.high) == pytest.approx((91.37, 87, 93))
+        assert len(found.parts) == len(before.parts) == len(before.samples)
+    judged = SimpleNamespace(found=study.claims_fass.TESTS["fass-translation"](given))
+    assert study.page.samples_of(given, judged).endswith(" to 499 samples a network")
+    own = given.cells["network"] == "squeezenet"
+    assert set(given.cells.loc[own & (given.cells["axis"] == "stability"), "attempted"]) == {32}
+    marks = [data for data, _ in study.figures.severity(given).groups if data.get("value") == "0.9137"]
+    assert len(marks) == len(more), "one for every condition"
 
 
 def test_sanity_checks_are_of_each_network_once(study, tables):

@@ -55,6 +55,7 @@ def test_two_evaluations_of_one_axis_are_told_apart():
     assert list(ranked.groupby("evaluation").size().items()) == [("jpeg", 3), ("mild", 3)]
     assert list(tested.groupby("evaluation").size().items()) == [("jpeg", 3), ("mild", 3)]
     assert set(ranked.measure) == set(tested.measure) == {"fass"}
+    assert list(ranked.index) == list(tested.index) == list(range(6)), "one table, not two with their own numbers"
     for label, perturbations in settings.items():
         alone = run({label: Stability(perturbations=perturbations, k=50)})
         for whole, only in ((both.ranking(label), alone.ranking()), (both.tests(label), alone.tests())):
