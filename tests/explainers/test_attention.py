@@ -80,6 +80,21 @@ def test_both_equal_a_calculation_by_hand(fused):
             np.testing.assert_allclose(maps[row].numpy(), values, rtol=1e-4, atol=1e-6)
 
 
+class Spare(TwoLayers):
+    """Attends once more, and reads nothing of it."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)[:, None]
+        F.scaled_dot_product_attention(x, x, x)
+        return super().forward(ids)
+
+
+def test_attention_that_nobody_reads_has_no_part_in_the_relevance():
+    batch = Batch(("a", "b"), torch.tensor([[1, 2, 3, 4], [6, 0, 5, 2]]))
+    spare, plain = (Chefer()(Model(kind(True), embedding="embed"), batch, TARGET[:2], 0) for kind in (Spare, TwoLayers))
+    torch.testing.assert_close(spare, plain)
+
+
 @pytest.mark.parametrize("explainer", BOTH)
 @pytest.mark.parametrize("shape", [TorchvisionViT, TimmViT, TransformersViT, lambda: TimmViT(2, "avg")])
 def test_every_shape_gives_maps_that_a_batch_does_not_change(explainer, shape):

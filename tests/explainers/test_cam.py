@@ -388,3 +388,21 @@ def test_the_kin_of_grad_cam_agree_with_pytorch_grad_cam(kind):
     ours = ours - ours.flatten(1).amin(1)[:, None, None]  # the library scales each map to [0, 1]
     ours = ours / ours.flatten(1).amax(1)[:, None, None]
     assert float((ours - expected).norm() / expected.norm()) < 1e-3
+
+
+def test_a_list_of_layers_without_norms_holds_no_blocks():
+    """They take and give tokens too, but the map before them is what a head that averages reads."""
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 4)
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.GELU()) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            tokens = self.embed(x).flatten(2).transpose(1, 2)
+            for layer in self.layers:
+                tokens = layer(tokens)
+            return self.head(tokens.mean(1))
+
+    assert find_layer(Model(seeded(Tokens())), (3, 16, 16)).path == "embed"

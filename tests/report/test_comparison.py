@@ -320,7 +320,9 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     assert row["score"] is not None
     others = [r["rank"] for key, r in rows.items() if key != ("partial", "saliency") and not r["control"]]
     assert set(others) <= set(range(1, 6))
-    assert "unfinished: 8 of 16" in leaderboard_page(held)
+    page = leaderboard_page(held)
+    assert "unfinished: 8 of 16" in page
+    assert len(held["boards"]) == 1 and "matrix-title" not in page, "one board is no matrix"
 
 
 def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
@@ -334,6 +336,7 @@ def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
     assert ">base</th>" in pair and ">moved</th>" in pair  # the heads of the means, where there is one pair
     held = leaderboard(runs["base"], runs["moved"], other)
     board = leaderboard_page(held)
+    assert len(held["boards"]) > 1 and "matrix-title" in board
     prints = [p for run in held["runs"] for kind in ("models", "datasets") for p in run[kind].values()]
     for text in (page, pair, board):
         seen = text[: text.index('aria-labelledby="made"')]  # how the runs were made is folded away, with everything
