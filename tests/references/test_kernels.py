@@ -71,9 +71,11 @@ def scenes(count: int, height: int, width: int) -> torch.Tensor:
 def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
     colours = 0.2 * segment.lab(scenes(2, 9, 15).to(fused))
     found = segment._segments(colours, kernel_size, max_dist)  # in this thread: the interpreter knows one only
+    dense = segment._density(colours, kernel_size, 3)
     plain(monkeypatch)
     wanted = segment._segments(colours, kernel_size, max_dist)
     assert torch.equal(found, wanted) and int(wanted.max()) > 0
+    torch.testing.assert_close(dense, segment._density(colours, kernel_size, 3), rtol=1e-9, atol=0)
 
 
 def maps(seed: int, device: str) -> torch.Tensor:
