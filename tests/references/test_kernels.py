@@ -75,7 +75,8 @@ def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
     plain(monkeypatch)
     wanted = segment._segments(colours, kernel_size, max_dist)
     assert torch.equal(found, wanted) and int(wanted.max()) > 0
-    torch.testing.assert_close(dense, segment._density(colours, kernel_size, 3), rtol=1e-9, atol=0)
+    step = 1 / segment._DENSITY_STEPS  # that rounding may cross
+    torch.testing.assert_close(dense, segment._density(colours, kernel_size, 3), rtol=0, atol=1.5 * step)
 
 
 def maps(seed: int, device: str) -> torch.Tensor:
