@@ -131,7 +131,9 @@ def quickshift_by_loops(image: Tensor, kernel_size: float, max_dist: float, rati
     return [order.index(r) for r in root]
 
 
-@pytest.mark.parametrize(("shape", "max_dist"), [((3, 9, 7), 200.0), ((3, 9, 7), 3.0), ((1, 4, 11), 2.0)])
+@pytest.mark.parametrize(
+    ("shape", "max_dist"), [((3, 9, 7), 200.0), ((3, 9, 7), 3.0), ((1, 4, 11), 2.0), ((3, 9, 7), 1.0)]
+)  # the last reaches from pixel to pixel where colours are the same, and no farther
 def test_quickshift_agrees_with_brute_force_on_flat_and_rough_images(shape: tuple[int, ...], max_dist: float) -> None:
     image = random_batch(1, *shape).x[0]
     image[:, 1:4] = 0.25
