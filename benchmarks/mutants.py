@@ -277,6 +277,9 @@ class Entered:
             watch.set_events(watch.COVERAGE_ID, watch.events.PY_START)
         else:
             threading.setprofile(self._called)  # of threads that start from now on
+
+    def pytest_runtest_setup(self) -> None:
+        if sys.version_info < (3, 12):  # anew for every test, since some libraries put their own in its place
             sys.setprofile(self._called)
 
     def _called(self, frame: Any, event: str, _: Any) -> None:
