@@ -10,6 +10,7 @@ from statistics import median_low
 
 import pandas as pd
 
+from holdfast.drawing import prose
 from holdfast.drawing.prose import above, digits_of
 
 MISSING = "--"
@@ -118,11 +119,7 @@ def number(value: float, digits: int) -> str:
     >>> number(-0.5, 2), number(-0.0001, 2), number(float("nan"), 2)
     ('$-$0.50', '0.00', '--')
     """
-    if not math.isfinite(value):
-        return MISSING
-    text = f"{value:.{digits}f}"
-    text = text.lstrip("-") if float(text) == 0 else text
-    return text.replace("-", "$-$")
+    return escape(prose.number(value, digits))
 
 
 def digits_for(cells: Iterable[Entry]) -> int:
