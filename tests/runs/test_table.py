@@ -18,7 +18,7 @@ from holdfast.runs import pictures, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.columns import sorted_by_key
 from holdfast.runs.differences import differences
-from holdfast.runs.merge import missing
+from holdfast.runs.verify import missing
 from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 NAMES = [

@@ -33,8 +33,8 @@ def report(
 ) -> None:
     """Draw the report again, or print what it says."""
     from holdfast.errors import UserError
-    from holdfast.runs.merge import missing
     from holdfast.runs.run import read
+    from holdfast.runs.verify import missing
 
     if text and out is not None:
         raise UserError("--text prints and --out writes; give one of them")

@@ -143,7 +143,7 @@ def merge(
 ) -> None:
     """Join directories that hold shares of one study."""
     from holdfast.runs.merge import merge as join
-    from holdfast.runs.merge import missing
+    from holdfast.runs.verify import missing
 
     joined = join(out, directories, mixed_versions)
     gaps = missing(out)
@@ -195,7 +195,7 @@ def _carry_out(
         say("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop
     if share[1] > 1:
-        from holdfast.runs.merge import missing
+        from holdfast.runs.verify import missing
 
         gaps = missing(where)
         say(f"share {share[0]}/{share[1]} is done in {where}")

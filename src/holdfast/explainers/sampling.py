@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -18,10 +18,8 @@ from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
 from holdfast.features.fill import Fill, changeable, ground, kept_only, origins
+from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method, name_of
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
 
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23

@@ -29,7 +29,7 @@ from holdfast.runs.plan import Plan, check_whole, describe, make_plan
 from holdfast.runs.precision_audit import compile_if_it_pays, lower, settle
 from holdfast.runs.progress import progress
 from holdfast.runs.storage import Place, place
-from holdfast.runs.verify import changed_samples, forget_failures, keep_one, mend
+from holdfast.runs.verify import changed_samples, forget_failures, keep_one, mend, missing
 from holdfast.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ class Run:
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
-        from holdfast.runs.merge import missing
-
         facts = {**self.manifest, "missing": missing(self.path)}
         beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         target = beside if path is None else place(path)
@@ -182,7 +180,6 @@ class Run:
     def _repr_html_(self) -> str:
         """How a notebook shows a run: what was run, whether all of it, and the ranking of every axis."""
         from holdfast.drawing import methods, prose, tables
-        from holdfast.runs.merge import missing
 
         gaps, named = missing(self.path), methods.looks(self.manifest["study"]["explainers"])
         columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]

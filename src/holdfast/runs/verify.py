@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from holdfast.runs.storage import (
     forget_listings,
     held,
     place,
+    present,
     tried,
     within,
 )
@@ -51,8 +53,6 @@ def verify(where: str | Place) -> list[Verdict]:
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
-    from holdfast.runs.merge import missing
-
     root = place(where)
     if isinstance(root, Path) and root.is_file() and root.suffix.lower() == ".zip":
         from holdfast.runs.export import unpacked
@@ -102,6 +102,39 @@ def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> 
     except (Damaged, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return Verdict("damaged", name, str(error))
     return Verdict("whole", name)
+
+
+def missing(root: str | Place) -> list[str]:
+    """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
+    path = place(root)
+    forget_listings()
+    manifest = table.read_manifest(path)
+    study = manifest["study"]
+    found = []
+    judged = [  # what the engine does not run has its own parts
+        (evaluation, name)
+        for evaluation, facts in study["evaluations"].items()
+        for name in (study["explainers"] if "left_out" in facts else ())
+        if name not in facts["left_out"]
+    ]
+    kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
+    kept = kept if "maps" in study else {}
+    for dataset, facts in study["datasets"].items():
+        if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
+            raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
+        for model, number in product(study["models"], range(shards)):
+            where = f"shard {number} of {dataset} on {model}"
+            gaps = [
+                f"{where}: {evaluation} of {explainer}"
+                for evaluation, explainer in judged
+                if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
+            ]
+            lost = (e for e in kept if not present(table.maps_path(path, dataset, model, e, number)))
+            gaps += [f"{where}: maps of {explainer}" for explainer in lost]
+            if (judged or kept) and not gaps and not present(table.samples_path(path, dataset, model, number)):
+                gaps = [f"{where}: its samples"]
+            found += gaps
+    return found
 
 
 def refuse_damage(root: Place) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,9 @@ from holdfast.report.comparison.common import Side
 from holdfast.report.comparison.compare import open_sides
 from holdfast.runs.differences import parameters_of, plain
 from holdfast.runs.manifest import references_of
+from holdfast.runs.run import Run
 from holdfast.statistics.cubes import Cube
 from holdfast.types import FLIPPED, OK, UNDEFINED, Condition
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
 
 SCHEMA = "holdfast-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")

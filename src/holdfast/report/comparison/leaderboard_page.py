@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.axes import axis_of
 from holdfast.drawing.charts import Chart
@@ -18,10 +18,9 @@ from holdfast.drawing.prose import with_interval
 from holdfast.report.comparison.common import numbered
 from holdfast.report.comparison.leaderboard import boards_of, leaderboard
 from holdfast.report.comparison.page import PACKAGE, look
+from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_apart
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.runs.run import Run
 
 HEADS = ("Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples")
 MISSING = "–"
@@ -29,8 +28,6 @@ MISSING = "–"
 
 def write_leaderboard(runs: Sequence[Run | str | Path], out: str | Path) -> tuple[Path, Path]:
     """Write leaderboard.json and leaderboard.html into a directory and return where they are."""
-    from holdfast.runs.atomic import write_atomically
-
     data, page = Path(out) / "leaderboard.json", Path(out) / "leaderboard.html"
     standings = leaderboard(*runs)
     text = json.dumps(standings, indent=1, ensure_ascii=False, allow_nan=False)
