@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.read import print_summary, say
+from holdfast.errors import UserError
 
 if TYPE_CHECKING:
     from holdfast.models.precision import Precision
@@ -66,8 +68,6 @@ def run(
     share = _share(shard)
     _check_count("--limit", limit)
     _check_count("--workers", workers)
-    from dataclasses import replace
-
     from holdfast.runs.study.file import read_study
 
     settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
@@ -227,16 +227,12 @@ def _present(done: Run) -> None:
 
 
 def _check_count(option: str, value: int | None, most: int | None = None) -> None:
-    from holdfast.errors import UserError
-
     if value is not None and (value < 1 or (most is not None and value > most)):
         expected = "at least 1" if most is None else f"from 1 to {most}"
         raise UserError(f"{option} must be {expected}, got {value}")
 
 
 def _share(text: str | None) -> tuple[int, int]:
-    from holdfast.errors import UserError
-
     if text is None:
         return 1, 1
     first, slash, of = text.partition("/")

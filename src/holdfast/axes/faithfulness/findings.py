@@ -175,13 +175,10 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
         if own.empty:
             continue
         said = some([f"{r.a} and {r.b} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)], 3)
-        yield replace(
-            finding,
-            seen=f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same "
-            "order.",
-            means=finding.means.format(parts=words.parts),
-            do=finding.do.format(either=either, which=which),
+        seen = (
+            f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same order."
         )
+        yield replace(finding.filled({"parts": words.parts, "either": either, "which": which}), seen=seen)
 
 
 def _unreal(judged: Judged) -> Iterator[Finding]:
@@ -210,13 +207,8 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Fi
         if rows.empty:
             continue
         said = each((r.explainer, with_interval(r.mean, r.low, r.high)) for r in records(rows))
-        yield replace(
-            finding,
-            title=finding.title.format(parts=parts),
-            seen=f"{frames.short(measure)} with {line.name} less {chance}, turned so that more is better: {said}.",
-            means=finding.means.format(parts=parts),
-            explainers=tuple(rows["explainer"]),
-        )
+        seen = f"{frames.short(measure)} with {line.name} less {chance}, turned so that more is better: {said}."
+        yield replace(finding.filled({"parts": parts}, rows["explainer"]), seen=seen)
 
 
 def _controls(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:
