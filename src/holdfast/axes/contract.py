@@ -240,6 +240,11 @@ class Finding:
         return replace(self, **texts, explainers=tuple(explainers))
 
 
+def unseen(severity: Severity, title: str, means: str, do: str, axis: str = "") -> Finding:
+    """What is the same whenever a finding is made; what was seen comes later."""
+    return Finding(axis, severity, title, "", means, do)
+
+
 @dataclass(frozen=True)
 class Page:
     """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.

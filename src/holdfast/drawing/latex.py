@@ -157,7 +157,8 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
     lines = [*(comment(note) for note in notes), comment(r"needs \usepackage{booktabs}")]
     most = max(2, int((width - 1.7) / COLUMN_INCHES))
     kind = "table*" if width > ONE_COLUMN and len(content.heads) - content.words > 2 else "table"
-    lines += [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{_label(label)}}}"]
+    label = re.sub(r"[^A-Za-z0-9:.-]+", "-", label)
+    lines += [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
     lines += [r"\footnotesize", r"\setlength{\tabcolsep}{4pt}"]
     digits = digits_for(cell for row in content.rows for cell in row)
     for i, block in enumerate(content.blocks(most)):
@@ -186,10 +187,6 @@ def _tabular(block: Tabular, digits: int) -> list[str]:
                 lines.append(rf"\multicolumn{{{len(block.heads)}}}{{@{{}}l}}{{\textit{{{block.rules[i]}}}}} \\")
         lines.append(" & ".join(entry(cell, digits) for cell in row) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9:.-]+", "-", text)
 
 
 def unbeaten(means: pd.Series, tests: pd.DataFrame, controls: Collection[str], sign: int = 1) -> set[str]:

@@ -158,7 +158,7 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     weighted = (weight[..., None] * x).mT
     gram = weighted @ x
     gram.diagonal(dim1=1, dim2=2).add_(alpha)
-    return _solve(gram, weighted @ y[..., None])
+    return torch.cholesky_solve(weighted @ y[..., None], torch.linalg.cholesky(gram))[..., 0]
 
 
 def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
@@ -298,7 +298,3 @@ def _words(key: Tensor, samples: int, n: int) -> Tensor:
 
 def _exists(counts: Tensor, n: int) -> Tensor:
     return torch.arange(n, device=counts.device) < counts[:, None]
-
-
-def _solve(gram: Tensor, right: Tensor) -> Tensor:
-    return torch.cholesky_solve(right, torch.linalg.cholesky(gram))[..., 0]
