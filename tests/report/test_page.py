@@ -28,10 +28,10 @@ from holdfast.report import build_report, text_summary
 from holdfast.report.findings import PILOT, TIED, findings
 from holdfast.report.hold import Hold, holds
 from holdfast.report.hold_paper import drawn, hold_sheet
+from holdfast.results import Shown
 from holdfast.runs.engine import on_show
 from holdfast.statistics.cubes import arrange
 from holdfast.statistics.forms import pair_scores
-from holdfast.types import Shown
 from support import synthetic
 from support.pages import NASTY, Page, is_sound, marks
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import holdfast
 from holdfast import Batch, Model, rand
 from holdfast.explainers import EXPLAINERS
+from holdfast.results import Exhibit
 from holdfast.runs import differences, engine, precision_audit
 from holdfast.runs.cost import trial
 from holdfast.runs.merge import merge
@@ -28,7 +29,6 @@ from holdfast.runs.run import execute
 from holdfast.runs.shard import load_references, usual_references
 from holdfast.runs.study.file import read_study
 from holdfast.runs.verify import missing
-from holdfast.types import Exhibit
 from support.fixed import fixed, tried
 from support.recorded import recorded
 from support.whole import BASE, MOVED

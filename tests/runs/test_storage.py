@@ -16,11 +16,11 @@ import holdfast
 from holdfast import errors
 from holdfast.errors import UserError
 from holdfast.report.figures import write
+from holdfast.results import OK, Exhibit, Scores
 from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.storage import StorePath, place
-from holdfast.types import OK, Exhibit, Scores
 from support.loopback import keys, s3_server
 from support.paths import SMALL
 

@@ -20,8 +20,8 @@ from holdfast.axes.localisation.evaluation import Localisation
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.errors import speak_plainly
+from holdfast.results import IDENTITY, Shown
 from holdfast.statistics.cubes import Cube
-from holdfast.types import IDENTITY, Shown
 
 ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "localisation", "agreement")
 """The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""

@@ -19,8 +19,9 @@ from holdfast.drawing.charts import Chart, Panel, Tiles
 from holdfast.drawing.methods import Look, looks
 from holdfast.drawing.pieces import Item
 from holdfast.models import Model
+from holdfast.results import Condition, Evaluation, Exhibit, Scores, Shown, Subject
 from holdfast.statistics.cubes import SUFFIXES, Cube, Span
-from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Shown, Subject
+from holdfast.types import Batch
 
 Better = Literal["higher", "lower", "neither"]
 Role = Literal["headline", "component", "curve", "model", "cost"]

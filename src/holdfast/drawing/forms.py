@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.drawing.methods import COLOURS
 from holdfast.drawing.prose import number
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 BARS, SEEN = 24, 4
 """Up to how many columns a row has bars, and how many channels of a series are seen."""

@@ -17,9 +17,9 @@ from holdfast.axes.contract import NO_SCORE, Severity, findings_of, unseen
 from holdfast.drawing.methods import Look, spoken
 from holdfast.drawing.prose import above, difference, digits_of, listing, number, records, with_interval
 from holdfast.report.frontier import frontier_findings, weighed
+from holdfast.results import REDRAW
 from holdfast.statistics import FEW_SAMPLES
 from holdfast.statistics.power import power_sentence
-from holdfast.types import REDRAW
 
 MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""

@@ -17,8 +17,8 @@ from holdfast.drawing.plots import mark
 from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, with_interval
 from holdfast.drawing.scatter import points as plot_points
 from holdfast.drawing.sheet import Plot
+from holdfast.results import Condition
 from holdfast.statistics.cubes import Array
-from holdfast.types import Condition
 
 LABELLED = 16
 """With more points the names are only told when one is pointed at."""

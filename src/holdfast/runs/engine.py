@@ -25,6 +25,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
+from holdfast.results import REDRAW, Exhibit, Pairwise, Scores
 from holdfast.runs.differences import listed
 from holdfast.runs.kept import MAPS, map_rows
 from holdfast.runs.pictures import exhibit_rows
@@ -43,7 +44,7 @@ from holdfast.runs.table import (
     study_keys,
 )
 from holdfast.runs.threads import Writer, read_ahead
-from holdfast.types import REDRAW, Batch, Exhibit, Pairwise, Scores, role_of
+from holdfast.types import Batch, role_of
 
 PHOTOGRAPH = 3 * 224 * 224
 BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}

@@ -20,13 +20,14 @@ from holdfast.models.modality import modality, why_not_explainable, why_undefine
 from holdfast.models.model import ONE_OUTPUT
 from holdfast.models.precision import AUTO, Precision, check_precision
 from holdfast.models.tasks import Binary, has_probability
+from holdfast.results import Evaluation, Pairwise
 from holdfast.runs import manifest
 from holdfast.runs.shard import load_references
 from holdfast.runs.storage import Place, present
 from holdfast.runs.study import registry
 from holdfast.runs.study.recommended import RECOMMENDED, WHY, recommended
 from holdfast.runs.table import INPUTS, exhibits_path, maps_path, part_path, samples_path
-from holdfast.types import Batch, Evaluation, Explainer, Function, Pairwise, Stored, name_of, parameters
+from holdfast.types import Batch, Explainer, Function, Stored, name_of, parameters
 
 OF_IMAGES = (Patches, Superpixels, Slic)
 """The features that explainers and evaluations have by default, which only images have."""

@@ -40,13 +40,14 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.precision import arithmetic
+from holdfast.results import Scores
 from holdfast.runs import manifest, table
 from holdfast.runs.progress import progress
 from holdfast.runs.run import Run
 from holdfast.runs.storage import Place, place, present
 from holdfast.runs.study import registry as building
 from holdfast.runs.verify import mend
-from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
+from holdfast.types import Batch, Explainer, label_of, name_of, parameters, role_of
 
 RETRAINING, LEAKAGE, FIDELITY = RETRAINING_AXIS.name, LEAKAGE_AXIS.name, FIDELITY_AXIS.name
 NOT_FINITE = "the retrained network's scores are not finite"

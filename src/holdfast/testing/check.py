@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.axes import Axis, arrange, axis_of
 from holdfast.errors import UserError
+from holdfast.results import OK, REDRAW, UNDEFINED
 from holdfast.runs.run import Run
 from holdfast.runs.table import read_places, read_scores
 from holdfast.runs.verify import missing
@@ -21,7 +22,6 @@ from holdfast.statistics.cubes import SUFFIXES, Array, Cube, Span
 from holdfast.statistics.estimates import Estimate, calibrated, column, estimates, of_means
 from holdfast.testing.choose import choose, each, no_readout
 from holdfast.testing.requirement import SHARES, Requirement, parse_all
-from holdfast.types import OK, REDRAW, UNDEFINED
 
 UNIT = (0.0, 1.0)
 FORMS: dict[str, tuple[set[str], ...]] = {

@@ -25,9 +25,9 @@ from holdfast.drawing.pictures import Album
 from holdfast.drawing.sheet import Words
 from holdfast.report import build_report
 from holdfast.report.sections import sections_of
+from holdfast.results import Shown
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import read_samples
-from holdfast.types import Shown
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.pages import NASTY, Page, curve, is_sound, marks
 from support.small import model, pictures

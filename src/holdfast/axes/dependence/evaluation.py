@@ -25,7 +25,8 @@ from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
 from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
 from holdfast.models.tasks import Answer
-from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
+from holdfast.results import REDRAW, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, Complete
 
 _UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
 _HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"

@@ -11,7 +11,7 @@ from holdfast.axes.contract import Judged
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.methods import spoken
 from holdfast.drawing.pictures import photo, strip_row
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 SIDE, MOST = 96, 12
 

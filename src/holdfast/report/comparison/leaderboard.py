@@ -19,11 +19,11 @@ from holdfast.drawing.prose import records
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Side
 from holdfast.report.comparison.compare import open_sides
+from holdfast.results import FLIPPED, OK, UNDEFINED, Condition
 from holdfast.runs.differences import parameters_of, plain
 from holdfast.runs.manifest import references_of
 from holdfast.runs.run import Run
 from holdfast.statistics.cubes import Cube
-from holdfast.types import FLIPPED, OK, UNDEFINED, Condition
 
 SCHEMA = "holdfast-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
