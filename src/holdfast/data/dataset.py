@@ -226,6 +226,11 @@ def _digest(sample: Sample) -> str:
     return digest.hexdigest()[:32]
 
 
+def by_position(read: Callable[..., Sample], given: tuple[Any, ...], positions: Sequence[int]) -> list[Reader]:
+    """A reader for each position, which `read` takes after what all are given."""
+    return [partial(read, *given, i) for i in positions]
+
+
 def _readers_of(
     readers: Callable[[Sequence[int]], Sequence[Reader]], chosen: Sequence[int], positions: Sequence[int]
 ) -> Sequence[Reader]:
