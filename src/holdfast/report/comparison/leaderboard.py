@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -221,10 +221,3 @@ def run_facts(side: Side) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 6)
-
-
-def boards_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The boards of a leaderboard's data, or an error when it is of another schema."""
-    if data.get("schema") != SCHEMA:
-        raise UserError(f"this is no leaderboard of schema {SCHEMA}: schema is {data.get('schema')!r}")
-    return list(data["boards"])

@@ -15,8 +15,9 @@ from holdfast.drawing.methods import looks
 from holdfast.drawing.pages import page
 from holdfast.drawing.plots import Mark, cells, dots, of_marks
 from holdfast.drawing.prose import with_interval
+from holdfast.errors import UserError
 from holdfast.report.comparison.common import numbered
-from holdfast.report.comparison.leaderboard import boards_of, leaderboard
+from holdfast.report.comparison.leaderboard import SCHEMA, leaderboard
 from holdfast.report.comparison.page import PACKAGE, look
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_apart
@@ -45,7 +46,9 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     Traceback (most recent call last):
     holdfast.errors.UserError: this is no leaderboard of schema holdfast-leaderboard/1: schema is 'other/2'
     """
-    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in boards_of(data)]
+    if data.get("schema") != SCHEMA:
+        raise UserError(f"this is no leaderboard of schema {SCHEMA}: schema is {data.get('schema')!r}")
+    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in data["boards"]]
     runs = {run["run"]: run for run in data["runs"]}
     several = any(len(run["models"]) > 1 for run in runs.values())
     every = {row["explainer"]: row["control"] for board in boards for row in board["rows"]}
