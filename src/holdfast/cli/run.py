@@ -178,9 +178,9 @@ def _carry_out(
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.cost import trial
+    from holdfast.runs.evaluate import execute
     from holdfast.runs.manifest import this_command
     from holdfast.runs.progress import duration
-    from holdfast.runs.run import execute
     from holdfast.runs.storage import place
 
     where = place(out)

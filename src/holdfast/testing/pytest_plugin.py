@@ -86,8 +86,8 @@ def holdfast_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
         batch_size: int | None = None,
         device: str | None = None,
     ) -> Run:
+        from holdfast.runs.evaluate import execute
         from holdfast.runs.plan import make_plan
-        from holdfast.runs.run import execute
         from holdfast.runs.table import slug
         from holdfast.testing.cache import fingerprint
 
