@@ -17,7 +17,8 @@ import torch
 
 from holdfast.data import images
 from holdfast.data.choices import Choice, one_split, whole_labels
-from holdfast.data.dataset import Data, How, Sample, as_text, by_position, numbered, unpacked
+from holdfast.data.dataset import Data, How, Sample, by_position, numbered
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError, unknown
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]

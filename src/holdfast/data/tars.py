@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from holdfast.data import images
 from holdfast.data.choices import NO_LABEL, ranked
-from holdfast.data.dataset import Data, How, as_text, unpacked
+from holdfast.data.dataset import Data, How
 from holdfast.data.files import LARGEST_PICTURE, encoded
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError
 
 _LARGEST_LABEL = 2**20
