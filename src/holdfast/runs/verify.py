@@ -14,22 +14,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from holdfast.errors import Damaged, Foreign, UserError
-from holdfast.runs import digests, table
+from holdfast.runs import digests, storage, table
 from holdfast.runs.differences import listed
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import (
-    AT_ONCE,
-    Place,
-    StorePath,
-    drop_parts,
-    files,
-    forget_listings,
-    held,
-    place,
-    present,
-    tried,
-    within,
-)
+from holdfast.runs.storage import Place, StorePath
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery", "maps")
@@ -53,7 +41,7 @@ def verify(where: str | Place) -> list[Verdict]:
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
-    root = place(where)
+    root = storage.place(where)
     if isinstance(root, Path) and root.is_file() and root.suffix.lower() == ".zip":
         from holdfast.runs.export import unpacked
 
@@ -65,7 +53,7 @@ def verify(where: str | Place) -> list[Verdict]:
 
 
 def _verdicts(root: Place) -> Iterator[Verdict]:
-    listed = {folder: files(root / folder, "") for folder in FOLDERS}
+    listed = {folder: storage.files(root / folder, "") for folder in FOLDERS}
     manifest: dict[str, Any] = {}  # read after that, for whoever adds to a study says so before there are parts
     try:
         manifest = table.read_manifest(root)
@@ -83,12 +71,12 @@ def _verdicts(root: Place) -> Iterator[Verdict]:
 
 
 def _each(root: Place, paths: list[Any], keys: Mapping[str, str], suffix: str) -> Iterator[Verdict]:
-    with ThreadPoolExecutor(AT_ONCE if isinstance(root, StorePath) else 1) as pool:
+    with ThreadPoolExecutor(storage.AT_ONCE if isinstance(root, StorePath) else 1) as pool:
         yield from pool.map(partial(_verdict, root, keys=keys, suffix=suffix), paths)
 
 
 def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> Verdict:
-    name = within(path, root)
+    name = storage.within(path, root)
     if not path.name.endswith(suffix):
         return Verdict("foreign", name, f"{path} is no file of a run")
     try:
@@ -106,8 +94,8 @@ def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> 
 
 def missing(root: str | Place) -> list[str]:
     """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
-    path = place(root)
-    forget_listings()
+    path = storage.place(root)
+    storage.forget_listings()
     manifest = table.read_manifest(path)
     study = manifest["study"]
     found = []
@@ -127,11 +115,11 @@ def missing(root: str | Place) -> list[str]:
             gaps = [
                 f"{where}: {evaluation} of {explainer}"
                 for evaluation, explainer in judged
-                if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
+                if not storage.present(table.part_path(path, dataset, model, evaluation, explainer, number))
             ]
-            lost = (e for e in kept if not present(table.maps_path(path, dataset, model, e, number)))
+            lost = (e for e in kept if not storage.present(table.maps_path(path, dataset, model, e, number)))
             gaps += [f"{where}: maps of {explainer}" for explainer in lost]
-            if (judged or kept) and not gaps and not present(table.samples_path(path, dataset, model, number)):
+            if (judged or kept) and not gaps and not storage.present(table.samples_path(path, dataset, model, number)):
                 gaps = [f"{where}: its samples"]
             found += gaps
     return found
@@ -149,9 +137,9 @@ def mend(root: Place, wanted: Iterable[Place]) -> None:
 
     A part of another study is an error: whoever put it there may have no other copy.
     """
-    forget_listings()
+    storage.forget_listings()
     keys, wanted = table.study_keys(table.read_manifest(root)), list(wanted)
-    found = [path for part in wanted for path in held(part)]
+    found = [path for part in wanted for path in storage.held(part)]
     for path, verdict in zip(found, _each(root, found, keys, ".parquet"), strict=True):
         if verdict.state == "foreign":
             raise UserError(verdict.why)
@@ -162,11 +150,11 @@ def mend(root: Place, wanted: Iterable[Place]) -> None:
 
 def keep_one(wanted: Iterable[Place]) -> None:
     """Of several parts of one shard, as processes leave them that did it at the same time, the first by name stays."""
-    forget_listings()
-    for first, *others in filter(None, map(held, wanted)):
+    storage.forget_listings()
+    for first, *others in filter(None, map(storage.held, wanted)):
         for other in others:
             _remove(other, f"{other} is of the same shard as {first}")
-    forget_listings()
+    storage.forget_listings()
 
 
 def changed_samples(plan: Plan, root: Place) -> str:
@@ -178,8 +166,8 @@ def changed_samples(plan: Plan, root: Place) -> str:
         assert rows is not None
         own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
         before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
-        for start in range(0, len(data), AT_ONCE):
-            now = data.load(range(start, min(start + AT_ONCE, len(data)))).digests
+        for start in range(0, len(data), storage.AT_ONCE):
+            now = data.load(range(start, min(start + storage.AT_ONCE, len(data)))).digests
             changed += [sample for sample, digest in now.items() if before.get(sample, digest) != digest]
         lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
     return "".join(lines)
@@ -188,12 +176,12 @@ def changed_samples(plan: Plan, root: Place) -> str:
 def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
     for job in jobs:
-        rows = table.read_rows(root, held(table.samples_path(root, *job)))
+        rows = table.read_rows(root, storage.held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
-            drop_parts(plan.paths(root, job))
+            storage.drop_parts(plan.paths(root, job))
 
 
 def _remove(path: Place, why: str) -> None:
     logging.getLogger("holdfast").warning("%s; it is removed, and computed anew if need be", why.partition(";")[0])
-    tried(path, partial(path.unlink, missing_ok=True), "removed")
+    storage.tried(path, partial(path.unlink, missing_ok=True), "removed")
