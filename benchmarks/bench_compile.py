@@ -18,8 +18,8 @@ from pathlib import Path
 import fass_grid
 from bench_study import finish
 from holdfast import Model, open_data
+from holdfast.runs.evaluate import execute
 from holdfast.runs.precision_audit import compile_if_it_pays
-from holdfast.runs.run import execute
 
 
 def main() -> None:

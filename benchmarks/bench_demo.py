@@ -65,8 +65,8 @@ from holdfast.explainers.cam_layer import find_layer
 from holdfast.features import count, keep
 from holdfast.maps.masks import select
 from holdfast.maps.similarity import cosine, jaccard, undefined
+from holdfast.runs.evaluate import execute
 from holdfast.runs.plan import Plan
-from holdfast.runs.run import execute
 from holdfast.runs.study.demo import demo_plan
 from holdfast.statistics.bounds import sample_size
 

@@ -35,9 +35,9 @@ import numpy as np
 import torch
 
 import holdfast
+from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 from holdfast.runs import table
 from holdfast.runs.pictures import exhibit_rows
-from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
 COMPONENTS = ("ssim", "spearman", "jaccard", "fass")

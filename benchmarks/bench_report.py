@@ -21,8 +21,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from holdfast.axes import Judged, axis_of
 from holdfast.report.page import build_report, draw_page
+from holdfast.results import Shown
 from holdfast.statistics.cubes import Cube
-from holdfast.types import Shown
 from support import synthetic
 from support.chromium import BROWSER, Chromium
 

@@ -21,9 +21,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from holdfast.runs.evaluate import execute
 from holdfast.runs.executors import FromStudy, Processes
 from holdfast.runs.executors.local import cores
-from holdfast.runs.run import execute
 
 STUDY = f"""
 model: python:{Path(__file__).parents[1] / "tests" / "support" / "small.py"}:model

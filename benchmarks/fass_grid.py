@@ -35,8 +35,8 @@ import torchvision
 
 from holdfast import Model, Stability, open_data
 from holdfast.data import Data
+from holdfast.runs.evaluate import execute
 from holdfast.runs.plan import Plan, make_plan
-from holdfast.runs.run import execute
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

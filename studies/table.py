@@ -18,7 +18,7 @@ import pandas as pd
 import holdfast
 from holdfast import axes, statistics
 from holdfast.explainers import EXPLAINERS
-from holdfast.types import REDRAW
+from holdfast.results import REDRAW
 
 SCORES = ("equivariance", "invariance")
 EXACTLY = 1e-4

@@ -13,22 +13,8 @@ import torch
 from holdfast import errors
 from holdfast.errors import BadParameter, UserError
 from holdfast.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
-from holdfast.types import (
-    FLIPPED,
-    OK,
-    UNDEFINED,
-    Batch,
-    Exhibit,
-    Function,
-    Moved,
-    Scores,
-    adopted,
-    label_of,
-    matches,
-    name_of,
-    parameters,
-    role_of,
-)
+from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from holdfast.types import Batch, Function, Moved, adopted, label_of, matches, name_of, parameters, role_of
 from support.recorded import recorded
 
 

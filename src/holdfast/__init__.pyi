@@ -75,11 +75,11 @@ from holdfast.report import figures as figures
 from holdfast.report.comparison import Comparison as Comparison
 from holdfast.report.comparison import compare as compare
 from holdfast.report.comparison import leaderboard as leaderboard
+from holdfast.runs.evaluate import evaluate as evaluate
+from holdfast.runs.evaluate import explain as explain
 from holdfast.runs.quantus import QuantusStyle as QuantusStyle
 from holdfast.runs.retrain import retrain as retrain
 from holdfast.runs.run import Run as Run
-from holdfast.runs.run import evaluate as evaluate
-from holdfast.runs.run import explain as explain
 from holdfast.runs.run import read as read
 from holdfast.statistics import bounds as bounds
 from holdfast.statistics import radii as radii

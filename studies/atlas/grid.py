@@ -318,7 +318,7 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
 def work(settings: Settings, todo: Any, news: Any) -> None:
     """Do rounds of studies until there are none."""
     from holdfast.models.batches import keep_freed_memory
-    from holdfast.runs.run import execute
+    from holdfast.runs.evaluate import execute
 
     torch.set_num_threads(1)
     keep_freed_memory()

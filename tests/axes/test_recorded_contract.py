@@ -15,7 +15,7 @@ from holdfast.axes import AXES, arrange, axis_of, judge, marked
 from holdfast.axes.contract import Judged, Measure, adopted, figures_of, own_axis, plain_title
 from holdfast.axes.material import Material
 from holdfast.axes.tiles import tiles_of, worst_panel
-from holdfast.types import Scores, Shown
+from holdfast.results import Scores, Shown
 from support.fixed import batch_of, brief, row_model
 from support.recorded import recorded
 from support.synthetic import Entry, rows_of

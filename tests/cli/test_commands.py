@@ -244,7 +244,7 @@ def test_an_interruption_says_how_to_go_on(main, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.runs.run.run_shards", interrupt)
+    monkeypatch.setattr("holdfast.runs.evaluate.run_shards", interrupt)
     code, _, error = main("run", write(tmp_path), "--allow-code", "--out", tmp_path / "run")
     assert code == 130
     assert "run the same command again" in error and "Traceback" not in error
@@ -254,7 +254,7 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("holdfast.runs.run.run_shards", broken)
+    monkeypatch.setattr("holdfast.runs.evaluate.run_shards", broken)
     arguments = ["run", write(tmp_path), "--allow-code", "--out", tmp_path / "run"]
     monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
     with pytest.raises(ValueError, match="a mistake of ours"):

@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -687,3 +688,12 @@ def test_data_can_be_sent_to_another_process(tmp_path: Path) -> None:
         data = open_data(source)
         back = pickle.loads(pickle.dumps(data))
         assert torch.equal(back.load([0]).batch.x, data.load([0]).batch.x) and back.fingerprint == data.fingerprint
+
+
+def test_samples_have_the_shape_that_was_said_or_that_of_the_first():
+    data = open_data(pixels(3, 3, 8, 8), name="noise")
+    unknown = replace(data, shape=None)
+    assert unknown.load([2, 0]).batch.x.shape == (2, 3, 8, 8)
+    assert unknown.load([2, 0]).batch.ids == ("0002", "0000")
+    with pytest.raises(UserError, match=r"'noise' has \(3, 9, 9\) but '0001' has \(3, 8, 8\)"):
+        replace(data, shape=(3, 9, 9)).load([1])

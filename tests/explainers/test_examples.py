@@ -248,6 +248,19 @@ def test_gradients_by_outer_products_are_those_of_one_pass_per_sample(monkeypatc
     assert all(not p.requires_grad and p.grad is None for p in model.module.parameters())
 
 
+def test_a_layer_that_does_not_run_has_no_gradient_beside_one_that_does(monkeypatch):
+    net = seeded(Recurrent())
+    net.spare = nn.Linear(2, 2)
+    batch = batch_of(torch.randn(3, 5, 2, generator=generator()), torch.tensor([0, 1, 2]))
+    monkeypatch.setattr(loss_gradients, "_linear_gradients", lambda *_: None)
+    both, one = (
+        sample_gradients(Model(net), Examples(batch), batch, batch.label, layers)
+        for layers in (["head", "spare"], ["head"])
+    )
+    assert torch.equal(both[:, : one.shape[1]], one) and not both[:, one.shape[1] :].any()
+    assert both.shape[1] == one.shape[1] + 6
+
+
 class Recurrent(nn.Module):
     """A linear layer that runs several times in a pass, on vectors, and one that runs on sequences, time first."""
 

@@ -14,7 +14,7 @@ from holdfast.axes import AXES
 
 PACKAGE = Path(holdfast.__file__).parent
 TIERS = (
-    {"errors", "rand", "types"},
+    {"errors", "rand", "types", "results"},
     {"statistics", "maps", "features", "removal", "kernels"},
     {"data"},
     {"models"},

@@ -35,7 +35,8 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from holdfast.types import STRICT, Scores
+from holdfast.results import Scores
+from holdfast.types import STRICT
 
 
 @dataclass(frozen=True, config=STRICT)

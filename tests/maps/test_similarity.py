@@ -190,6 +190,15 @@ def test_all_references_with_all_maps_are_the_same_as_pair_by_pair(shape, levels
                 assert b == 0 or torch.equal(value[r, b].nan_to_num(), again[name][r, b - 1].nan_to_num()), (name, r, b)
 
 
+def test_one_map_may_stand_against_many(monkeypatch):
+    monkeypatch.setattr(windows, "IN_CACHE", 900)  # two maps at once
+    many, one = (similarity.profile(maps(n, 3, 14, 11, seed=n), k=10) for n in (5, 1))
+    for name, value in similarity.compare(many, one).items():
+        expected = [similarity.compare(many[i : i + 1], one)[name] for i in range(5)]
+        assert torch.equal(value, torch.cat(expected)), name
+        assert torch.equal(similarity.compare(one, many)[name], value), name
+
+
 def test_no_reference_and_no_map_give_empty_scores():
     some, none = similarity.profile(maps(2, 1, 12, 12), k=5), similarity.profile(maps(0, 1, 12, 12), k=5)
     assert {value.shape for value in similarity.compare_all(none, some).values()} == {(0, 2)}

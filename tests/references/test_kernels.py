@@ -114,6 +114,7 @@ LAYERS = {
     "not square": ((1, 33, 6, 15), (3, 6), (0, 2), True),
     "a number for each channel": ((3, 4, 2, 3), (1, 1), (0, 0), True),
     "no images": ((0, 4, 5, 5), (3, 3), (1, 1), True),
+    **{f"{n} columns": ((1, 3, 2, n), (1, 3), (0, 1), False) for n in range(1, 8)},
 }
 
 

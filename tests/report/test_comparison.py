@@ -27,7 +27,8 @@ from holdfast.report.comparison.common import Common, Evaluated, Side, common, s
 from holdfast.report.comparison.page import forests
 from holdfast.report.comparison.pairs import paired_differences
 from holdfast.report.comparison.words import SENTENCES, main_rows
-from holdfast.types import Scores, name_of, parameters
+from holdfast.results import Scores
+from holdfast.types import name_of, parameters
 from support import small
 from support.edits import edit_study
 

@@ -29,7 +29,7 @@ from holdfast.drawing.plots import (
 )
 from holdfast.drawing.scatter import points
 from holdfast.drawing.sheet import Box, Dot, Picture, Plot, Sheet, Stroke, Words, digits, flowed, plain, width_of
-from holdfast.types import Shown
+from holdfast.results import Shown
 from support.recorded import recorded
 
 LOOKS = methods.looks(["lime(samples=8)", "lime(samples=32)", "grad_cam", "mine(k=1)", "sobel"], {"sobel"})

@@ -19,9 +19,10 @@ from holdfast.data import Vocabulary, open_data
 from holdfast.drawing.forms import ground, layout, over
 from holdfast.drawing.sheet import Box, Dot, Words
 from holdfast.models import Model
+from holdfast.results import CLEAN, Exhibit, Shown
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.run import Run
-from holdfast.types import CLEAN, Batch, Exhibit, Shown
+from holdfast.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets
 from support.pages import Page
 

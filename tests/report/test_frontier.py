@@ -13,6 +13,7 @@ from holdfast.axes import Judged, judge
 from holdfast.drawing.methods import colour_of
 from holdfast.drawing.pictures import Album
 from holdfast.drawing.prose import with_interval
+from holdfast.drawing.scatter import _free_places
 from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
 from holdfast.report.frontier import (
     MOST_PLOTS,
@@ -132,6 +133,14 @@ def test_names_do_not_lie_on_each_other() -> None:
     for a, b in combinations(texts, 2):
         apart = abs(a.y - b.y) >= 10 or abs(a.x - b.x) >= width_of(a.text, a.size)
         assert apart, "four points at one place have their names at four others"
+
+
+def test_a_name_keeps_clear_of_a_bar_under_its_letters() -> None:
+    free, beside = ([[(100.0, y), (160.0, y)]] for y in (60.0, 95.0))
+    assert _free_places(["saliency"], [(100.0, 100.0)], free, 400) == [(106, 92)]
+    ((x, y),) = _free_places(["saliency"], [(100.0, 100.0)], beside, 400)
+    clear = y + 2 <= 93 or y - 10 >= 97 or x + width_of("saliency", 11) <= 100
+    assert clear, "with what hangs below the line"
 
 
 def test_nothing_to_compare() -> None:

@@ -28,10 +28,11 @@ from holdfast.report import build_report, text_summary
 from holdfast.report.findings import PILOT, TIED, findings
 from holdfast.report.hold import Hold, holds
 from holdfast.report.hold_paper import drawn, hold_sheet
+from holdfast.report.sections import number_rows
+from holdfast.results import Shown
 from holdfast.runs.engine import on_show
 from holdfast.statistics.cubes import arrange
 from holdfast.statistics.forms import pair_scores
-from holdfast.types import Shown
 from support import synthetic
 from support.pages import NASTY, Page, is_sound, marks
 
@@ -253,6 +254,8 @@ def test_the_samples_on_show_are_drawn_before_the_run() -> None:
 
 def test_text_that_a_spreadsheet_would_run_is_inert() -> None:
     assert to_csv(pd.DataFrame({"x": ["@a", "-b", "−c"], "y": [-1.5, 2.0, None]})) == "x,y\n'@a,-1.5\n'-b,2\n−c,\n"
+    other = pd.DataFrame({"=x": pd.Categorical(["=1", "b"]), "y": ["+1", 2.5], "z": [None, "@"], "w": [True, False]})
+    assert to_csv(other) == "'=x,y,z,w\n'=1,'+1,,True\nb,2.5,'@,False\n", "whatever the column is made of"
 
 
 def test_pictures_are_small_and_maps_keep_their_sign() -> None:
@@ -346,6 +349,13 @@ def test_other_evaluations_get_their_numbers() -> None:
     text = " ".join(Page(build_report(rows, synthetic.samples(), [], {})).words)
     assert "Sharpness" in text and "sharp edges" in text
     assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(rows, synthetic.samples(), {})
+
+
+def test_a_measure_that_its_axis_does_not_declare_goes_by_its_own_name() -> None:
+    rows = synthetic.table({"a": 0.5}, SWEEP)
+    more = rows[rows["measure"] == "ssim"].assign(measure="sharp_edges")
+    judged = synthetic.judged_of(pd.concat([rows, more]))
+    assert {"FASS", "SSIM", "sharp edges"} <= {row.cells[1] for row in number_rows(judged)}
 
 
 def test_evaluations_whose_names_differ_in_odd_characters_have_places_of_their_own() -> None:

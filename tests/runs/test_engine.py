@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 import holdfast
-from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, Stability, UserError
+from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, SmoothGrad, Stability, UserError
 from holdfast.axes.stability.perturbations import Jpeg, Rotation
 from holdfast.maps.similarity import compare_all, composite, profile
 from holdfast.runs import shard as subject
@@ -129,6 +129,14 @@ def test_a_second_evaluation_shares_the_clean_maps():
     n = 6
     one, two = (passes({"e": Saliency()}, axes, n, references=2) for axes in (first, second))
     assert two - one == n + n  # perturbed predictions and perturbed maps; clean ones exist
+
+
+def test_nor_does_it_draw_maps_again_that_were_drawn_again():
+    first = {"a": Stability(perturbations="identity", k=50)}
+    second = {**first, "b": Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)}
+    n, draws = 6, 2
+    one, two = (passes({"e": SmoothGrad(samples=draws)}, axes, n, references=2) for axes in (first, second))
+    assert two - one == n + draws * n  # perturbed predictions and perturbed maps; both draws of the clean ones exist
 
 
 def test_flipped_pairs_are_not_explained():

@@ -18,13 +18,14 @@ import torch
 import holdfast
 from holdfast import Model, Stability, UserError
 from holdfast.runs import atomic, manifest, table
+from holdfast.runs.evaluate import execute
 from holdfast.runs.executors import Processes, WorkerError, pickled
-from holdfast.runs.merge import merge, missing
+from holdfast.runs.merge import merge
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.plan import describe, make_plan
-from holdfast.runs.run import execute
 from holdfast.runs.storage import part_of
 from holdfast.runs.study.file import read_study
+from holdfast.runs.verify import missing
 from holdfast.types import adopted
 from support.edits import edit_json, rewrite_part
 from support.paths import SMALL

@@ -15,12 +15,11 @@ from PIL import Image
 import holdfast
 from holdfast.errors import UserError
 from holdfast.maps.complexity import gini
+from holdfast.results import Scores
 from holdfast.runs.export import export
-from holdfast.runs.merge import missing
 from holdfast.runs.plan import make_plan
 from holdfast.runs.table import KEY
-from holdfast.runs.verify import verify
-from holdfast.types import Scores
+from holdfast.runs.verify import missing, verify
 from support.paths import SMALL
 from support.small import model, pictures
 

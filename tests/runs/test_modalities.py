@@ -15,9 +15,9 @@ from holdfast import Batch, UserError
 from holdfast.features import Patches
 from holdfast.models.loaders import load_model
 from holdfast.models.loaders.sklearn import from_sklearn
-from holdfast.runs.plan import with_usual_features
-from holdfast.runs.run import execute
+from holdfast.runs.evaluate import execute
 from holdfast.runs.study.file import read_study
+from holdfast.runs.usual import with_usual_features
 from support.model_cases import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]

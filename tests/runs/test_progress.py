@@ -13,9 +13,9 @@ import pytest
 import holdfast
 from holdfast.drawing.prose import with_interval
 from holdfast.runs import progress as progressing
+from holdfast.runs.evaluate import execute
 from holdfast.runs.plan import make_plan
 from holdfast.runs.progress import Clock, progress
-from holdfast.runs.run import execute
 from support.small import model, pictures
 
 COSTS = {"lime": 20.0, "saliency": 0.1, "rise": 7.0}

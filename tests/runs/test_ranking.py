@@ -8,8 +8,8 @@ import torch
 import holdfast
 from holdfast import Faithfulness, Stability, Symmetry, UserError
 from holdfast.axes import Measure
+from holdfast.results import OK, Scores
 from holdfast.runs import manifest, table
-from holdfast.types import OK, Scores
 from support.small import model, pictures
 
 EXPLAINERS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]

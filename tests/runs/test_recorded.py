@@ -16,18 +16,19 @@ from torch import Tensor, nn
 import holdfast
 from holdfast import Batch, Model, rand
 from holdfast.explainers import EXPLAINERS
+from holdfast.results import Exhibit
 from holdfast.runs import differences, engine, precision_audit
 from holdfast.runs.cost import trial
-from holdfast.runs.merge import merge, missing
+from holdfast.runs.evaluate import execute
+from holdfast.runs.merge import merge
 from holdfast.runs.pictures import _shown, exhibit_rows
 from holdfast.runs.plan import describe, make_plan
 from holdfast.runs.precision_audit import Audit, Trial, compare
 from holdfast.runs.progress import Clock, duration
 from holdfast.runs.retrain import Cell, retrain
-from holdfast.runs.run import execute
 from holdfast.runs.shard import load_references, usual_references
 from holdfast.runs.study.file import read_study
-from holdfast.types import Exhibit
+from holdfast.runs.verify import missing
 from support.fixed import fixed, tried
 from support.recorded import recorded
 from support.whole import BASE, MOVED

@@ -26,9 +26,9 @@ from holdfast.data import open_data
 from holdfast.models.loaders.onnx import content_digest, external_data
 from holdfast.runs import atomic, digests, shard, storage, table
 from holdfast.runs.export import export
-from holdfast.runs.merge import merge, missing
+from holdfast.runs.merge import merge
 from holdfast.runs.plan import make_plan
-from holdfast.runs.verify import verify
+from holdfast.runs.verify import missing, verify
 from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=20)

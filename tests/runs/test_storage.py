@@ -16,12 +16,12 @@ import holdfast
 from holdfast import errors
 from holdfast.errors import UserError
 from holdfast.report.figures import write
+from holdfast.results import OK, Exhibit, Scores
 from holdfast.runs import atomic, manifest, storage, table
 from holdfast.runs import merge as merging
 from holdfast.runs.pictures import exhibit_rows, read_exhibits
 from holdfast.runs.storage import StorePath, place
-from holdfast.runs.verify import keep_one
-from holdfast.types import OK, Exhibit, Scores
+from holdfast.runs.verify import keep_one, missing
 from support.loopback import keys, s3_server
 from support.paths import SMALL
 
@@ -159,14 +159,14 @@ class TestEvaluate:
             write(there, formats=("svg",))
         joined = merging.merge(fresh(), [there.path, here.path])
         pd.testing.assert_frame_equal(joined.table(), here.table())
-        assert merging.missing(joined.path) == []
+        assert missing(joined.path) == []
 
     def test_what_was_lost_is_done_again(self):
         run = self.run(str(fresh()))
         part = storage.files(run.path / "parts", ".parquet")[1]
         before = part.read_bytes()
         part.unlink()
-        assert len(merging.missing(run.path)) == 1
+        assert len(missing(run.path)) == 1
         assert self.run(run.path).table().equals(run.table()) and part.read_bytes() == before
 
 

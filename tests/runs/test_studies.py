@@ -19,7 +19,8 @@ from torch import Tensor
 
 from holdfast.data import Vocabulary, open_data
 from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
-from holdfast.runs.run import Run, execute
+from holdfast.runs.evaluate import execute
+from holdfast.runs.run import Run
 from holdfast.runs.study.file import Study, read_study
 from holdfast.types import Batch
 from support.paths import ROOT, SHARED_DATA

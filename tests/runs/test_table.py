@@ -14,12 +14,12 @@ import torch
 
 import holdfast
 from holdfast.errors import UserError
+from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 from holdfast.runs import pictures, table
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.columns import sorted_by_key
 from holdfast.runs.differences import differences
-from holdfast.runs.merge import missing
-from holdfast.types import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from holdfast.runs.verify import missing
 
 NAMES = [
     "saliency",

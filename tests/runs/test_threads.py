@@ -18,8 +18,8 @@ from holdfast.data import Data, open_data
 from holdfast.data.dataset import Sample
 from holdfast.models.randomised import with_weights
 from holdfast.runs import engine, storage
+from holdfast.runs.evaluate import execute
 from holdfast.runs.plan import make_plan
-from holdfast.runs.run import execute
 from holdfast.runs.table import part_path
 from holdfast.types import adopted
 from support.small import model, pictures

@@ -11,8 +11,8 @@ from scipy import stats
 
 from holdfast import statistics as st
 from holdfast.maps.similarity import COMPONENTS
+from holdfast.results import STATUS
 from holdfast.statistics import bootstrap as resampling
-from holdfast.types import STATUS
 from support import synthetic
 
 

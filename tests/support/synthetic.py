@@ -10,7 +10,7 @@ import pandas as pd
 
 from holdfast.axes import Judged, judge
 from holdfast.axes.stability.frames import Frames, frames
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")

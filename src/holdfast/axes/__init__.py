@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes.agreement.evaluation import Agreement
@@ -18,11 +20,8 @@ from holdfast.axes.localisation.evaluation import Localisation
 from holdfast.axes.stability.evaluation import Stability
 from holdfast.axes.symmetry.evaluation import Symmetry
 from holdfast.errors import speak_plainly
+from holdfast.results import IDENTITY, Shown
 from holdfast.statistics.cubes import Cube
-from holdfast.types import IDENTITY, Shown
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "localisation", "agreement")
 """The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""

@@ -7,25 +7,21 @@ An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
 
 from holdfast import statistics
+from holdfast.drawing.charts import Chart, Panel, Tiles
 from holdfast.drawing.methods import Look, looks
+from holdfast.drawing.pieces import Item
+from holdfast.models import Model
+from holdfast.results import Condition, Evaluation, Exhibit, Scores, Shown, Subject
 from holdfast.statistics.cubes import SUFFIXES, Cube, Span
-from holdfast.types import Batch, Condition, Evaluation, Exhibit, Scores, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.drawing.charts import Chart, Panel, Tiles
-    from holdfast.drawing.pieces import Item
-    from holdfast.models import Model
-    from holdfast.types import Shown
+from holdfast.types import Batch
 
 Better = Literal["higher", "lower", "neither"]
 Role = Literal["headline", "component", "curve", "model", "cost"]
@@ -243,6 +239,11 @@ class Finding:
         """The finding about some explainers, with the braces of its texts filled in."""
         texts = {name: getattr(self, name).format(**words).strip() for name in ("title", "seen", "means", "do")}
         return replace(self, **texts, explainers=tuple(explainers))
+
+
+def unseen(severity: Severity, title: str, means: str, do: str, axis: str = "") -> Finding:
+    """What is the same whenever a finding is made; what was seen comes later."""
+    return Finding(axis, severity, title, "", means, do)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from holdfast.drawing.charts import Panel, Tiles
 from holdfast.drawing.pictures import pair_card
 from holdfast.drawing.prose import number, records
 from holdfast.models.modality import words_of
+from holdfast.results import CLEAN, IDENTITY, Condition
 from holdfast.statistics.forms import pair_scores
-from holdfast.types import CLEAN, IDENTITY, Condition
 
 CHANGED = "top-1 changed from "
 MOST = 12

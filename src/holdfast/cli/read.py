@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.errors import printable
+from holdfast.errors import UserError, printable
 
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
@@ -32,9 +34,8 @@ def report(
     text: Annotated[bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")] = False,
 ) -> None:
     """Draw the report again, or print what it says."""
-    from holdfast.errors import UserError
-    from holdfast.runs.merge import missing
     from holdfast.runs.run import read
+    from holdfast.runs.verify import missing
 
     if text and out is not None:
         raise UserError("--text prints and --out writes; give one of them")
@@ -93,8 +94,6 @@ def verify(directory: Directory) -> None:
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what a study file may name, with parameters and defaults."""
-    import textwrap
-
     from holdfast.runs.study.registry import catalogue
 
     rows = catalogue(what.value)
@@ -135,16 +134,12 @@ def say_gaps(gaps: list[str]) -> None:
 
 def check_file(option: str, path: Path | None, example: str) -> None:
     """An option that names a file to write must not name a directory."""
-    from holdfast.errors import UserError
-
     if path is not None and path.is_dir():
         raise UserError(f"{option} is the name of a file, such as {path / example}; {path} is a directory")
 
 
 def terminal_width() -> int | None:
     """Columns of the terminal; None where the output goes elsewhere."""
-    import shutil
-
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.read import print_summary, say
+from holdfast.errors import UserError
 
 if TYPE_CHECKING:
     from holdfast.models.precision import Precision
@@ -66,8 +68,6 @@ def run(
     share = _share(shard)
     _check_count("--limit", limit)
     _check_count("--workers", workers)
-    from dataclasses import replace
-
     from holdfast.runs.study.file import read_study
 
     settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
@@ -143,7 +143,7 @@ def merge(
 ) -> None:
     """Join directories that hold shares of one study."""
     from holdfast.runs.merge import merge as join
-    from holdfast.runs.merge import missing
+    from holdfast.runs.verify import missing
 
     joined = join(out, directories, mixed_versions)
     gaps = missing(out)
@@ -178,9 +178,9 @@ def _carry_out(
 ) -> None:
     from holdfast.models.batches import keep_freed_memory
     from holdfast.runs.cost import trial
+    from holdfast.runs.evaluate import execute
     from holdfast.runs.manifest import this_command
     from holdfast.runs.progress import duration
-    from holdfast.runs.run import execute
     from holdfast.runs.storage import place
 
     where = place(out)
@@ -195,7 +195,7 @@ def _carry_out(
         say("\nholdfast: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(130) from stop
     if share[1] > 1:
-        from holdfast.runs.merge import missing
+        from holdfast.runs.verify import missing
 
         gaps = missing(where)
         say(f"share {share[0]}/{share[1]} is done in {where}")
@@ -227,16 +227,12 @@ def _present(done: Run) -> None:
 
 
 def _check_count(option: str, value: int | None, most: int | None = None) -> None:
-    from holdfast.errors import UserError
-
     if value is not None and (value < 1 or (most is not None and value > most)):
         expected = "at least 1" if most is None else f"from 1 to {most}"
         raise UserError(f"{option} must be {expected}, got {value}")
 
 
 def _share(text: str | None) -> tuple[int, int]:
-    from holdfast.errors import UserError
-
     if text is None:
         return 1, 1
     first, slash, of = text.partition("/")

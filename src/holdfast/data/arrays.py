@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.data import images
 from holdfast.data.choices import whole_label, whole_labels
-from holdfast.data.dataset import Data, How, Reader, Sample, attempt, not_pictures, numbered, unreadable
+from holdfast.data.dataset import Data, How, Sample, attempt, by_position, not_pictures, numbered, unreadable
 from holdfast.errors import UserError
 
 _SAMPLED_ITEMS = 64
@@ -45,7 +45,7 @@ def open_arrays(
     return Data(
         name=name,
         ids=numbered(len(x)) if ids is None else tuple(ids),
-        readers=partial(_array_readers, x, aux),
+        readers=partial(by_position, _row, (x, aux)),
         content=partial(_array_content, x, aux, how),
         kind="image" if x.ndim == 4 else "array",
         shape=tuple(x.shape[1:]),
@@ -120,8 +120,8 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
     return x.to(torch.float32)
 
 
-def _array_readers(x: Tensor, aux: Mapping[str, Tensor], positions: Sequence[int]) -> list[Reader]:
-    return [partial(Sample, x[i], None, {key: value[i] for key, value in aux.items()}) for i in positions]
+def _row(x: Tensor, aux: Mapping[str, Tensor], position: int) -> Sample:
+    return Sample(x[position], None, {key: value[position] for key, value in aux.items()})
 
 
 def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> Iterator[bytes]:
@@ -151,7 +151,7 @@ def open_items(
     return Data(
         name=name,
         ids=numbered(len(items)) if ids is None else tuple(ids),
-        readers=partial(_makers, items, make),
+        readers=partial(by_position, _made, (items, make)),
         content=partial(_parts, items, prepared),
         kind="array",
         shape=shape,
@@ -160,12 +160,8 @@ def open_items(
     )
 
 
-def _makers(items: Sequence[Any], make: Callable[[Any], Sample], positions: Sequence[int]) -> list[Reader]:
-    return [partial(_made, items[i], make) for i in positions]
-
-
-def _made(item: Any, make: Callable[[Any], Sample]) -> Sample:
-    if isinstance(item, Exception):
+def _made(items: Sequence[Any], make: Callable[[Any], Sample], position: int) -> Sample:
+    if isinstance(item := items[position], Exception):
         raise item
     return make(item)
 
@@ -190,15 +186,11 @@ def open_dataset(dataset: Any, how: How) -> Data:
     data = Data(
         name=name,
         ids=numbered(n) if ids is None else tuple(map(str, ids)),
-        readers=partial(_item_readers, dataset, how),
+        readers=partial(by_position, _item, (dataset, how)),
         content=partial(_item_content, dataset, how),
         kind="image",
     ).knowing_shape()
     return data if groups is None else data.grouped([str(group) for group in groups])
-
-
-def _item_readers(dataset: Any, how: How, positions: Sequence[int]) -> list[Reader]:
-    return [partial(_item, dataset, how, i) for i in positions]
 
 
 def _item(dataset: Any, how: How, position: int) -> Sample:

@@ -17,7 +17,8 @@ import torch
 
 from holdfast.data import images
 from holdfast.data.choices import Choice, one_split, whole_labels
-from holdfast.data.dataset import Data, How, Reader, Sample, as_text, numbered, unpacked
+from holdfast.data.dataset import Data, How, Sample, by_position, numbered
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError, unknown
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -98,17 +99,13 @@ def open_bytes(name: str, pixels: Pixels, how: How, labels: Sequence[int], class
     return Data(
         name=name,
         ids=numbered(len(pixels)),
-        readers=partial(_pixel_readers, pixels, how),
+        readers=partial(by_position, _picture, (pixels, how)),
         content=partial(_pixel_content, pixels, how),
         kind="image",
         shape=tuple(side),
         class_names=tuple(class_names),
         labels=whole_labels(labels, name),
     )
-
-
-def _pixel_readers(pixels: Pixels, how: How, positions: Sequence[int]) -> list[Reader]:
-    return [partial(_picture, pixels, how, i) for i in positions]
 
 
 def _picture(pixels: Pixels, how: How, position: int) -> Sample:

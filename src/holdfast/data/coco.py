@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from holdfast.data.choices import NO_LABEL, Choice, one_split
-from holdfast.data.dataset import Data, How, as_object, as_text, unpacked
+from holdfast.data.dataset import Data, How
 from holdfast.data.files import open_pictures
+from holdfast.data.text import as_object, as_text, unpacked
 from holdfast.errors import UserError, nearest
 
 _INSTANCES = re.compile(r"instances_(?P<split>[\w-]+)\.json")

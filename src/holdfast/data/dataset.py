@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import io
-import json
 import threading
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -226,6 +220,11 @@ def _digest(sample: Sample) -> str:
     return digest.hexdigest()[:32]
 
 
+def by_position(read: Callable[..., Sample], given: tuple[Any, ...], positions: Sequence[int]) -> list[Reader]:
+    """A reader for each position, which `read` takes after what all are given."""
+    return [partial(read, *given, i) for i in positions]
+
+
 def _readers_of(
     readers: Callable[[Sequence[int]], Sequence[Reader]], chosen: Sequence[int], positions: Sequence[int]
 ) -> Sequence[Reader]:
@@ -302,42 +301,6 @@ def numbered(n: int) -> tuple[str, ...]:
     ('0000', '0001')
     """
     return tuple(str(i).zfill(max(_ID_DIGITS, len(str(n - 1)))) for i in range(n))
-
-
-def unpacked(path: Path) -> bytes:
-    """The content of a file, of a `.gz` what is inside."""
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"cannot read {str(path)!r}: {error}") from error
-
-
-def as_text(content: bytes, what: str) -> str:
-    """Bytes as text in UTF-8."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{what!r} is not text in UTF-8: {error.reason} at byte {error.start}") from error
-
-
-def as_object(text: str, what: str) -> Mapping[str, Any]:
-    """The object that JSON describes."""
-    try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{what} is not JSON: {error}") from error
-    if not isinstance(found, Mapping):
-        raise UserError(f"{what} is {type(found).__name__}; an object was expected")
-    return found
-
-
-def cells_of(text: str, what: str, delimiter: str, strict: bool = False) -> list[list[str]]:
-    """The rows of a table that are not empty; a quoted cell may go over several lines."""
-    try:
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
-        return [row for row in rows if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise UserError(f"cannot read {what!r} as rows of cells: {error}") from error
 
 
 def not_pictures(name: str, how: How) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import ranked, whole_label
-from holdfast.data.dataset import Data, Sample, as_text, checked_length, unpacked
+from holdfast.data.dataset import Data, Sample, checked_length
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError
 
 Array = np.ndarray[Any, Any]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.data.choices import one_split
-from holdfast.data.dataset import as_object, as_text, unpacked
 from holdfast.data.files import beside, existing
+from holdfast.data.text import as_object, as_text, unpacked
 from holdfast.errors import UserError
 
 PREFIX = "hf:"

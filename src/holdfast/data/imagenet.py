@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.data.dataset import as_text, unpacked
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError
 
 _WNID = re.compile(r"n\d{8}")

@@ -14,7 +14,7 @@ from holdfast.data.arrays import open_arrays
 from holdfast.data.choices import Choice, expanded, grouped, one_split, only_choices
 from holdfast.data.cifar import cifar_layout, open_cifar
 from holdfast.data.coco import coco_annotations, open_coco
-from holdfast.data.dataset import Data, How, not_pictures, unpacked
+from holdfast.data.dataset import Data, How, not_pictures
 from holdfast.data.files import existing, open_folder, open_npz, open_pictures
 from holdfast.data.graphs import holds_tu_files, open_dgcnn, open_tu
 from holdfast.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
@@ -22,6 +22,7 @@ from holdfast.data.sequences import Tokeniser, open_text_file, open_texts
 from holdfast.data.series import open_series
 from holdfast.data.tables import ARROW, PARQUET, group_column, open_table, read_table_texts
 from holdfast.data.tars import open_tars
+from holdfast.data.text import unpacked
 from holdfast.errors import UserError
 
 _SERIES = (".tsv", ".csv")

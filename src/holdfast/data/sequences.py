@@ -17,8 +17,9 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL, Choice, only_choices, ranked
-from holdfast.data.dataset import Data, Sample, as_object, as_text, cells_of, checked_length, numbered, unpacked
+from holdfast.data.dataset import Data, Sample, checked_length, numbered
 from holdfast.data.tables import ARROW, PARQUET, TEXTS, Lines, read_table_texts
+from holdfast.data.text import as_object, as_text, cells_of, unpacked
 from holdfast.errors import UserError, unknown
 from holdfast.types import Batch
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from holdfast.data.arrays import open_items
 from holdfast.data.choices import NO_LABEL, ranked
-from holdfast.data.dataset import Data, Sample, as_text, cells_of, unpacked
+from holdfast.data.dataset import Data, Sample
+from holdfast.data.text import as_text, cells_of, unpacked
 from holdfast.errors import UserError, unknown
 
 _LABELS = ("label", "labels", "class", "target", "y")

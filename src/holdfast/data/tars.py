@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from holdfast.data import images
 from holdfast.data.choices import NO_LABEL, ranked
-from holdfast.data.dataset import Data, How, as_text, unpacked
+from holdfast.data.dataset import Data, How
 from holdfast.data.files import LARGEST_PICTURE, encoded
+from holdfast.data.text import as_text, unpacked
 from holdfast.errors import UserError
 
 _LARGEST_LABEL = 2**20
@@ -131,7 +132,8 @@ def _rest(shard: Path, problem: str) -> Member:
 def _sample(group: Sequence[Member], shard: int, label: str | None, file: BinaryIO) -> Found:
     key, problem = group[0].key, next((member.problem for member in group if member.problem), None)
     pictures = [member for member in group if f".{member.kind.rpartition('.')[2]}" in images.suffixes()]
-    plain = sorted((m for m in pictures if "." not in m.kind), key=lambda m: (_rank(m.kind), m.kind))
+    rank = {kind: i - len(_PREFERRED) for i, kind in enumerate(_PREFERRED)}
+    plain = sorted((m for m in pictures if "." not in m.kind), key=lambda m: (rank.get(m.kind, 0), m.kind))
     chosen = plain[0] if plain else pictures[0] if len(pictures) == 1 else None
     if problem is None and chosen is None:
         kinds = ", ".join(f".{member.kind}" for member in group)
@@ -145,10 +147,6 @@ def _sample(group: Sequence[Member], shard: int, label: str | None, file: Binary
         except (ValueError, RecursionError) as error:
             problem = f"the label cannot be read: {error}"
     return Found(key, shard, chosen or group[0], problem, found)
-
-
-def _rank(kind: str) -> int:
-    return _PREFERRED.index(kind) if kind in _PREFERRED else len(_PREFERRED)
 
 
 def _label(group: Sequence[Member], label: str | None, file: BinaryIO) -> Any:

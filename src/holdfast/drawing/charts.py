@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from holdfast.drawing.sheet import Plot
-from holdfast.types import Condition, Shown
+from holdfast.results import Condition, Shown
 
 AT_ONCE = 12
 """How many plots of a chart are shown before the rest is folded."""

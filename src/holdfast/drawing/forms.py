@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.drawing.methods import COLOURS
 from holdfast.drawing.prose import number
 from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 BARS, SEEN = 24, 4
 """Up to how many columns a row has bars, and how many channels of a series are seen."""
@@ -51,7 +51,7 @@ def ground(shown: Shown, width: float, height: float, values: bool = False) -> S
         step = (height - 6) / shown.image.shape[1]
         size = min(11.0, 0.9 * step)
         for i, value in enumerate(shown.image[0].tolist()):
-            y, name = 3 + step * (i + 0.5) + 0.36 * size, _column(shown, i)
+            y, name = 3 + step * (i + 0.5) + 0.36 * size, shown.words[i] if i < len(shown.words) else f"column {i}"
             room = int((width - BADGE if values else 0.36 * width) / width_of("n", size))
             cut = name if len(name) <= room else f"{name[: room - 1]}…"
             sheet.add(Words(2, y, cut, "soft", size=size))
@@ -94,10 +94,6 @@ def uri(sheet: Sheet) -> str:
     text = re.sub(r"var\(--(\w+)\)", lambda found: COLOURS[found[1]][0], str(sheet.svg()))
     head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" '
     return "data:image/svg+xml," + quote(text.replace("<svg ", head, 1), safe=" <>=/\"':;,.()-")
-
-
-def _column(shown: Shown, i: int) -> str:
-    return shown.words[i] if i < len(shown.words) else f"column {i}"
 
 
 def _flow(words: Sequence[str], width: float, height: float) -> tuple[float, list[tuple[float, float, float]]]:

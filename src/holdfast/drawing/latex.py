@@ -10,6 +10,7 @@ from statistics import median_low
 
 import pandas as pd
 
+from holdfast.drawing import prose
 from holdfast.drawing.prose import above, digits_of
 
 MISSING = "--"
@@ -118,11 +119,7 @@ def number(value: float, digits: int) -> str:
     >>> number(-0.5, 2), number(-0.0001, 2), number(float("nan"), 2)
     ('$-$0.50', '0.00', '--')
     """
-    if not math.isfinite(value):
-        return MISSING
-    text = f"{value:.{digits}f}"
-    text = text.lstrip("-") if float(text) == 0 else text
-    return text.replace("-", "$-$")
+    return escape(prose.number(value, digits))
 
 
 def digits_for(cells: Iterable[Entry]) -> int:
@@ -160,7 +157,8 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
     lines = [*(comment(note) for note in notes), comment(r"needs \usepackage{booktabs}")]
     most = max(2, int((width - 1.7) / COLUMN_INCHES))
     kind = "table*" if width > ONE_COLUMN and len(content.heads) - content.words > 2 else "table"
-    lines += [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{_label(label)}}}"]
+    label = re.sub(r"[^A-Za-z0-9:.-]+", "-", label)
+    lines += [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
     lines += [r"\footnotesize", r"\setlength{\tabcolsep}{4pt}"]
     digits = digits_for(cell for row in content.rows for cell in row)
     for i, block in enumerate(content.blocks(most)):
@@ -189,10 +187,6 @@ def _tabular(block: Tabular, digits: int) -> list[str]:
                 lines.append(rf"\multicolumn{{{len(block.heads)}}}{{@{{}}l}}{{\textit{{{block.rules[i]}}}}} \\")
         lines.append(" & ".join(entry(cell, digits) for cell in row) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9:.-]+", "-", text)
 
 
 def unbeaten(means: pd.Series, tests: pd.DataFrame, controls: Collection[str], sign: int = 1) -> set[str]:

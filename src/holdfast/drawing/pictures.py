@@ -17,7 +17,7 @@ from PIL import Image
 from holdfast.drawing import forms
 from holdfast.drawing.methods import INKS, Look
 from holdfast.drawing.sheet import Picture, Sheet
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 PHOTO_SIDE, LARGEST_MAP = 160, 224
 SIGNED = tuple(INKS[name][0] for name in ("against", "for"))

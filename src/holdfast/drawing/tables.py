@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from pandas.api.types import is_numeric_dtype
 
 from holdfast.drawing.pages import SHARED, page
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a text starts that a spreadsheet takes for a formula or hides one behind."""
 DIGITS = 6
 
 
@@ -44,19 +43,21 @@ def to_csv(frame: pd.DataFrame) -> str:
     '=1+1,-0.5
     ig,
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_cell(name) for name in frame.columns])
-    writer.writerows([_cell(value) for value in row] for row in frame.itertuples(index=False, name=None))
-    return text.getvalue()
+    safe = pd.DataFrame({n: column if is_numeric_dtype(column) else inert(column) for n, column in frame.items()})
+    safe.columns = pd.Index(inert(safe.columns.to_series()))
+    return safe.to_csv(index=False, lineterminator="\n", float_format=_written)
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
-    if pd.isna(value):
-        return ""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        return str(value)
-    number = float(value)
-    return str(value) if math.isinf(number) else f"{number:.{DIGITS}g}" if number % 1 else f"{number:.0f}"
+def _written(number: Any) -> str:
+    return f"{number:.0f}" if float(number).is_integer() else f"{number:.{DIGITS}g}"
+
+
+def inert(texts: pd.Series) -> pd.Series:
+    """Texts of which a spreadsheet runs none: those that start like a formula get an apostrophe in front.
+
+    >>> inert(pd.Series(["=1+1", "ig", None])).tolist()[:2]
+    ["'=1+1", 'ig']
+    """
+    return pd.Series(
+        [f"'{text}" if isinstance(text, str) and text.startswith(FORMULA) else text for text in texts], texts.index
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -18,10 +18,8 @@ from holdfast.explainers.examples.training_set import Examples, examples
 from holdfast.explainers.masking import Readout, beside_channels, readouts, spread_out
 from holdfast.features import Grouping, GroupingField, Hiding, Pixels, count, spatial, spread
 from holdfast.features.fill import Fill, changeable, ground, labels, origins
+from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
 
 Changed = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
 

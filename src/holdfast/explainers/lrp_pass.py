@@ -93,7 +93,8 @@ class Relevance(TorchFunctionMode):
         handler = self._handler(func)
         if handler is None:
             result = func(*args, **options)
-            if func not in _LETTING_THROUGH and _is_differentiated(result):
+            watched = any(t.requires_grad and t.is_floating_point() for t in _tensors(result))
+            if watched and func not in _LETTING_THROUGH:
                 name = resolve_name(func) or str(func)
                 raise UserError(
                     f"lrp has no rule for {name}, which {self.model} applies to activations; use {OTHERWISE}"
@@ -276,7 +277,3 @@ def _tensors(values: Any) -> list[Tensor]:
     elif not isinstance(values, tuple | list):
         return []
     return [tensor for value in values for tensor in _tensors(value)]
-
-
-def _is_differentiated(result: Any) -> bool:
-    return any(t.requires_grad and t.is_floating_point() for t in _tensors(result))

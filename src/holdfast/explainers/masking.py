@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,10 +16,8 @@ from holdfast.errors import UserError
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import spatial
 from holdfast.features.fill import is_set, origins
+from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
 
 Readout = Literal["probability", "logit"]
 

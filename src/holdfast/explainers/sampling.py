@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -18,10 +18,8 @@ from holdfast.explainers.masking import Readout, readouts, spread_out
 from holdfast.explainers.precision import Precision, precisely
 from holdfast.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
 from holdfast.features.fill import Fill, changeable, ground, kept_only, origins
+from holdfast.models import Model
 from holdfast.types import STRICT, Batch, Method, name_of
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
 
 _MOST_FEATURES = 4096
 _MASKS_AT_ONCE = 1 << 23
@@ -160,7 +158,7 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     weighted = (weight[..., None] * x).mT
     gram = weighted @ x
     gram.diagonal(dim1=1, dim2=2).add_(alpha)
-    return _solve(gram, weighted @ y[..., None])
+    return torch.cholesky_solve(weighted @ y[..., None], torch.linalg.cholesky(gram))[..., 0]
 
 
 def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
@@ -300,7 +298,3 @@ def _words(key: Tensor, samples: int, n: int) -> Tensor:
 
 def _exists(counts: Tensor, n: int) -> Tensor:
     return torch.arange(n, device=counts.device) < counts[:, None]
-
-
-def _solve(gram: Tensor, right: Tensor) -> Tensor:
-    return torch.cholesky_solve(right, torch.linalg.cholesky(gram))[..., 0]

@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 
 from holdfast.axes import AXES, Finding, Judged, judge
-from holdfast.axes.contract import NO_SCORE, Severity, findings_of
+from holdfast.axes.contract import NO_SCORE, Severity, findings_of, unseen
 from holdfast.drawing.methods import Look, spoken
 from holdfast.drawing.prose import above, difference, digits_of, listing, number, records, with_interval
 from holdfast.report.frontier import frontier_findings, weighed
+from holdfast.results import REDRAW
 from holdfast.statistics import FEW_SAMPLES
 from holdfast.statistics.power import power_sentence
-from holdfast.types import REDRAW
 
 MOST = 8
 """Findings of one dataset and model that are written out; the rest is counted."""
@@ -31,77 +31,59 @@ ENOUGH = 8
 FAR = 50
 """So many times as many samples are not worth naming."""
 
-UNTRAINED = Finding(
-    "",
+UNTRAINED = unseen(
     "act",
     "The model looks untrained",
-    "",
     "The last layer answers at random, so every explanation explains noise.",
     "Load the trained weights, or train the head, and run again into a new directory.",
 )
-UNNORMALISED = Finding(
-    "",
+UNNORMALISED = unseen(
     "act",
     "The model was given without its normalisation",
-    "",
     "A network that sees values on another scale than it was trained on predicts, and explains, something else.",
     "Give mean and std to Model(...), or name the source (timm:…, hf:…, torchvision:…), which brings them; if they are "
     "part of the network already, nothing is wrong.",
 )
-SQUASHED = Finding(
-    "",
+SQUASHED = unseen(
     "mind",
     "The scores look like probabilities",
-    "",
     "Where a sigmoid or softmax is taken for logits, probabilities are all alike and gradients vanish when it is sure.",
     "Leave the last sigmoid or softmax off, or say so: task={'classification': {'outputs': 'probabilities'}}.",
 )
-UNFINISHED = Finding(
-    "",
+UNFINISHED = unseen(
     "act",
     "Unfinished run",
-    "",
     "Means are over what is there, and methods may be compared on different samples.",
     "Run the same command again; it computes what is missing.",
 )
-FEW = Finding(
-    "",
+FEW = unseen(
     "mind",
     "Few samples",
-    "",
     "Intervals from so few samples are wide, and methods that look equal may not be.",
     f"Test at least {PILOT} samples before you choose a method: limit: {PILOT} in the study file, or a folder with "
     "more data. Take this run as a trial; four times as many samples halve the intervals.",
 )
-TIED = Finding(
-    "",
+TIED = unseen(
     "note",
     "The best methods are not separated",
-    "",
     "With these data the first places could be exchanged.",
     "Choose among them by cost or by another axis, or test more samples.",
 )
-NO_INTERVAL = Finding(
-    "",
+NO_INTERVAL = unseen(
     "mind",
     "Scores without an interval",
-    "",
     "An interval that holds would be wider than half of the scale, so the score says next to nothing about other data.",
     "Do not read these scores without more samples, or a milder condition that keeps more of them.",
 )
-UNREADABLE = Finding(
-    "",
+UNREADABLE = unseen(
     "mind",
     "Unreadable files",
-    "",
     "They took no part, so the numbers are of the others.",
     "Mend or remove them and run again into a new directory.",
 )
-UNDEFINED = Finding(
-    "",
+UNDEFINED = unseen(
     "mind",
     NO_SCORE,
-    "",
     "A map that is constant or not finite has no order, so there is nothing to score; the numbers are of the others.",
     "Look at the reasons: a constant map often means a saturated output, or a layer that does not see the input.",
 )

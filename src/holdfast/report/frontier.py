@@ -10,23 +10,22 @@ import pandas as pd
 
 from holdfast import statistics
 from holdfast.axes import Finding, Judged
+from holdfast.axes.contract import unseen
 from holdfast.drawing.charts import Chart
 from holdfast.drawing.pieces import file_part
 from holdfast.drawing.plots import mark
 from holdfast.drawing.prose import above, difference, each, listing, number, plural, records, with_interval
 from holdfast.drawing.scatter import points as plot_points
 from holdfast.drawing.sheet import Plot
+from holdfast.results import Condition
 from holdfast.statistics.cubes import Array
-from holdfast.types import Condition
 
 LABELLED = 16
 """With more points the names are only told when one is pointed at."""
 MOST_PLOTS = 4
-DOMINATED = Finding(
-    "",
+DOMINATED = unseen(
     "mind",
     "A method is better on both axes",
-    "",
     "{who} behind on both axes at once, so there is nothing to trade.",
     "Use {winner} in {whose} place, unless cost or another kind of map matters more.",
 )
@@ -98,16 +97,11 @@ def _name(judged: Judged) -> str:
     return judged.axis.title.lower()
 
 
-def _starts_at_zero(judged: Judged) -> bool:
-    """Whether 0 is chance: where scores are calibrated, or the measure is made so."""
-    measure = judged.headlines[0]
-    return measure.chance == "zero" or f"{measure.name}_chance" in judged.cube.values
-
-
 def _about(judged: Judged) -> str:
     """An axis and its measure as they are written in the caption and beside the chart."""
     measure = judged.headlines[0]
-    chance = ", 0 is chance" if _starts_at_zero(judged) else ""
+    calibrated = measure.chance == "zero" or f"{measure.name}_chance" in judged.cube.values
+    chance = ", 0 is chance" if calibrated else ""
     return f"{_name(judged)}, {measure.title} ({measure.better} is better{chance})"
 
 

@@ -22,7 +22,7 @@ from holdfast.drawing.plots import Mark, mark, of_marks
 from holdfast.drawing.prose import above, difference, listing, number, records
 from holdfast.models.modality import words_of
 from holdfast.report.findings import PILOT, unreadable
-from holdfast.types import CLEAN, Condition, Shown
+from holdfast.results import CLEAN, Condition, Shown
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""

@@ -19,7 +19,7 @@ from holdfast.drawing.prose import number
 from holdfast.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, width_of
 from holdfast.errors import UserError, unknown
 from holdfast.report.hold import TILE, Hold, holds
-from holdfast.types import Condition, Shown
+from holdfast.results import Condition, Shown
 
 LEFT, WIDE, TOP = 168.0, 128.0, 74.0
 

@@ -17,7 +17,7 @@ from holdfast.report import sections as parts
 from holdfast.report.findings import unreadable
 from holdfast.report.provenance import audit_text, cited, made
 from holdfast.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 
 def build_report(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,13 +11,12 @@ from holdfast.axes import AXES, Axis, Measure, axis_of
 from holdfast.drawing.prose import number, records
 from holdfast.errors import unknown
 from holdfast.report.terminal import Line, shortened
-from holdfast.runs.merge import missing
+from holdfast.results import IDENTITY, REDRAW
+from holdfast.runs.run import Run
 from holdfast.runs.table import read_scores_by_explainer
+from holdfast.runs.verify import missing
 from holdfast.statistics.cubes import CONTROL
-from holdfast.types import IDENTITY, REDRAW, matches
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.types import matches
 
 COUNTED = ("value", "scored", "flipped", "pairs")
 

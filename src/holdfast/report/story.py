@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,12 @@ from holdfast.axes import Axis, axis_of
 from holdfast.drawing.prose import number, records, with_interval
 from holdfast.errors import UserError, nearest, unknown
 from holdfast.report.terminal import Line, shortened
+from holdfast.results import REDRAW
+from holdfast.runs.run import Run
 from holdfast.runs.storage import Place
 from holdfast.runs.table import read_scores_by_explainer
 from holdfast.statistics.cubes import SUFFIXES
-from holdfast.types import REDRAW, matches
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.types import matches
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LOW, HIGH = 0.1, 0.9

@@ -25,25 +25,16 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.tasks import at
+from holdfast.results import REDRAW, Exhibit, Pairwise, Scores
+from holdfast.runs import table
 from holdfast.runs.differences import listed
 from holdfast.runs.kept import MAPS, map_rows
 from holdfast.runs.pictures import exhibit_rows
 from holdfast.runs.plan import Job, Plan
 from holdfast.runs.shard import References, Shard, load_references
 from holdfast.runs.storage import Place, drop_parts, held
-from holdfast.runs.table import (
-    SAMPLES,
-    exhibits_path,
-    maps_path,
-    part_path,
-    read_manifest,
-    read_rows,
-    samples_path,
-    score_rows,
-    study_keys,
-)
 from holdfast.runs.threads import Writer, read_ahead
-from holdfast.types import REDRAW, Batch, Exhibit, Pairwise, Scores, role_of
+from holdfast.types import Batch, role_of
 
 PHOTOGRAPH = 3 * 224 * 224
 BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
@@ -77,21 +68,21 @@ class Runner:
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
         self._refuse_changed(job, samples)
-        with Writer(self.root, study_keys(self.manifest)) as write:
+        with Writer(self.root, table.study_keys(self.manifest)) as write:
             _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
         self.batch_sizes[model] = bench.batch_size
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """That of the run, which every process reads."""
-        return read_manifest(self.root)
+        return table.read_manifest(self.root)
 
     def _refuse_changed(self, job: Job, samples: Loaded) -> None:
         """Raise where samples are not what they were when an earlier session, or another model, was given them."""
         dataset, _, number = job
         models = self.manifest["study"]["models"]
-        paths = [path for model in models for path in held(samples_path(self.root, dataset, model, number))]
-        known = {row["sample"]: row["digest"] for row in read_rows(self.root, paths) if row["digest"]}
+        paths = [path for model in models for path in held(table.samples_path(self.root, dataset, model, number))]
+        known = {row["sample"]: row["digest"] for row in table.read_rows(self.root, paths) if row["digest"]}
         changed = [name for name, digest in samples.digests.items() if known.get(name, digest) != digest]
         if changed:
             raise UserError(
@@ -171,11 +162,13 @@ def _run_shard(
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
-                empty = partial(score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ())
-                write(part_path(root, dataset, model_name, evaluation, name, number), empty)
+                empty = partial(
+                    table.score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ()
+                )
+                write(table.part_path(root, dataset, model_name, evaluation, name, number), empty)
                 _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
         for name in plan.unkept(root, *job):
-            write(maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
+            write(table.maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
             _told(tick, "maps", name, len(positions))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
@@ -192,7 +185,7 @@ def _run_shard(
     shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits)
     for evaluation, names in pending.items():
         if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
-            drop_parts([part_path(root, dataset, model_name, evaluation, name, number) for name in names])
+            drop_parts([table.part_path(root, dataset, model_name, evaluation, name, number) for name in names])
         shard.explainers = {name: shard.settled(name) for name in names}
         told = shard.announce = partial(_told, tick, evaluation)
         begun = time.perf_counter()
@@ -201,19 +194,19 @@ def _run_shard(
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
-                target_path = exhibits_path(root, dataset, model_name, evaluation, name, number)
+                target_path = table.exhibits_path(root, dataset, model_name, evaluation, name, number)
                 write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large))
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
-            rows = partial(score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
-            write(part_path(root, dataset, model_name, evaluation, name, number), rows)
+            rows = partial(table.score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
+            write(table.part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
     wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
     for name in plan.unkept(root, *job):
         _told(tick, "maps", name)
         maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
         rows = partial(map_rows, dataset, model_name, name, [batch.ids[i] for i in wanted], target[wanted], maps)
-        write(maps_path(root, dataset, model_name, name, number), rows)
+        write(table.maps_path(root, dataset, model_name, name, number), rows)
         _told(tick, "maps", name, len(positions))
 
 
@@ -280,4 +273,4 @@ def _write_samples(
                 "error": "",
             }
         rows.append(row)
-    write(samples_path(root, *job), partial(pa.Table.from_pylist, rows, schema=SAMPLES))
+    write(table.samples_path(root, *job), partial(pa.Table.from_pylist, rows, schema=table.SAMPLES))

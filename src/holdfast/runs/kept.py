@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.errors import UserError
+from holdfast.results import Scores
 from holdfast.runs import digests, table
 from holdfast.runs.storage import Place
 from holdfast.runs.study import registry
-from holdfast.types import Batch, Scores
+from holdfast.types import Batch
 
 MAPS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "sample")]

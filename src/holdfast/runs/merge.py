@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from holdfast.runs import atomic, table
 from holdfast.runs.differences import differences, joined
 from holdfast.runs.digests import contents, read_json
 from holdfast.runs.run import Run
-from holdfast.runs.storage import Place, files, forget_listings, part_of, place, present, within
+from holdfast.runs.storage import Place, files, part_of, place, within
 from holdfast.runs.verify import PARTS, refuse_damage
 
 _EVERYWHERE = ("format", "holdfast", "shard_size")
@@ -25,7 +24,7 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
 
     Refused are runs of different studies, of different versions of holdfast, torch and the like (the latter unless
     `mixed_versions`), and files that two runs have and that differ. Nothing is written before everything is checked.
-    What is still missing afterwards is said by `missing`.
+    What is still missing afterwards is said by `verify.missing`.
 
     >>> merge("joined", [])
     Traceback (most recent call last):
@@ -58,39 +57,6 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
     for name, content in zip(copied, contents(list(copied.values())), strict=True):
         atomic.write_atomically(root / name, content)
     return Run(root)
-
-
-def missing(root: str | Place) -> list[str]:
-    """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
-    path = place(root)
-    forget_listings()
-    manifest = table.read_manifest(path)
-    study = manifest["study"]
-    found = []
-    judged = [  # what the engine does not run has its own parts
-        (evaluation, name)
-        for evaluation, facts in study["evaluations"].items()
-        for name in (study["explainers"] if "left_out" in facts else ())
-        if name not in facts["left_out"]
-    ]
-    kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
-    kept = kept if "maps" in study else {}
-    for dataset, facts in study["datasets"].items():
-        if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
-            raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
-        for model, number in product(study["models"], range(shards)):
-            where = f"shard {number} of {dataset} on {model}"
-            gaps = [
-                f"{where}: {evaluation} of {explainer}"
-                for evaluation, explainer in judged
-                if not present(table.part_path(path, dataset, model, evaluation, explainer, number))
-            ]
-            lost = (e for e in kept if not present(table.maps_path(path, dataset, model, e, number)))
-            gaps += [f"{where}: maps of {explainer}" for explainer in lost]
-            if (judged or kept) and not gaps and not present(table.samples_path(path, dataset, model, number)):
-                gaps = [f"{where}: its samples"]
-            found += gaps
-    return found
 
 
 def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:

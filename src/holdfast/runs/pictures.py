@@ -19,9 +19,10 @@ from holdfast.data.graphs import NODES
 from holdfast.data.sequences import spelled
 from holdfast.drawing.forms import layout
 from holdfast.errors import Damaged
+from holdfast.results import Exhibit, Shown
 from holdfast.runs import digests, table
 from holdfast.runs.storage import Place
-from holdfast.types import KIND_BY_DIMENSIONS, Exhibit, Shown
+from holdfast.types import KIND_BY_DIMENSIONS
 
 EXHIBITS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]

@@ -17,7 +17,7 @@ from holdfast.explainers.adapters.maps import Precomputed
 from holdfast.explainers.adapters.quantus_metrics import unnormalised
 from holdfast.models import Model
 from holdfast.runs.atomic import scratch
-from holdfast.runs.run import evaluate
+from holdfast.runs.evaluate import evaluate
 from holdfast.runs.study import registry
 from holdfast.types import STRICT, Batch
 

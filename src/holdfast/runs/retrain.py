@@ -21,34 +21,25 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from holdfast import rand
-from holdfast.axes.faithfulness import FIDELITY as FIDELITY_AXIS
-from holdfast.axes.faithfulness import LEAKAGE as LEAKAGE_AXIS
-from holdfast.axes.faithfulness import RETRAINING as RETRAINING_AXIS
+from holdfast.axes import faithfulness
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.retraining.leakage import Removed, probe_columns
 from holdfast.axes.faithfulness.retraining.trainer import Trainer, described, scores
-from holdfast.axes.faithfulness.sweeps import (
-    Order,
-    check_fractions,
-    importance,
-    removal_ranks,
-    removal_sizes,
-    resolve_imputers,
-)
 from holdfast.data import Data
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.precision import arithmetic
+from holdfast.results import Scores
 from holdfast.runs import manifest, table
 from holdfast.runs.progress import progress
 from holdfast.runs.run import Run
 from holdfast.runs.storage import Place, place, present
 from holdfast.runs.study import registry as building
 from holdfast.runs.verify import mend
-from holdfast.types import Batch, Explainer, Scores, label_of, name_of, parameters, role_of
+from holdfast.types import Batch, Explainer, label_of, name_of, parameters, role_of
 
-RETRAINING, LEAKAGE, FIDELITY = RETRAINING_AXIS.name, LEAKAGE_AXIS.name, FIDELITY_AXIS.name
+RETRAINING, LEAKAGE, FIDELITY = faithfulness.RETRAINING.name, faithfulness.LEAKAGE.name, faithfulness.FIDELITY.name
 NOT_FINITE = "the retrained network's scores are not finite"
 COMMAND = "holdfast.retrain(...)"
 VALUES = 2**23
@@ -60,7 +51,7 @@ class Cell:
     """One training: which map decides, which pixels go, what takes their place, how many, and which repeat."""
 
     explainer: str
-    order: Order
+    order: sweeps.Order
     imputer: Any
     fraction: float
     repeat: int
@@ -87,7 +78,7 @@ def retrain(
     *,
     tuner: Trainer | None = None,
     imputers: Any = ("noisy_linear",),
-    orders: Sequence[Order] = ("morf", "lerf"),
+    orders: Sequence[sweeps.Order] = ("morf", "lerf"),
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     repeats: int = 1,
     target: Literal["prediction", "label"] = "prediction",
@@ -123,8 +114,8 @@ def retrain(
     if not model.task.exclusive:
         raise UserError(f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has none")
     methods = building.explainers(explainers)
-    fills = resolve_imputers(imputers)
-    check_fractions(tuple(fractions))
+    fills = sweeps.resolve_imputers(imputers)
+    sweeps.check_fractions(tuple(fractions))
     for order in orders:
         if order not in sweeps.ORDERS:
             raise UserError(f"orders are {', '.join(sweeps.ORDERS)}, got {order!r}")
@@ -287,14 +278,14 @@ class Work:
             with arithmetic("tf32" if self.model.precision == "tf32" else "float32"):
                 classes = part.label if self.target == "label" else bench.predict(part).argmax(1)
                 assert classes is not None
-                values = importance(bench.explain(explainer, name, part, classes, self.seed))
+                values = sweeps.importance(bench.explain(explainer, name, part, classes, self.seed))
             bad = ~torch.isfinite(values).flatten(1).all(1)
             if bool(bad.any()):
                 sample = part.ids[int(bad.nonzero()[0])]
                 raise UserError(f"{name} gives a map of {sample!r} that is not finite, so its pixels have no order")
             flat = values.flatten(1)
             counts = torch.full((len(flat),), flat.shape[1], device=flat.device)
-            found = removal_ranks(flat, counts, part.ids, "morf", self.seed)
+            found = sweeps.removal_ranks(flat, counts, part.ids, "morf", self.seed)
             ranks.append(found.reshape(values.shape).int().cpu())
         return torch.cat(ranks)
 
@@ -303,7 +294,7 @@ class Work:
         batch = self.batches[which]
         shape = batch.x.shape[2:]
         total = math.prod(shape)
-        counts = removal_sizes((cell.fraction,), torch.tensor([total])).expand(len(batch), 1)
+        counts = sweeps.removal_sizes((cell.fraction,), torch.tensor([total])).expand(len(batch), 1)
         if ranks is None:
             share = rand.uniform(rand.keys(self.seed + cell.repeat, batch.ids, "share to tune by"), (1,))
             counts = (share.double() * total).floor().long()
@@ -313,7 +304,7 @@ class Work:
             gone = counts[piece].to(self.model.device).reshape(-1, *[1] * len(shape))
             if ranks is None or cell.order == "random":
                 flat = torch.zeros(len(part), total, device=self.model.device)
-                place = removal_ranks(flat, torch.full((len(part),), total), part.ids, "random", self.seed)
+                place = sweeps.removal_ranks(flat, torch.full((len(part),), total), part.ids, "random", self.seed)
                 place = place.reshape(len(part), *shape)
             else:
                 place = ranks[piece].to(self.model.device).long()

@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import Damaged, Foreign, UserError
 from holdfast.maps.chance import packed
+from holdfast.results import STATUS, Scores
 from holdfast.runs import columns, digests
 from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import joined
 from holdfast.runs.shape import check_shape
 from holdfast.runs.storage import Place, files, note, tried, within
 from holdfast.statistics.cubes import SUFFIXES
-from holdfast.types import STATUS, Scores
 
 FORMAT = 3
 """The form of run directories that this version writes and reads."""

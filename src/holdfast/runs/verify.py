@@ -7,27 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from holdfast.errors import Damaged, Foreign, UserError
-from holdfast.runs import digests, table
+from holdfast.runs import digests, storage, table
 from holdfast.runs.differences import listed
 from holdfast.runs.plan import Job, Plan
-from holdfast.runs.storage import (
-    AT_ONCE,
-    Place,
-    StorePath,
-    drop_parts,
-    files,
-    forget_listings,
-    held,
-    place,
-    tried,
-    within,
-)
+from holdfast.runs.storage import Place, StorePath
 
 State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
 PARTS = ("parts", "samples", "gallery", "maps")
@@ -51,9 +41,7 @@ def verify(where: str | Place) -> list[Verdict]:
     Traceback (most recent call last):
     holdfast.errors.UserError: no-such-run is not a run directory: it has no manifest.json
     """
-    from holdfast.runs.merge import missing
-
-    root = place(where)
+    root = storage.place(where)
     if isinstance(root, Path) and root.is_file() and root.suffix.lower() == ".zip":
         from holdfast.runs.export import unpacked
 
@@ -65,7 +53,7 @@ def verify(where: str | Place) -> list[Verdict]:
 
 
 def _verdicts(root: Place) -> Iterator[Verdict]:
-    listed = {folder: files(root / folder, "") for folder in FOLDERS}
+    listed = {folder: storage.files(root / folder, "") for folder in FOLDERS}
     manifest: dict[str, Any] = {}  # read after that, for whoever adds to a study says so before there are parts
     try:
         manifest = table.read_manifest(root)
@@ -83,12 +71,12 @@ def _verdicts(root: Place) -> Iterator[Verdict]:
 
 
 def _each(root: Place, paths: list[Any], keys: Mapping[str, str], suffix: str) -> Iterator[Verdict]:
-    with ThreadPoolExecutor(AT_ONCE if isinstance(root, StorePath) else 1) as pool:
+    with ThreadPoolExecutor(storage.AT_ONCE if isinstance(root, StorePath) else 1) as pool:
         yield from pool.map(partial(_verdict, root, keys=keys, suffix=suffix), paths)
 
 
 def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> Verdict:
-    name = within(path, root)
+    name = storage.within(path, root)
     if not path.name.endswith(suffix):
         return Verdict("foreign", name, f"{path} is no file of a run")
     try:
@@ -104,6 +92,39 @@ def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> 
     return Verdict("whole", name)
 
 
+def missing(root: str | Place) -> list[str]:
+    """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
+    path = storage.place(root)
+    storage.forget_listings()
+    manifest = table.read_manifest(path)
+    study = manifest["study"]
+    found = []
+    judged = [  # what the engine does not run has its own parts
+        (evaluation, name)
+        for evaluation, facts in study["evaluations"].items()
+        for name in (study["explainers"] if "left_out" in facts else ())
+        if name not in facts["left_out"]
+    ]
+    kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
+    kept = kept if "maps" in study else {}
+    for dataset, facts in study["datasets"].items():
+        if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
+            raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
+        for model, number in product(study["models"], range(shards)):
+            where = f"shard {number} of {dataset} on {model}"
+            gaps = [
+                f"{where}: {evaluation} of {explainer}"
+                for evaluation, explainer in judged
+                if not storage.present(table.part_path(path, dataset, model, evaluation, explainer, number))
+            ]
+            lost = (e for e in kept if not storage.present(table.maps_path(path, dataset, model, e, number)))
+            gaps += [f"{where}: maps of {explainer}" for explainer in lost]
+            if (judged or kept) and not gaps and not storage.present(table.samples_path(path, dataset, model, number)):
+                gaps = [f"{where}: its samples"]
+            found += gaps
+    return found
+
+
 def refuse_damage(root: Place) -> None:
     """Raise for the first file of a run that is damaged, foreign or doubled."""
     for verdict in _verdicts(root):
@@ -116,9 +137,9 @@ def mend(root: Place, wanted: Iterable[Place]) -> None:
 
     A part of another study is an error: whoever put it there may have no other copy.
     """
-    forget_listings()
+    storage.forget_listings()
     keys, wanted = table.study_keys(table.read_manifest(root)), list(wanted)
-    found = [path for part in wanted for path in held(part)]
+    found = [path for part in wanted for path in storage.held(part)]
     for path, verdict in zip(found, _each(root, found, keys, ".parquet"), strict=True):
         if verdict.state == "foreign":
             raise UserError(verdict.why)
@@ -129,11 +150,11 @@ def mend(root: Place, wanted: Iterable[Place]) -> None:
 
 def keep_one(wanted: Iterable[Place]) -> None:
     """Of several parts of one shard, as processes leave them that did it at the same time, the first by name stays."""
-    forget_listings()
-    for first, *others in filter(None, map(held, wanted)):
+    storage.forget_listings()
+    for first, *others in filter(None, map(storage.held, wanted)):
         for other in others:
             _remove(other, f"{other} is of the same shard as {first}")
-    forget_listings()
+    storage.forget_listings()
 
 
 def changed_samples(plan: Plan, root: Place) -> str:
@@ -145,8 +166,8 @@ def changed_samples(plan: Plan, root: Place) -> str:
         assert rows is not None
         own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
         before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
-        for start in range(0, len(data), AT_ONCE):
-            now = data.load(range(start, min(start + AT_ONCE, len(data)))).digests
+        for start in range(0, len(data), storage.AT_ONCE):
+            now = data.load(range(start, min(start + storage.AT_ONCE, len(data)))).digests
             changed += [sample for sample, digest in now.items() if before.get(sample, digest) != digest]
         lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
     return "".join(lines)
@@ -155,12 +176,12 @@ def changed_samples(plan: Plan, root: Place) -> str:
 def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
     for job in jobs:
-        rows = table.read_rows(root, held(table.samples_path(root, *job)))
+        rows = table.read_rows(root, storage.held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("holdfast").warning("%d samples are read again, the first is %r", len(failed), failed[0])
-            drop_parts(plan.paths(root, job))
+            storage.drop_parts(plan.paths(root, job))
 
 
 def _remove(path: Place, why: str) -> None:
     logging.getLogger("holdfast").warning("%s; it is removed, and computed anew if need be", why.partition(";")[0])
-    tried(path, partial(path.unlink, missing_ok=True), "removed")
+    storage.tried(path, partial(path.unlink, missing_ok=True), "removed")

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast.maps.chance import unpacked
-from holdfast.types import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
+from holdfast.results import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
 
 Array = NDArray[np.float64]
 Span = tuple[float | None, float | None]

@@ -47,7 +47,7 @@ def assert_holds(
     """
     from holdfast.axes import USUAL
     from holdfast.runs.atomic import scratch
-    from holdfast.runs.run import evaluate
+    from holdfast.runs.evaluate import evaluate
 
     wishes = parse_all([require] if isinstance(require, str | Requirement) else require)
     with scratch() as temporary:

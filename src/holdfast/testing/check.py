@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 
 from holdfast.axes import Axis, arrange, axis_of
 from holdfast.errors import UserError
+from holdfast.results import OK, REDRAW, UNDEFINED
+from holdfast.runs.run import Run
 from holdfast.runs.table import read_places, read_scores
+from holdfast.runs.verify import missing
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.bounds_of_means import Bound, bound_mean, guaranteed, samples_needed
 from holdfast.statistics.cubes import SUFFIXES, Array, Cube, Span
 from holdfast.statistics.estimates import Estimate, calibrated, column, estimates, of_means
 from holdfast.testing.choose import choose, each, no_readout
 from holdfast.testing.requirement import SHARES, Requirement, parse_all
-from holdfast.types import OK, REDRAW, UNDEFINED
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
 
 UNIT = (0.0, 1.0)
 FORMS: dict[str, tuple[set[str], ...]] = {
@@ -78,8 +77,6 @@ def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | 
     A requirement passes where its one-sided confidence bound does. Where too little is known to say so (`Limits`), it
     fails. Without conditions it is about the mean over all of them, each condition's levels averaged first.
     """
-    from holdfast.runs.merge import missing
-
     wishes = parse_all(requirements)
     gaps = missing(run.path)
     if gaps:

@@ -10,9 +10,10 @@ import pandas as pd
 
 from holdfast.axes import Axis
 from holdfast.errors import UserError, unknown
+from holdfast.results import IDENTITY, REDRAW
 from holdfast.statistics.cubes import CONTROL, SUFFIXES
 from holdfast.testing.requirement import EACH, SHARES, Requirement
-from holdfast.types import IDENTITY, REDRAW, matches
+from holdfast.types import matches
 
 FIELDS = ("dataset", "model", "condition", "level", "explainer")
 

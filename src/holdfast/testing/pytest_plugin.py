@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.errors import UserError
+from holdfast.testing.requirement import parse_all
+
 if TYPE_CHECKING:
     from holdfast.runs.run import Run
 
@@ -46,9 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A requirement that cannot be read stops pytest before any test runs."""
     if not any(item.get_closest_marker(MARKER) for item in items):
         return
-    from holdfast.errors import UserError
-    from holdfast.testing.requirement import parse_all
-
     for item in items:
         for mark in item.iter_markers(MARKER):
             try:
@@ -86,8 +86,8 @@ def holdfast_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
         batch_size: int | None = None,
         device: str | None = None,
     ) -> Run:
+        from holdfast.runs.evaluate import execute
         from holdfast.runs.plan import make_plan
-        from holdfast.runs.run import execute
         from holdfast.runs.table import slug
         from holdfast.testing.cache import fingerprint
 
@@ -126,7 +126,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
     """What is to be said about the runs of a test; records every outcome as a property for the JUnit report."""
-    from holdfast.errors import UserError
     from holdfast.testing.check import check
     from holdfast.testing.output import lines, sentence, who
 

@@ -12,7 +12,7 @@ from scipy import stats
 from holdfast.axes import AXES, arrange
 from holdfast.drawing.prose import listing, number, records, with_interval
 from holdfast.errors import unknown
-from holdfast.runs.run import evaluate
+from holdfast.runs.evaluate import evaluate
 from holdfast.statistics import exact_share
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.forms import sample_scores

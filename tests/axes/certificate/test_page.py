@@ -22,10 +22,10 @@ from holdfast.axes.contract import Judged, findings_of, page_of
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.prose import at_least
 from holdfast.features import Patches
+from holdfast.results import Shown
 from holdfast.runs.pictures import read_exhibits
 from holdfast.statistics import exact_share
 from holdfast.statistics.bounds import clopper_pearson_low
-from holdfast.types import Shown
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 from support.synthetic import rows_of

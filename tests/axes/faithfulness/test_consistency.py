@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from holdfast import UserError
-from holdfast.axes.faithfulness.consistency import agreement, consistency
+from holdfast.axes.faithfulness.consistency import _reliability, agreement, consistency
 from holdfast.axes.faithfulness.frames import detectability
 from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
 from holdfast.statistics.ranks import spearman
@@ -229,3 +229,9 @@ def test_the_interval_covers_where_methods_are_close(n: int) -> None:
         _, low, high = agreement(*scores, resamples=300)
         covered += low - 1e-9 <= stats.spearmanr(*truth).statistic <= high + 1e-9
     assert covered >= 93
+
+
+def test_means_that_are_equal_or_drowned_in_noise_are_hardly_reliable():
+    draws = np.random.default_rng(0).normal(size=(400, 3))
+    assert _reliability(np.ones(3), draws) == _reliability(np.array([0.0, 0.1, 0.2]), draws) == 1e-3
+    assert _reliability(np.array([0.0, 10.0, 20.0]), draws) == pytest.approx(0.99, abs=0.005)

@@ -22,12 +22,12 @@ from holdfast.axes.faithfulness.strip import MOST, strip
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import looks, spoken
 from holdfast.drawing.pictures import Album
-from holdfast.drawing.sheet import Words
+from holdfast.drawing.sheet import Dot, Words
 from holdfast.report import build_report
 from holdfast.report.sections import sections_of
+from holdfast.results import Shown
 from holdfast.runs.pictures import read_exhibits
 from holdfast.runs.table import read_samples
-from holdfast.types import Shown
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.pages import NASTY, Page, curve, is_sound, marks
 from support.small import model, pictures
@@ -115,6 +115,17 @@ def test_bars_are_the_intervals_of_the_summary() -> None:
     own = own[own["measure"] == "probability"].sort_values("level")
     found = curve(drawn["curves"].plots, "Grad-CAM, MoRF")[["low", "high"]][1:]
     np.testing.assert_allclose(found, own[["low", "high"]], atol=1e-5)
+
+
+def test_a_logarithmic_scale_looks_the_same_in_any_unit() -> None:
+    places = []
+    for unit in (1.0, 1e-3):
+        table = made_up()
+        own = table["measure"] == "infidelity"
+        table.loc[own, "value"] *= unit
+        plots = [p for p in part(axis_of(table), "masks").plots if p.title == "Unscaled"]
+        places.append([piece.x for plot in plots for piece in plot.sheet.pieces if isinstance(piece, Dot)])
+    assert len(places[0]) > 2 and places[1] == pytest.approx(places[0], abs=0.5)
 
 
 def test_the_ranking_has_the_best_at_the_top_whichever_way_is_better() -> None:

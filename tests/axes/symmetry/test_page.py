@@ -22,8 +22,8 @@ from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import colour_of
 from holdfast.drawing.prose import number, with_interval
 from holdfast.drawing.sheet import Dot
+from holdfast.results import Shown
 from holdfast.runs.pictures import read_exhibits
-from holdfast.types import Shown
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 

@@ -17,7 +17,8 @@ from holdfast.maps.similarity import Profile, compare, compare_all
 from holdfast.maps.undefined import reasons
 from holdfast.models import Model
 from holdfast.models.modality import modality
-from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
+from holdfast.results import Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch
 
 UNIT = (0.0, 1.0)
 MEASURES = (

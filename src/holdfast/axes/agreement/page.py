@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -11,9 +11,9 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from holdfast.axes.contract import Finding, Judged, Page
-from holdfast.axes.material import Material, drawings
+from holdfast.axes.material import charted
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.pieces import Item, Piece
+from holdfast.drawing.pieces import Item
 from holdfast.drawing.plots import Mark, cells
 from holdfast.drawing.prose import listing, records, some, with_interval
 from holdfast.drawing.sheet import Plot
@@ -130,8 +130,8 @@ def findings(judged: Judged) -> Iterator[Finding]:
     apart = [pair for pair in pairs if pair[4] < ALIKE]
     if apart:
         worst = some([f"{a} and {b} {with_interval(m, low, high)}" for a, b, m, low, high in apart[::-1]], 3)
-        seen = DISAGREE.seen.format(some=len(apart), all=len(pairs), worst=worst)
-        yield replace(DISAGREE, seen=seen, explainers=tuple(dict.fromkeys(e for pair in apart for e in pair[:2])))
+        fill = {"some": len(apart), "all": len(pairs), "worst": worst}
+        yield DISAGREE.filled(fill, dict.fromkeys(e for pair in apart for e in pair[:2]))
 
 
 CAPTION = "How far two methods agree on the same sample: 0 is chance, the maps of other samples, 1 the same map. "
@@ -164,11 +164,7 @@ def matrix_chart(judged: Judged) -> Chart | None:
     return Chart("matrix", "Who agrees with whom", CAPTION, alt, plots[first], folded)
 
 
-def matrices(material: Material, width: float) -> Iterator[Piece]:
-    """Agreement of every two methods beyond chance, by each measure."""
-    every = [(j, matrix_chart(j)) for j in material.of("agreement")]
-    yield from drawings(every, "no rows of agreement: add `agreement` to the study", "no two maps could be compared")
-
-
+NONE = "no rows of agreement: add `agreement` to the study"
+matrices = charted("agreement", matrix_chart, NONE, "no two maps could be compared")
 PAGE = Page(lead, parts)
 ITEMS = (Item("agreement-matrix", "the disagreement problem, with chance", "figure", matrices),)

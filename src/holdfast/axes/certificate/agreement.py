@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +12,9 @@ from holdfast import rand
 from holdfast.errors import UserError
 from holdfast.features import Grouping, Hiding, count, fixed
 from holdfast.features.fill import Fill, filled, kept_only
-from holdfast.types import Batch
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
+from holdfast.models import Model
 from holdfast.models.tasks import Task
+from holdfast.types import Batch
 
 Agreement = Literal["argmax", "margin"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,11 +21,9 @@ from holdfast.axes.certificate.strata import all_supersets, drawn_strata, exact_
 from holdfast.errors import UserError, unknown
 from holdfast.features import Patches
 from holdfast.features.fill import Fill
+from holdfast.models import Model
 from holdfast.statistics.bounds import check_share, hard_size, sample_size
 from holdfast.types import Batch
-
-if TYPE_CHECKING:
-    from holdfast.models import Model
 
 Mode = Literal["estimate", "decide", "hard"]
 _NUMBERS_AT_ONCE = 1 << 24

@@ -24,7 +24,8 @@ from holdfast.features.fill import Fill
 from holdfast.maps.masks import select
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
-from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
+from holdfast.results import Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch
 
 SHARE = (0.0, 1.0)
 MEASURES = (

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from holdfast.types import Batch, Condition, Scores
+from holdfast.results import Condition, Scores
+from holdfast.types import Batch
 
 MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
 

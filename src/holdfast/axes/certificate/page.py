@@ -24,7 +24,7 @@ from holdfast.drawing.pictures import photo, strip_row
 from holdfast.drawing.plots import DASHES, Curve, Mark, by_method
 from holdfast.drawing.prose import records
 from holdfast.drawing.sheet import Plot
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 MOST_EXAMPLES = 24
 HIGHLIGHT = (240, 200, 40)  # the paper's yellow

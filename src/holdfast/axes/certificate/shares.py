@@ -10,11 +10,11 @@ import torch
 
 from holdfast import statistics
 from holdfast.axes.contract import Judged
+from holdfast.results import Condition
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.bounds import mean_rate_low
 from holdfast.statistics.cubes import Cube
 from holdfast.statistics.estimates import interval
-from holdfast.types import Condition
 
 RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_radius_bernoulli"}
 """The rules that promise τ = 1, and the measures that hold their radii."""

@@ -31,8 +31,9 @@ from holdfast.features import GroupingField, Patches
 from holdfast.maps.undefined import NOT_FINITE
 from holdfast.models import Model
 from holdfast.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
+from holdfast.results import Condition, Exhibit, Scores, Subject
 from holdfast.statistics.radii import RadiusRule, largest_radius
-from holdfast.types import STRICT, Batch, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch
 
 SMOOTHED_MEASURES = (
     *MEASURES,

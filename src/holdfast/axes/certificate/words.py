@@ -10,7 +10,7 @@ from holdfast import statistics
 from holdfast.axes.certificate.shares import accuracy, certified_mean, delta, gaps_to, one_fraction
 from holdfast.axes.contract import Judged
 from holdfast.drawing.prose import at_least, listing, records, with_interval
-from holdfast.types import Condition
+from holdfast.results import Condition
 
 NOTHING = "Nothing can be concluded: no sample has a certificate."
 KEPT = {

@@ -14,7 +14,8 @@ from holdfast.maps.chance import of_others, profile_of
 from holdfast.maps.complexity import entropy
 from holdfast.maps.similarity import Profile, compare, compare_all, composite
 from holdfast.maps.undefined import NOT_FINITE, reasons
-from holdfast.types import Batch, Condition, Scores, Subject
+from holdfast.results import Condition, Scores, Subject
+from holdfast.types import Batch
 
 ALONE = "no other sample to compare with"
 SAME = "the maps of other samples are no different"

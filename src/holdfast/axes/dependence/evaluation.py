@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -25,7 +25,8 @@ from holdfast.models.batches import Workbench
 from holdfast.models.modality import modality
 from holdfast.models.randomised import Scheme, is_randomisable, layers_in_order, random_weights, with_weights
 from holdfast.models.tasks import Answer
-from holdfast.types import REDRAW, STRICT, Batch, Complete, Condition, Exhibit, Scores, Subject
+from holdfast.results import REDRAW, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, Complete
 
 _UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
 _HEAD = "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
@@ -55,10 +56,6 @@ CASCADES: tuple[str, ...] = get_args(Cascade)
 WEIGHTS, CLASS, CLEAN = "weights", "class", "clean"
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 @dataclass(frozen=True, config=STRICT)
 class Dependence:
     """Explain the predicted class again under random weights, and other classes under the model, and compare the maps.
@@ -86,7 +83,7 @@ class Dependence:
     classes: Annotated[int, Field(ge=0)] = 1
     scheme: Scheme = "permute"
     batch_norms: Literal["refit", "keep"] = "refit"
-    cascades: Annotated[tuple[Cascade, ...], BeforeValidator(_listed)] = ()
+    cascades: Annotated[tuple[Cascade, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)] = ()
     steps: Annotated[int, Field(ge=1)] = 8
     k: K | Literal["usual"] = "usual"
     noise_floor: bool = True

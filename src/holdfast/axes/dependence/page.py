@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import pandas as pd
 from holdfast.axes.contract import Finding, Judged, Page
 from holdfast.axes.dependence.evaluation import CASCADES, CLEAN, WEIGHTS
 from holdfast.axes.dependence.verdicts import BLIND, NEGLIGIBLE, judged_explainers
-from holdfast.axes.material import Material, drawings
+from holdfast.axes.material import charted
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.pieces import Item, Piece
+from holdfast.drawing.pieces import Item
 from holdfast.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks
 from holdfast.drawing.prose import each, number, plural, records, with_interval
 from holdfast.drawing.tables import Row, grid
@@ -161,8 +160,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
         (NOISE, seeing[seeing["apart_low"] <= 0], "apart"),
     ):
         if len(rows):
-            seen = finding.seen.format(bound=NEGLIGIBLE, scores=_told(records(rows), what))
-            yield replace(finding, seen=seen, explainers=tuple(rows["explainer"]))
+            yield finding.filled({"bound": NEGLIGIBLE, "scores": _told(records(rows), what)}, rows["explainer"])
 
 
 COLUMNS = ["Explainer", "Verdict", "Dependence", "Each network", "Similarity", "Chance", "Redrawn", "Another class"]
@@ -231,17 +229,8 @@ def verdicts_panel(judged: Judged) -> Panel | None:
     return Panel("verdicts", "Verdicts, and what describes the maps", caption, grid(COLUMNS, rows, "Verdicts"))
 
 
-def scores(material: Material, width: float) -> Iterator[Piece]:
-    """Dependence on weights and class of every method."""
-    yield from drawings([(j, score_chart(j)) for j in material.of("dependence")], NONE, "no map has a score")
-
-
-def cascades(material: Material, width: float) -> Iterator[Piece]:
-    """Curves over the layers."""
-    every = [(j, cascade_chart(j)) for j in material.of("dependence")]
-    yield from drawings(every, NONE, "no cascade: add `cascades: top_down` to dependence")
-
-
+scores = charted("dependence", score_chart, NONE, "no map has a score")
+cascades = charted("dependence", cascade_chart, NONE, "no cascade: add `cascades: top_down` to dependence")
 PAGE = Page(lead, parts)
 ITEMS: tuple[Item, ...] = (Item("dependence-scores", "sanity checks, with chance", "figure", scores),)
 ITEMS += (Item("dependence-cascades", "sanity checks, layer by layer", "figure", cascades),)

@@ -22,7 +22,8 @@ from holdfast.models import Model
 from holdfast.models.modality import modality
 from holdfast.models.tasks import Task, has_probability
 from holdfast.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
-from holdfast.types import STRICT, Batch, Exhibit, Scores, Subject, label_of
+from holdfast.results import Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, label_of
 
 SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)
 ACCURACY = Measure(

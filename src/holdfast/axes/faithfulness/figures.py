@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -15,6 +15,7 @@ from holdfast.axes.faithfulness.retraining.page import retraining_chart
 from holdfast.axes.material import Material, drawings
 from holdfast.drawing.latex import MISSING, Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
+from holdfast.drawing.prose import records
 
 NO_REMOVAL = "no removal rows: add `faithfulness` to the study"
 NO_RETRAINING = "no retrained networks: run `holdfast.retrain` into this directory"
@@ -112,10 +113,13 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         for measure in HEADLINES:
             lines = frames.lines(judged.cube, measure)
             for line in lines:
-                standings = frames.standings(judged.cube, measure, line).set_index("explainer")
+                standings = frames.standings(judged.cube, measure, line)
                 tests = frames.comparisons(judged.cube, measure, line)
-                best = unbeaten(standings["mean"], tests, judged.cube.controls, measure.sign)
-                columns.append({str(e): _cell(r, str(e) in best) for e, r in standings.iterrows()})
+                means = standings.set_index("explainer")["mean"]
+                best = unbeaten(means, tests, judged.cube.controls, measure.sign)
+                columns.append(
+                    {r.explainer: Cell(r.mean, r.low, r.high, r.explainer in best) for r in records(standings)}
+                )
                 arrow = r"$\uparrow$" if measure.sign > 0 else r"$\downarrow$"
                 told = f" ({escape(line.name)})" if len(lines) > 1 else ""
                 heads.append(f"{escape(frames.short(measure))}{told} {arrow}")
@@ -124,15 +128,9 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         )
         caption += "that the paired test with Holm's correction does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % intervals over samples."
-        yield Table(subject, caption, Tabular(heads, _rows(frames.explainer_order(judged.cube), columns)))
-
-
-def _cell(row: pd.Series, bold: bool) -> Cell:
-    return Cell(float(row["mean"]), float(row["low"]), float(row["high"]), bold)
-
-
-def _rows(explainers: Sequence[str], columns: Sequence[dict[str, Cell]]) -> list[list[Entry]]:
-    return [[escape(e), *(column.get(e, MISSING) for column in columns)] for e in explainers]
+        order = frames.explainer_order(judged.cube)
+        rows: list[list[Entry]] = [[escape(e), *(column.get(e, MISSING) for column in columns)] for e in order]
+        yield Table(subject, caption, Tabular(heads, rows))
 
 
 ITEMS = (

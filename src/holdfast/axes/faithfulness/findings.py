@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.axes.contract import Finding, Judged, Measure
+from holdfast.axes.contract import Finding, Judged, Measure, unseen
 from holdfast.axes.faithfulness import AXIS, RETRAINING, frames
 from holdfast.axes.faithfulness.checks import leakage_rows
 from holdfast.axes.faithfulness.consistency import consistency
@@ -31,79 +31,71 @@ AGREE = 0.5
 ONE_COLOUR = "zero|value|image_mean|dataset_mean"
 """Imputers that put one colour in place of what is removed, so that its outline stays visible."""
 
-LEAKS = Finding(
-    AXIS.name,
+LEAKS = unseen(
     "act",
     "Leaking imputers",
-    "",
     "The outline of what was removed gives the class away, and the filled-in pictures show the outline. A map can "
     "score well by the shape of what it removes.",
     "Use another filling, such as imputers: [{noisy_linear: {sigma: 0.05}}], and measure the leak again "
     "(holdfast.retrain with leakage=True).",
-)
-MAY_LEAK = Finding(
     AXIS.name,
+)
+MAY_LEAK = unseen(
     "mind",
     "Imputers that may leak",
-    "",
     "One colour keeps the outline of the removed part visible, and the outline can give the class away. It also makes "
     "pictures that the model has never seen the like of.",
     "holdfast.retrain with leakage=True measures the leak.",
-)
-ORDERS_DISAGREE = Finding(
     AXIS.name,
+)
+ORDERS_DISAGREE = unseen(
     "mind",
     "MoRF and LeRF rank the methods differently",
-    "",
     "Removing the most relevant {parts} first and removing the least relevant first put the methods in different "
     "orders. Which method is the most faithful then depends on the question that is asked.",
     "Do not publish one ranking. Say which order you care about, {either}; more samples narrow the interval.",
-)
-IMPUTERS_DISAGREE = Finding(
     AXIS.name,
+)
+IMPUTERS_DISAGREE = unseen(
     "mind",
     "Two fillings rank the methods differently",
-    "",
     "The ranking of the methods depends on what takes the place of removed {parts}.",
     "Give both rankings; {which}.",
-)
-UNREAL = Finding(
     AXIS.name,
+)
+UNREAL = unseen(
     "mind",
     "Filled inputs do not look real to the model",
-    "",
     "By its own features the model tells inputs with {parts} filled in from real ones. What it says of them may be due "
     "to how they look, not to what was removed.",
     "Compare methods with one another and with the random order only, which is filled in alike; prefer small fractions "
     "and the filling with the smallest area.",
+    AXIS.name,
 )
 TOLD = 0.9
 """Filled inputs are said not to look real where the lower end of the area under the ROC curve is above this."""
-WORSE_THAN_RANDOM = Finding(
-    AXIS.name,
+WORSE_THAN_RANDOM = unseen(
     "act",
     "Worse than removing {parts} at random",
-    "",
     "What these maps call important matters less to the model than {parts} picked at random. Often the sign is the "
     "reason: strongly negative values are removed last.",
     "Try absolute: true in the faithfulness evaluation; if that does not turn it, do not use the maps.",
-)
-AS_RANDOM = Finding(
     AXIS.name,
+)
+AS_RANDOM = unseen(
     "mind",
     "Not shown to beat a random order of {parts}",
-    "",
     "The data do not show that the order of these maps means anything to the model.",
     "Test more samples before you rely on them, or use a method whose interval is above 0.",
-)
-CONTROL_AHEAD = Finding(
     AXIS.name,
+)
+CONTROL_AHEAD = unseen(
     "act",
     "A control is more faithful",
-    "",
     "Removing edges hurts this model more than removing what these methods point at. They add nothing to what the "
     "picture alone shows.",
     "Do not use these methods for this model. Check their layer and target, and the model’s preprocessing.",
+    AXIS.name,
 )
 
 
@@ -175,13 +167,10 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
         if own.empty:
             continue
         said = some([f"{r.a} and {r.b} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)], 3)
-        yield replace(
-            finding,
-            seen=f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same "
-            "order.",
-            means=finding.means.format(parts=words.parts),
-            do=finding.do.format(either=either, which=which),
+        seen = (
+            f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same order."
         )
+        yield replace(finding.filled({"parts": words.parts, "either": either, "which": which}), seen=seen)
 
 
 def _unreal(judged: Judged) -> Iterator[Finding]:
@@ -210,13 +199,8 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Fi
         if rows.empty:
             continue
         said = each((r.explainer, with_interval(r.mean, r.low, r.high)) for r in records(rows))
-        yield replace(
-            finding,
-            title=finding.title.format(parts=parts),
-            seen=f"{frames.short(measure)} with {line.name} less {chance}, turned so that more is better: {said}.",
-            means=finding.means.format(parts=parts),
-            explainers=tuple(rows["explainer"]),
-        )
+        seen = f"{frames.short(measure)} with {line.name} less {chance}, turned so that more is better: {said}."
+        yield replace(finding.filled({"parts": parts}, rows["explainer"]), seen=seen)
 
 
 def _controls(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:

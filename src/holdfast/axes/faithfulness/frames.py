@@ -17,10 +17,11 @@ from holdfast.axes.faithfulness.realism import POPULATION, area_and_interval
 from holdfast.explainers.controls import RandomMap
 from holdfast.features import Passages
 from holdfast.removal.imputers import NoisyLinear
+from holdfast.results import Condition
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Cube
 from holdfast.statistics.estimates import interval
-from holdfast.types import Condition, matches
+from holdfast.types import matches
 
 RANDOM = "random order"
 HEADLINES = tuple(measure for measure in AXIS.measures if measure.role == "headline")

@@ -17,7 +17,8 @@ from holdfast.features import Tokens, count, fixed, spread
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models.modality import modality
 from holdfast.removal import OwnBaseline
-from holdfast.types import Batch, Condition, Exhibit, Scores, Subject, label_of
+from holdfast.results import Condition, Exhibit, Scores, Subject
+from holdfast.types import Batch, label_of
 
 if TYPE_CHECKING:
     from holdfast.axes.faithfulness.evaluation import Faithfulness

@@ -11,7 +11,7 @@ from holdfast.axes.contract import Judged
 from holdfast.drawing.charts import Panel
 from holdfast.drawing.methods import spoken
 from holdfast.drawing.pictures import photo, strip_row
-from holdfast.types import Shown
+from holdfast.results import Shown
 
 SIDE, MOST = 96, 12
 
@@ -22,7 +22,9 @@ def strip(judged: Judged, order: Iterable[str]) -> Panel | None:
     if not going:
         return None
     sample = going[0].sample
-    rows = {e: sorted((i for i in going if (i.sample, i.explainer) == (sample, e)), key=_level) for e in order}
+    rows = {
+        e: sorted((i for i in going if (i.sample, i.explainer) == (sample, e)), key=lambda i: i.level) for e in order
+    }
     rows = {e: items for e, items in rows.items() if any(item.level for item in items)}
     if not rows:
         return None
@@ -43,10 +45,6 @@ def _mask(item: Shown) -> list[str]:
     if item.map is None:
         return []
     return [photo(np.repeat((255 * (item.map > 0.5)).astype(np.uint8)[..., None], 3, -1), SIDE)]
-
-
-def _level(item: Shown) -> float:
-    return item.level
 
 
 def _tile(sample: str, explainer: str, item: Shown) -> tuple[list[str], str, str, str]:

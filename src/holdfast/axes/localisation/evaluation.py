@@ -16,7 +16,8 @@ from holdfast.maps.undefined import reasons
 from holdfast.models import Model
 from holdfast.models.modality import modality
 from holdfast.models.tasks import REGION
-from holdfast.types import FLIPPED, OK, STRICT, UNDEFINED, Batch, Condition, Exhibit, Scores, Subject
+from holdfast.results import FLIPPED, OK, UNDEFINED, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch
 
 _KNOWN = (
     ("relevance_mass", "Relevance mass", "share of the relevance in the region"),

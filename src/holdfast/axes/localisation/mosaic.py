@@ -10,7 +10,8 @@ from torch import Tensor
 
 from holdfast import rand
 from holdfast.models.tasks import REGION
-from holdfast.types import Batch, Subject
+from holdfast.results import Subject
+from holdfast.types import Batch
 
 ALONE = "no reference sample of another class"
 UNSEEN = "the tile does not raise the score of its class: the network does not see it there"

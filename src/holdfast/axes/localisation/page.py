@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from holdfast.axes.contract import Finding, Judged, Page
 from holdfast.axes.localisation.evaluation import MOSAICS
-from holdfast.axes.material import Material, drawings
+from holdfast.axes.material import charted
 from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.pieces import Item, Piece
+from holdfast.drawing.pieces import Item
 from holdfast.drawing.plots import dots, mark, of_marks
 from holdfast.drawing.prose import above, each, listing, number, records, some, with_interval
 from holdfast.drawing.tables import Row, grid
@@ -51,8 +50,8 @@ def findings(judged: Judged) -> Iterator[Finding]:
     rows = judged.ranking[judged.ranking["score"].notna() & ~judged.ranking["control"].astype(bool)]
     unshown = [r for r in records(rows) if r.low <= 0]
     if unshown:
-        seen = AT_CHANCE.seen.format(scores=each((r.explainer, with_interval(r.score, r.low, r.high)) for r in unshown))
-        yield replace(AT_CHANCE, seen=seen, explainers=tuple(r.explainer for r in unshown))
+        scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in unshown)
+        yield AT_CHANCE.filled({"scores": scores}, (r.explainer for r in unshown))
 
 
 def score_chart(judged: Judged) -> Chart | None:
@@ -81,11 +80,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     return [] if chart is None else [chart, Panel("measures", "All measures", caption, html)]
 
 
-def scores(material: Material, width: float) -> Iterator[Piece]:
-    """Localisation of every method, chance at 0."""
-    nothing = "no localisation rows: add `localisation` to the study"
-    yield from drawings([(j, score_chart(j)) for j in material.of("localisation")], nothing, "no map has a score")
-
-
+NONE = "no localisation rows: add `localisation` to the study"
+scores = charted("localisation", score_chart, NONE, "no map has a score")
 PAGE = Page(lead, parts)
 ITEMS = (Item("localisation-scores", "localisation, with chance", "figure", scores),)

@@ -25,20 +25,8 @@ from holdfast.models import Model
 from holdfast.models.batches import beside
 from holdfast.models.modality import modality
 from holdfast.models.tasks import at, has_probability, with_region
-from holdfast.types import (
-    CLEAN,
-    FLIPPED,
-    OK,
-    REDRAW,
-    STRICT,
-    UNDEFINED,
-    Batch,
-    Condition,
-    Exhibit,
-    Scores,
-    Subject,
-    name_of,
-)
+from holdfast.results import CLEAN, FLIPPED, OK, REDRAW, UNDEFINED, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, name_of
 
 UNIT = (0.0, 1.0)
 POOLED = 2**27

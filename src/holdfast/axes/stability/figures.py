@@ -17,8 +17,8 @@ from holdfast.drawing.charts import Chart
 from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 from holdfast.drawing.prose import records
+from holdfast.results import Condition
 from holdfast.statistics.cubes import Cube
-from holdfast.types import Condition
 
 NO_STABILITY = "no stability rows: add `stability` to the study"
 NO_SCORE = "no pair of maps was retained, so there is no score"

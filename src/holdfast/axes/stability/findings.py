@@ -30,7 +30,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
     one = frames(judged)
     if one is None:
         return
-    lost = _no_better(one)
+    lost = one.methods[one.methods["high"] < NEGLIGIBLE] if one.calibrated else one.methods.iloc[:0]
     weak = _near_chance(one, lost)
     yield from _at_chance(one, lost)
     yield from _at_chance_under(one, weak)
@@ -43,11 +43,6 @@ def findings(judged: Judged) -> Iterator[Finding]:
     yield _not_faithfulness(one)
 
 
-def _no_better(one: Frames) -> pd.DataFrame:
-    """Methods whose overall interval stays next to chance, or below it."""
-    return one.methods[one.methods["high"] < NEGLIGIBLE] if one.calibrated else one.methods.iloc[:0]
-
-
 def _near_chance(one: Frames, lost: pd.DataFrame) -> pd.DataFrame:
     """The cells of other methods whose interval stays next to chance."""
     cells = one.cells()
@@ -56,6 +51,7 @@ def _near_chance(one: Frames, lost: pd.DataFrame) -> pd.DataFrame:
 
 
 def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
+    """Methods whose overall interval stays next to chance, or below it."""
     if lost.empty:
         return
     names = lost["explainer"].tolist()

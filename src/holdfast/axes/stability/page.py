@@ -15,7 +15,7 @@ from holdfast.drawing.plots import WIDE, Curve, Mark, by_method, cells, curves, 
 from holdfast.drawing.prose import listing, number, records
 from holdfast.drawing.sheet import Plot
 from holdfast.models.modality import words_of
-from holdfast.types import Condition
+from holdfast.results import Condition
 
 MOST_DOTS = 120
 """With more methods × perturbations a table of cells takes the place of dots."""

@@ -25,7 +25,8 @@ from holdfast.errors import BadParameter, UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.layers import activations
-from holdfast.types import CLEAN, REDRAW, STRICT, Batch, Categorical, Condition, Exhibit, Explainer, Scores, Subject
+from holdfast.results import CLEAN, REDRAW, Condition, Exhibit, Scores, Subject
+from holdfast.types import STRICT, Batch, Categorical, Explainer
 
 _CHANCE: tuple[Any, ...] = ((None, 1.0), "column")
 _CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"

@@ -14,6 +14,7 @@ from holdfast.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from holdfast.drawing.pieces import Drawing, Item, Piece, Skipped, Table, about, subjects
 from holdfast.drawing.prose import number, records
 
+PAPER = "explanation invariance"
 NO_SYMMETRY = "no symmetry rows: add `symmetry` to the study"
 NO_SCORE = "no explanation has a symmetry score"
 NO_REPAIR = "no symmetrised explanations: set `repair` of `symmetry`, such as repair: [2, 4]"
@@ -70,22 +71,10 @@ def relaxed(material: Material, width: float) -> Iterator[Piece]:
 
 
 ITEMS = (
-    Item("symmetry-boxes", "explanation invariance, Figure 3", "figure", partial(charts, box_chart, NO_SCORE)),
-    Item(
-        "symmetry-symmetrised", "explanation invariance, Figure 4", "figure", partial(charts, repair_chart, NO_REPAIR)
-    ),
-    Item("symmetry-relaxed", "explanation invariance, Figure 5", "figure", relaxed),
-    Item(
-        "symmetry-convergence",
-        "explanation invariance, Figure 7",
-        "figure",
-        partial(charts, convergence_chart, NO_CURVE),
-    ),
-    Item(
-        "symmetry-sensitivity",
-        "explanation invariance, Figure 8",
-        "figure",
-        partial(charts, sensitivity_chart, NO_BALL),
-    ),
-    Item("symmetry-scores", "explanation invariance, Tables 14 and 15", "table", score_table),
+    Item("symmetry-boxes", f"{PAPER}, Figure 3", "figure", partial(charts, box_chart, NO_SCORE)),
+    Item("symmetry-symmetrised", f"{PAPER}, Figure 4", "figure", partial(charts, repair_chart, NO_REPAIR)),
+    Item("symmetry-relaxed", f"{PAPER}, Figure 5", "figure", relaxed),
+    Item("symmetry-convergence", f"{PAPER}, Figure 7", "figure", partial(charts, convergence_chart, NO_CURVE)),
+    Item("symmetry-sensitivity", f"{PAPER}, Figure 8", "figure", partial(charts, sensitivity_chart, NO_BALL)),
+    Item("symmetry-scores", f"{PAPER}, Tables 14 and 15", "table", score_table),
 )

@@ -228,17 +228,16 @@ def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
     for r in records(low.nsmallest(1, "mean")):
         lowest = LOWEST.format(score=with_interval(r.mean, r.mean_low, r.mean_high), method=r.explainer)
     model = with_interval(m.value, m.low, m.high)
-    seen = LOOSE_MODEL.seen.format(group=measured.title, model=model, kept=kept, lowest=lowest)
-    return replace(LOOSE_MODEL, seen=seen, explainers=tuple(low["explainer"]))
+    fill = {"group": measured.title, "model": model, "kept": kept, "lowest": lowest}
+    return LOOSE_MODEL.filled(fill, low["explainer"])
 
 
 def _at_chance(measured: Symmetries) -> Iterator[Finding]:
     level = records(measured.methods[measured.methods["over_chance"] <= 0])
     if level:
-        names = tuple(r.explainer for r in level)
-        scores = [f"{with_interval(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level]
-        seen = AT_CHANCE.seen.format(scores=each(zip(names, scores, strict=True)))
-        yield replace(AT_CHANCE, seen=seen, explainers=names)
+        scores = (f"{with_interval(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level)
+        told = dict(zip((r.explainer for r in level), scores, strict=True))
+        yield AT_CHANCE.filled({"scores": each(told.items())}, told)
 
 
 def _draws(measured: Symmetries) -> Iterator[Finding]:
@@ -250,4 +249,4 @@ def _draws(measured: Symmetries) -> Iterator[Finding]:
         if low[0] > 0.01:
             noisy[r.explainer] = f"{number(r.floor)} (score {number(r.mean)})"
     if noisy:
-        yield replace(DRAWS, seen=DRAWS.seen.format(floors=each(noisy.items())), explainers=tuple(noisy))
+        yield DRAWS.filled({"floors": each(noisy.items())}, noisy)

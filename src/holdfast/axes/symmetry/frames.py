@@ -19,10 +19,10 @@ from holdfast.axes.symmetry.groups import build
 from holdfast.axes.symmetry.scores import layer_verdict
 from holdfast.errors import UserError
 from holdfast.explainers import EXPLAINERS
+from holdfast.results import REDRAW
 from holdfast.statistics.bootstrap import mean_of_finite
 from holdfast.statistics.cubes import Array, Span
 from holdfast.statistics.estimates import interval
-from holdfast.types import REDRAW
 
 INVARIANT = 0.999
 """The mean model invariance and agreement from which the page calls a model invariant."""

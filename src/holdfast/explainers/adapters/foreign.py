@@ -160,7 +160,7 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
     elif isinstance(value, set | frozenset):
         update("|".join(sorted(fingerprint(item) for item in value)).encode())
     else:
-        for part in _parts(value):
+        for part in next(parts(value) for kinds, parts in _PARTS if isinstance(value, kinds)):
             _feed(update, part, seen)
 
 
@@ -181,7 +181,3 @@ _PARTS: list[tuple[tuple[type, ...], Callable[[Any], list[Any]]]] = [
     ((object,), lambda value: [getattr(value, "__dict__", {})]),
 ]
 """What objects that hold no numbers consist of; the first type that fits counts."""
-
-
-def _parts(value: Any) -> list[Any]:
-    return next(parts(value) for kinds, parts in _PARTS if isinstance(value, kinds))

@@ -19,7 +19,8 @@ from holdfast.explainers.adapters.isolation import check_network, foreign_errors
 from holdfast.maps.undefined import NOT_FINITE, reasons
 from holdfast.models import Model
 from holdfast.models.batches import as_inputs
-from holdfast.types import CLEAN, STRICT, Batch, Condition, Scores, Subject
+from holdfast.results import CLEAN, Condition, Scores, Subject
+from holdfast.types import STRICT, Batch
 
 ON_CLEAN_MAPS = ("quantus.metrics.faithfulness", "quantus.metrics.complexity", "quantus.metrics.localisation")
 """Where Quantus has the metrics that only look at the maps they are given."""

@@ -147,9 +147,7 @@ def _gauss_newton_product(scores: Tensor, weights: list[Tensor], n: int) -> Call
     return product
 
 
-def _pull(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], along: Sequence[Tensor], dtype: torch.dtype = torch.float64
-) -> Tensor:
+def _pull(outputs: Sequence[Tensor], inputs: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
     """The gradient by the inputs of Σ outputs·along, in one row; the graph is kept for the next vector."""
     used = [(output, a) for output, a in zip(outputs, along, strict=True) if output.requires_grad]
     found = torch.autograd.grad(
@@ -160,7 +158,7 @@ def _pull(
         allow_unused=True,
         materialize_grads=True,
     )
-    return torch.cat([g.reshape(-1).to(dtype) for g in found])
+    return torch.cat([g.reshape(-1).double() for g in found])
 
 
 def _like(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -150,10 +150,6 @@ def from_python(rest: str) -> Parts | Model:
     return Parts(made)
 
 
-def _bundled(name: str) -> Parts:
-    return BUNDLED_MODELS[name]()
-
-
 def _efficientnet_lite0() -> Parts:
     net = bundled.efficientnet_lite0()
     mean, std = bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD
@@ -162,7 +158,7 @@ def _efficientnet_lite0() -> Parts:
 
 BUNDLED_MODELS: dict[str, Callable[[], Parts]] = {"efficientnet-lite0": _efficientnet_lite0}
 LOADERS: dict[str, Loader] = {
-    "bundled": Loader(_bundled),
+    "bundled": Loader(lambda name: BUNDLED_MODELS[name]()),
     "torchvision": Loader(from_torchvision, "torchvision", "torchvision"),
     "timm": Loader(from_timm, "timm", "timm"),
     "hf": Loader(from_hf, "transformers", "transformers"),

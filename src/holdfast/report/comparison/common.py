@@ -10,9 +10,9 @@ import pandas as pd
 
 from holdfast.axes import Axis, Measure, axis_of
 from holdfast.errors import UserError, unknown
+from holdfast.results import Condition
 from holdfast.runs.differences import ABSENT, disagreements, parameters_of, plain
 from holdfast.runs.manifest import references_of
-from holdfast.types import Condition
 
 Names = tuple[str, ...]
 """What one thing is called in each of the runs."""

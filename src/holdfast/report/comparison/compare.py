@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from holdfast.axes import arrange, marked
 from holdfast.errors import UserError
+from holdfast.report.comparison import words
 from holdfast.report.comparison.common import Common, Side, common
 from holdfast.report.comparison.pairs import paired_differences
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.runs.atomic import write_atomically
+from holdfast.runs.run import Run, read
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,15 @@ class Comparison:
 
     def verdict(self) -> list[str]:
         """The outcome in sentences."""
-        from holdfast.report.comparison.words import verdict
-
-        return verdict(self)
+        return words.verdict(self)
 
     def text(self) -> str:
         """The verdict and the main table for a terminal."""
-        from holdfast.report.comparison.words import text
-
-        return text(self)
+        return words.text(self)
 
     def page(self, path: str | Path) -> Path:
         """Write the comparison as one HTML file that works offline, and return where it is."""
         from holdfast.report.comparison.page import comparison_page
-        from holdfast.runs.atomic import write_atomically
 
         target = Path(path)
         write_atomically(target, comparison_page(self).encode())
@@ -122,8 +117,6 @@ def compare(
 
 def open_sides(runs: Sequence[Any]) -> list[Side]:
     """The runs read, with a name each."""
-    from holdfast.runs.run import read
-
     opened = [read(run) for run in runs]
     places = [run.path.resolve() for run in opened]
     for i, place in enumerate(places):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,11 @@ from holdfast.drawing.prose import records
 from holdfast.errors import UserError
 from holdfast.report.comparison.common import Side
 from holdfast.report.comparison.compare import open_sides
+from holdfast.results import FLIPPED, OK, UNDEFINED, Condition
 from holdfast.runs.differences import parameters_of, plain
 from holdfast.runs.manifest import references_of
+from holdfast.runs.run import Run
 from holdfast.statistics.cubes import Cube
-from holdfast.types import FLIPPED, OK, UNDEFINED, Condition
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
 
 SCHEMA = "holdfast-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
@@ -223,10 +221,3 @@ def run_facts(side: Side) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 6)
-
-
-def boards_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The boards of a leaderboard's data, or an error when it is of another schema."""
-    if data.get("schema") != SCHEMA:
-        raise UserError(f"this is no leaderboard of schema {SCHEMA}: schema is {data.get('schema')!r}")
-    return list(data["boards"])

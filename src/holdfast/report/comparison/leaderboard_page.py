@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.axes import axis_of
 from holdfast.drawing.charts import Chart
@@ -15,13 +15,13 @@ from holdfast.drawing.methods import looks
 from holdfast.drawing.pages import page
 from holdfast.drawing.plots import Mark, cells, dots, of_marks
 from holdfast.drawing.prose import with_interval
+from holdfast.errors import UserError
 from holdfast.report.comparison.common import numbered
-from holdfast.report.comparison.leaderboard import boards_of, leaderboard
+from holdfast.report.comparison.leaderboard import SCHEMA, leaderboard
 from holdfast.report.comparison.page import PACKAGE, look
+from holdfast.runs.atomic import write_atomically
 from holdfast.runs.differences import ABSENT, brief, call, plain, presets, told_apart
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.runs.run import Run
 
 HEADS = ("Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples")
 MISSING = "–"
@@ -29,8 +29,6 @@ MISSING = "–"
 
 def write_leaderboard(runs: Sequence[Run | str | Path], out: str | Path) -> tuple[Path, Path]:
     """Write leaderboard.json and leaderboard.html into a directory and return where they are."""
-    from holdfast.runs.atomic import write_atomically
-
     data, page = Path(out) / "leaderboard.json", Path(out) / "leaderboard.html"
     standings = leaderboard(*runs)
     text = json.dumps(standings, indent=1, ensure_ascii=False, allow_nan=False)
@@ -48,7 +46,9 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     Traceback (most recent call last):
     holdfast.errors.UserError: this is no leaderboard of schema holdfast-leaderboard/1: schema is 'other/2'
     """
-    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in boards_of(data)]
+    if data.get("schema") != SCHEMA:
+        raise UserError(f"this is no leaderboard of schema {SCHEMA}: schema is {data.get('schema')!r}")
+    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in data["boards"]]
     runs = {run["run"]: run for run in data["runs"]}
     several = any(len(run["models"]) > 1 for run in runs.values())
     every = {row["explainer"]: row["control"] for board in boards for row in board["rows"]}

@@ -16,7 +16,7 @@ from holdfast.drawing.pages import page, shared_script, shared_style, template
 from holdfast.drawing.plots import Mark, dots
 from holdfast.drawing.prose import digits_of, number, p_value, records, with_interval
 from holdfast.drawing.sheet import Plot
-from holdfast.drawing.tables import to_csv
+from holdfast.drawing.tables import Row, to_csv
 from holdfast.report.comparison.common import Common
 from holdfast.report.comparison.compare import Comparison
 from holdfast.report.comparison.leaderboard import run_facts
@@ -144,15 +144,13 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
             heads = COLUMNS.copy()
             if _is_one_pair(rows):
                 heads[3:6] = ["", *rows[["a", "b"]].iloc[0]]
-            kept = [i for i, name in enumerate(heads) if name and not _says_nothing(name, {row[i] for row in cells})]
+            if all(row[1] == ALL_CONDITIONS for row in cells):
+                heads[1] = ""
+            kept = [i for i, name in enumerate(heads) if name]
             about = {"title": f"{title}: {heading}", "columns": [heads[i] for i in kept], "open": family == OVERALL}
-            shown = [[row[i] for i in kept] for row in cells]
+            shown = [Row([row[i] for i in kept]) for row in cells]
             tables.append({**about, "rows": shown, "left_out": max(0, len(rows) - MOST_ROWS)})
     return tables
-
-
-def _says_nothing(column: str, cells: set[str]) -> bool:
-    return cells == {"–"} or (column == "Condition" and cells == {ALL_CONDITIONS})
 
 
 def _cells(r: Any, comparison: Comparison) -> list[str]:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from holdfast.axes import arrange
 from holdfast.report.comparison.common import Common, Evaluated, Names, Side, shown
+from holdfast.results import FLIPPED as PAIR_FLIPPED
+from holdfast.results import IDENTITY, Condition
 from holdfast.statistics import groups_of, holm
 from holdfast.statistics.cubes import Cube
 from holdfast.statistics.estimates import Estimate, calibrated, column, stacked
 from holdfast.statistics.forms import Form, forms_of
-from holdfast.types import FLIPPED as PAIR_FLIPPED
-from holdfast.types import IDENTITY, Condition
 
 OVERALL = "overall"
 FAMILIES = (OVERALL, "conditions", "measures", "controls")

@@ -18,8 +18,8 @@ from holdfast.runs import table
 from holdfast.runs.atomic import scratch
 from holdfast.runs.differences import differences
 from holdfast.runs.engine import Runner, Tick
+from holdfast.runs.evaluate import precisely
 from holdfast.runs.plan import Job, Plan, describe
-from holdfast.runs.run import precisely
 from holdfast.runs.storage import Place
 
 MOST_LOSSES = 3

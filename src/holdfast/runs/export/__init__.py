@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -27,12 +26,10 @@ from holdfast.runs.export.archive import unpacked, write_zip
 from holdfast.runs.export.card import dataset_card
 from holdfast.runs.export.tables import fingerprint, study_facts, write_study, write_tables
 from holdfast.runs.kept import ADVICE, read_maps
-from holdfast.runs.merge import missing
+from holdfast.runs.run import Run, read
 from holdfast.runs.storage import Place, failure, place
 from holdfast.runs.table import slug
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.runs.verify import missing
 
 __all__ = ["FORMATS", "Exported", "export", "fingerprint", "unpacked"]
 
@@ -61,8 +58,6 @@ def export(run: Run | str | Place, to: str, out: str | Path | None = None) -> Ex
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
-    from holdfast.runs.run import read
-
     opened = read(run)
     target = _target(opened.path, opened.packed, to, out)
     gaps = missing(opened.path)

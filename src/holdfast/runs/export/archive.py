@@ -11,16 +11,13 @@ import zipfile
 import zlib
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from holdfast.errors import UserError
 from holdfast.runs.atomic import scratch
 from holdfast.runs.digests import contents, parts
+from holdfast.runs.run import Run
 from holdfast.runs.storage import files, within
 from holdfast.runs.verify import FOLDERS
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
 
 MANIFEST, REPORT = "manifest.json", "report.html"
 LARGEST_GROWTH = 200

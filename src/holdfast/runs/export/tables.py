@@ -6,20 +6,16 @@ import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.drawing.tables import inert
 from holdfast.runs import table
 from holdfast.runs.digests import as_json
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a text starts that a spreadsheet takes for a formula or hides one behind."""
+from holdfast.runs.run import Run
 
 
 def tables(run: Run) -> dict[str, pa.Table]:
@@ -57,15 +53,6 @@ def write_study(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None
     """Write `study_facts` as study.json."""
     (folder / "study.json").write_bytes(as_json(study_facts(run, gaps)))
     return {"study.json": None}
-
-
-def inert(texts: pd.Series) -> pd.Series:
-    """Texts of which a spreadsheet runs none: those that start like a formula get an apostrophe in front.
-
-    >>> inert(pd.Series(["=1+1", "ig", None])).tolist()[:2]
-    ["'=1+1", 'ig']
-    """
-    return texts.mask(texts.str.startswith(FORMULA, na=False).astype(bool), "'" + texts)
 
 
 def _write_csv(rows: pa.Table, path: Path) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -29,12 +29,10 @@ from holdfast.errors import UserError, unknown
 from holdfast.runs.atomic import scratch
 from holdfast.runs.differences import parameters_of
 from holdfast.runs.export.tables import fingerprint, write_study, write_tables
-from holdfast.runs.merge import missing
+from holdfast.runs.run import Run, read
 from holdfast.runs.storage import Place, tried
 from holdfast.runs.table import read_scores
-
-if TYPE_CHECKING:
-    from holdfast.runs.run import Run
+from holdfast.runs.verify import missing
 
 PROJECT = "holdfast"
 RUN_TAG = "holdfast.run"
@@ -80,8 +78,6 @@ def push(run: Run | str | Place, to: str, project: str | None = None, uri: str |
     """
     if to not in TRACKERS:
         raise unknown("tracker", to, TRACKERS)
-    from holdfast.runs.run import read
-
     package, opened = _package(to), read(run)
     content = payload(opened)
     with scratch() as folder:

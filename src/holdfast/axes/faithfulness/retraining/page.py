@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup
-
 from holdfast import statistics
 from holdfast.axes.contract import Axis, Judged, Page
 from holdfast.axes.faithfulness import FIDELITY, LEAKAGE, RETRAINING, frames
@@ -16,6 +14,7 @@ from holdfast.axes.faithfulness.curve_charts import ORDERS, random_curve, remova
 from holdfast.axes.faithfulness.words import leak
 from holdfast.drawing.charts import Chart, Panel
 from holdfast.drawing.methods import looks, spoken
+from holdfast.drawing.tables import Row, grid
 from holdfast.statistics.cubes import Cube, arrange
 
 
@@ -108,13 +107,8 @@ def cost_panel(judged: Judged) -> Panel | None:
     entries = [entry for entry in entries if math.isfinite(entry[1]) and entry[2]]
     if not entries:
         return None
-    row = Markup('<tr><th scope="row">{}</th><td>{} s</td><td>{} {}</td><td>{} s</td></tr>')
-    body = Markup("").join(row.format(n, _seconds(s), k, what, _seconds(s / k)) for n, s, k, what in entries)
-    head = Markup("".join(f'<th scope="col">{title}</th>' for title in ("", "Time", "For", "Each")))
-    table = Markup(
-        '<div class="scroll" role="region" aria-label="Cost" tabindex="0"><table><thead><tr>{}</tr></thead>'
-        "<tbody>{}</tbody></table></div>"
-    ).format(head, body)
+    rows = [Row([n, f"{_seconds(s)} s", f"{k} {what}", f"{_seconds(s / k)} s"]) for n, s, k, what in entries]
+    table = grid(["", "Time", "For", "Each"], rows, "Cost")
     caption = "A point is one method, order, imputer and fraction. "
     if len(entries) == 2 and entries[0][1] > 0:
         ratio = (entries[1][1] / entries[1][2]) / (entries[0][1] / entries[0][2])

@@ -206,7 +206,9 @@ class OccludingPatch(Usual):
         draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (len(sizes),))
         inside = torch.ones_like(x[:, :1], dtype=torch.bool)
         for axis, size in enumerate(sizes):
-            place = torch.arange(size, device=x.device) - _start(draw[:, axis, None], size - side)
+            room = size - side  # a patch begins anywhere from 0 to that, with equal chance
+            start = (draw[:, axis, None] * (room + 1)).long().clamp(max=room)
+            place = torch.arange(size, device=x.device) - start
             shape = [size if at == axis else 1 for at in range(len(sizes))]
             inside &= ((place >= 0) & (place < side)).reshape(-1, 1, *shape)
         return torch.where(inside, self.value, x)
@@ -224,8 +226,3 @@ def _smooth(x: Tensor, sigma: float, dim: int) -> Tensor:
     for index, weight in enumerate((taps / taps.sum()).tolist()):
         out += weight * padded.narrow(dim, index, x.shape[dim])
     return out
-
-
-def _start(draw: Tensor, room: int) -> Tensor:
-    """Where a patch begins when it has `room` pixels to move: uniform on 0 … room."""
-    return (draw * (room + 1)).long().clamp(max=room)

@@ -20,8 +20,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.axes.stability.perturbations.contract import Family, Usual
-from holdfast.data.dataset import as_object, as_text, unpacked
 from holdfast.data.sequences import IGNORED, PADDING, encoder
+from holdfast.data.text import as_object, as_text, unpacked
 from holdfast.errors import UserError
 from holdfast.features import GroupingField, Passages
 from holdfast.features.segments import pool

@@ -32,10 +32,6 @@ def _checked(members: Any) -> Sequence[Any]:
     return members  # type: ignore[no-any-return]
 
 
-def _listed(members: Any) -> Any:
-    return members if callable(members) else _checked(members)
-
-
 @dataclass(frozen=True, config=STRICT)
 class Own(Numbered):
     """A finite group given by how its elements act on inputs, how they move maps, and their list.
@@ -63,7 +59,7 @@ class Own(Numbered):
     name: ClassVar[str] = "own"
     acting: Callable[[Any, Batch], Any]
     moving: Callable[[Any, Tensor], Tensor]
-    members: Annotated[Any, AfterValidator(_listed)]
+    members: Annotated[Any, AfterValidator(lambda given: given if callable(given) else _checked(given))]
     interpolating: bool = False
     title: str = "a group of your own"
 

@@ -215,13 +215,9 @@ class NodePermutation(_Orders):
     """
 
     name: ClassVar[str] = "node_permutation"
+    title: ClassVar[str] = "permutations of the nodes with their edges"
     edges: tuple[str, ...] = ("adjacency",)
     along: tuple[str, ...] = ("mask",)
-
-    @property
-    def title(self) -> str:
-        """The group in words."""
-        return "permutations of the nodes with their edges"
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that are not node features (N, F)."""
