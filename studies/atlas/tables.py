@@ -33,7 +33,6 @@ from whole import whole
 import holdfast
 from holdfast import axes
 from holdfast.runs.differences import parameters_of
-from holdfast.statistics import exact_share
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
@@ -141,7 +140,7 @@ def of_run(cost: Mapping[str, float], version: str, path: Path) -> tuple[str, An
 
 
 def cards(weights: Path, studies: Path) -> pd.DataFrame:
-    """Model cards in the columns of `NETWORKS`: those of train.py, and the summaries of studies/train_*.py."""
+    """Model cards in the columns of `NETWORKS`, of train.py and photographs.py, and what studies/train_*.py sum up."""
     rows = []
     for file in sorted(weights.glob("*.json")):
         card = json.loads(file.read_text(encoding="utf-8"))
@@ -172,25 +171,6 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
         )
     frame = pd.DataFrame(rows, columns=NETWORKS)
     return frame.round({"accuracy": 5, "accuracy_low": 5, "accuracy_high": 5, "ece": 5})
-
-
-def known(runs: Path) -> pd.DataFrame:
-    """The networks that were trained elsewhere in the columns of `NETWORKS`, by the photographs that they were asked.
-
-    A photograph's name begins with its class; MobileNetV2 has an output for none of them before the first.
-    """
-    rows = []
-    for file in sorted(runs.glob("*.size")):
-        asked = [holdfast.read(found.parent).samples() for found in runs.glob(f"{file.stem}.*/manifest.json")]
-        samples = max(asked, key=len).dropna(subset=["predicted"])
-        label = samples["sample"].str.split("_").str[0].astype(int) + (file.stem == "mobilenet_v2")
-        right, count = int((samples["predicted"] == label).sum()), len(samples)
-        low, high = exact_share(right, count)
-        facts = {"network": file.stem, "data": "photographs", "architecture": file.stem, "family": "convolutional"}
-        facts |= {"modality": "image", "variant": "plain", "parameters": int(file.read_text(encoding="utf-8"))}
-        facts |= {"accuracy": right / count, "accuracy_low": low, "accuracy_high": high, "samples_tested": count}
-        rows.append({**facts, "command": "trained elsewhere"})
-    return pd.DataFrame(rows, columns=NETWORKS)
 
 
 def _stored(path: Path) -> int:
@@ -294,7 +274,7 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
     from common import place
 
     target.mkdir(parents=True, exist_ok=True)
-    networks = pd.concat([part for part in (cards(weights, place("")), known(runs)) if len(part)] or [known(runs)])
+    networks = cards(weights, place(""))
     anew = retrained(target / "networks.csv", networks)
     networks = updated(target / "networks.csv", networks, "network", networks["network"])
     networks.to_csv(target / "networks.csv", index=False)

@@ -348,15 +348,15 @@ def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, mo
 
 
 def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, scripts: Any) -> None:
-    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 3, bias=False))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4, bias=False))
     nn.init.zeros_(net[1].weight)
     net[1].weight.data[2] = 1.0  # class 2 for everything that is not black
-    batch = holdfast.Batch(("001_n0_a", "002_n1_b", "001_n0_c"), 0.1 + 0.8 * torch.rand(3, 3, 8, 8))
-    model = holdfast.Model(net, name="mobilenet_v2")
-    axes = [{"faithfulness": {"imputers": ["zero"], "fractions": [0.5], "metrics": ["road"]}}]
-    folder = tmp_path / "mobilenet_v2.maps"
-    holdfast.evaluate(model, batch, ["saliency", "random"], axes, folder, show_progress=False)
-    (tmp_path / "mobilenet_v2.size").write_text("576", encoding="utf-8")
-    found = scripts("tables").known(tmp_path).iloc[0]
-    assert (found["accuracy"], found["samples_tested"], found["parameters"]) == (pytest.approx(2 / 3), 3, 576)
-    assert found["accuracy_low"] < 2 / 3 < found["accuracy_high"]
+    names = ("001_n0_a", "002_n1_b", "001_n0_c")
+    data = holdfast.open_data(holdfast.Batch(names, 0.1 + 0.8 * torch.rand(3, 3, 8, 8)))
+    for name, right in (("mobilenet_v2", 2), ("squeezenet", 1)):
+        found = scripts("photographs").card(holdfast.Model(net, name=name), data)
+        assert (found["accuracy"]["value"], found["samples"], found["parameters"]) == (right / 3, 3, 768)
+        (tmp_path / f"{name}.json").write_text(json.dumps(found), encoding="utf-8")
+    rows = scripts("tables").cards(tmp_path, tmp_path).set_index("network")
+    assert list(rows["accuracy"]) == pytest.approx([2 / 3, 1 / 3], abs=1e-5) and rows["seconds_to_train"].isna().all()
+    assert (rows["accuracy_low"] < rows["accuracy"]).all() and (rows["ece"] > 0).all()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from holdfast import rand
-from holdfast.axes import faithfulness
+from holdfast.axes import faithfulness as removal
 from holdfast.axes.faithfulness import sweeps
 from holdfast.axes.faithfulness.retraining.leakage import Removed, probe_columns
 from holdfast.axes.faithfulness.retraining.trainer import Trainer, described, scores
@@ -39,7 +39,7 @@ from holdfast.runs.study import registry as building
 from holdfast.runs.verify import mend
 from holdfast.types import Batch, Explainer, label_of, name_of, parameters, role_of
 
-RETRAINING, LEAKAGE, FIDELITY = faithfulness.RETRAINING.name, faithfulness.LEAKAGE.name, faithfulness.FIDELITY.name
+RETRAINING, LEAKAGE, FIDELITY = removal.RETRAINING.name, removal.LEAKAGE.name, removal.FIDELITY.name
 NOT_FINITE = "the retrained network's scores are not finite"
 COMMAND = "holdfast.retrain(...)"
 VALUES = 2**23
