@@ -52,6 +52,19 @@ def test_a_good_run_gives_no_cause_to_act() -> None:
     assert not [a for a in given.values() if a.severity != "note"]
 
 
+def test_scores_without_an_interval_are_one_finding_whatever_the_number_of_axes() -> None:
+    few = held({"a": 0.5, "b": 0.4}, n=2)
+    manifest = {"study": {"evaluations": {name: {"name": "stability"} for name in ("first", "second")}}}
+    alone = of(few.assign(evaluation="first"), manifest)["Scores without an interval (first)"]
+    assert alone.axis == "stability" and alone.explainers == ("a", "b") and len(alone.items) == 4
+    assert alone.seen.startswith("4 scores have none: from 2 samples no interval")
+    both = of(pd.concat([few.assign(evaluation=name) for name in ("first", "second")]), manifest)
+    (found,) = [f for title, f in both.items() if "without an interval" in title]
+    assert found.axis == "" and len(found.items) == 8 and found.items[0].startswith("Stability: first, a, ")
+    assert found.seen.startswith("8 scores have none (Stability: first 4 and Stability: second 4): from 2 samples")
+    assert next(iter(both)) == "Few samples", "the reason comes first"
+
+
 def test_an_untrained_head_and_few_samples() -> None:
     table = held({"a": 0.5, "b": 0.5}, n=12)
     manifest = {"study": {"models": {"net": {"untrained_head": "the bias is zero"}}}}

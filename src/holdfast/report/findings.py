@@ -121,7 +121,8 @@ def findings_here(
     for judged in here:
         own = findings_of(judged)
         told = any(finding.title == NO_SCORE for finding in own)
-        listed += _named(judged, [*own, *_no_interval(judged), *([] if told else _undefined(judged))])
+        listed += _named(judged, [*own, *([] if told else _undefined(judged))])
+    listed += _no_interval(here)
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
     listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
@@ -217,17 +218,21 @@ def _tie(judged: Judged) -> str:
     return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
 
 
-def _no_interval(judged: Judged) -> Iterator[Finding]:
-    """Scores from so few samples, or so scattered ones, that no interval is worth printing."""
-    cells = judged.summary[judged.summary["measure"].isin([m.name for m in judged.headlines])]
-    lost = cells[cells["no_interval"] != ""]
-    if len(lost):
-        said = f"{len(lost)} score{'s have' if len(lost) != 1 else ' has'} none: {lost['no_interval'].iloc[0]}."
-        where = (
-            f"{r.explainer}, {judged.axis.condition(r.condition, r.level)}: {r.no_interval}" for r in records(lost)
-        )
-        names = tuple(dict.fromkeys(map(str, lost["explainer"])))
-        yield replace(NO_INTERVAL, axis=judged.axis.name, seen=said, items=tuple(where), explainers=names)
+def _no_interval(here: Iterable[Judged]) -> Iterator[Finding]:
+    """Scores from so few samples, or so scattered ones, that no interval is worth printing, of all axes at once."""
+    every = [(j, j.summary[j.summary["measure"].isin([m.name for m in j.headlines])]) for j in here]
+    lost = [(j, own) for j, cells in every if len(own := cells[cells["no_interval"] != ""])]
+    if not lost:
+        return
+    several, rows = len(lost) > 1, [(j, r) for j, own in lost for r in records(own)]
+    counts = f" ({listing([f'{j.title} {len(own)}' for j, own in lost])})" if several else ""
+    said = f"{len(rows)} score{'s have' if len(rows) != 1 else ' has'} none{counts}: {rows[0][1].no_interval}."
+    where = [f"{r.explainer}, {j.axis.condition(r.condition, r.level)}: {r.no_interval}" for j, r in rows]
+    where = [f"{j.title}, {text}" for (j, _), text in zip(rows, where, strict=True)] if several else where
+    found = replace(NO_INTERVAL, seen=said, items=tuple(where))
+    names = tuple(dict.fromkeys(str(r.explainer) for _, r in rows))
+    first = lost[0][0]
+    yield from [found] if several else _named(first, [replace(found, axis=first.axis.name, explainers=names)])
 
 
 def _undefined(judged: Judged) -> Iterator[Finding]:

@@ -101,9 +101,9 @@ def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: st
 
 
 def test_controls_that_beat_methods() -> None:
-    card = of(held({"a": 0.9, "b": 0.3, "sobel": 0.7}))["sobel holds better"]
+    card = of(held({"a": 0.9, "b": 0.3, "sobel": 0.7}))["The control sobel holds better"]
     assert card.explainers == ("b",) and "Add faithfulness" in card.do
-    assert "sobel holds better" not in of(held({"a": 0.9, "b": 0.3, "sobel": 0.1}))
+    assert "The control sobel holds better" not in of(held({"a": 0.9, "b": 0.3, "sobel": 0.1}))
 
 
 def test_random_draws_say_which_parameter_to_raise() -> None:

@@ -65,7 +65,7 @@ NOT_ABOVE_CHANCE = Text(
 )
 CONTROL_AHEAD = Text(
     "mind",
-    "{control} holds better",
+    "The control {control} holds better",
     "Edges of a picture hardly move when it is disturbed, so a map that only shows edges is very stable and explains "
     "nothing. A high stability score alone is therefore no reason to choose a method.",
     "{do}",
