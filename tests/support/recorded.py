@@ -36,7 +36,7 @@ def recorded(name: str, found: Any, rtol: float = 1e-4, atol: float = 1e-6) -> N
 
 def _in_lines(text: str) -> str:
     """Lists of plain values on one line each; in JSON no text has a line break of its own."""
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]", text)
+    return re.sub(r"\[\n\s*([^\[\]{}]*?)\n\s*\]", lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]", text)
 
 
 def _plain(value: Any) -> Any:
