@@ -46,7 +46,7 @@ KINDS |= {"transformer": ("transformer", "text")}
 """Family and modality of the networks of studies/train_*.py, by their name or their data."""
 NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
 NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
-RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device_seconds", "holdfast"]
+RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device", "device_seconds", "holdfast"]
 CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "attempted", "n"]
 CELLS += ["undefined", "retention", "retention_low", "retention_high", "mean", "low", "high", "chance", *FORMS]
 CELLS += ["noise_floor", "settings"]
@@ -122,6 +122,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
         "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
+        "device": "cuda" if any("cuda" in str(session.get("devices")) for session in sessions) else "cpu",
         "device_seconds": round(cost.get(key, own), 1),
         "holdfast": version,
     }
