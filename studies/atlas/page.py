@@ -199,7 +199,7 @@ def cost_lines(t: Tables) -> list[str]:
     headlines = {name for names in HEADLINES.values() for name in names}
     undefined = t.cells.loc[t.cells["measure"].isin(headlines), "undefined"].sum()
     images = t.runs["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])
-    fast = t.runs["device"].fillna("cuda").eq("cuda") & images  # of rows older than the column, those of images
+    fast = ~t.runs["device"].eq("cpu") & images  # rows older than the column say nothing; images were on the device
     seconds = [t.runs.loc[fast == own, "device_seconds"] for own in (True, False)]
     device, core = (f"{len(part)} runs, {number(part.sum() / 60, 1)} minutes" for part in seconds)
     told = f"On the device: {device}; on a core of a processor that others used too: {core}. "
