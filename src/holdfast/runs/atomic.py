@@ -142,7 +142,8 @@ def sweep(root: Place) -> None:
     """Remove what writers left that are gone; a store keeps nothing of a put that was cut off."""
     for path in root.glob("**/.*.tmp") if isinstance(root, Path) else ():
         if is_abandoned(path):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it is in nobody's way, and the next run tries again
+                path.unlink()
 
 
 def _is_alive(pid: int) -> bool:
