@@ -78,7 +78,7 @@ class Tables:
 
     def select(self, **wanted: Any) -> pd.DataFrame:
         """Cells by their columns, each given as one value or a tuple of them."""
-        return _chosen(self.cells, wanted)
+        return chosen(self.cells, wanted)
 
     @cached_property
     def _measured(self) -> set[tuple[str, str]]:
@@ -123,11 +123,11 @@ class Tables:
         Differences are taken within a sample and a level of `within`, where both sides have a value, then averaged over
         the levels; the interval is that of paired differences.
         """
-        held = _chosen(self.values, over)
+        held = chosen(self.values, over)
         rows = []
         for network, part in held.groupby("network", sort=False, observed=True):
             sides = [
-                _chosen(part, side).groupby([*within, "sample"], observed=True)["value"] for side in (first, second)
+                chosen(part, side).groupby([*within, "sample"], observed=True)["value"] for side in (first, second)
             ]
             apart = (sides[0].mean() - sides[1].mean()).dropna().groupby("sample", observed=True).mean()
             if len(apart) > 1:
@@ -141,7 +141,8 @@ class Tables:
         return self.earlier[self.earlier["key"] == key].reset_index(drop=True)
 
 
-def _chosen(frame: pd.DataFrame, wanted: dict[str, Any]) -> pd.DataFrame:
+def chosen(frame: pd.DataFrame, wanted: dict[str, Any]) -> pd.DataFrame:
+    """Rows by their columns, each given as one value or a tuple of them."""
     keep = np.ones(len(frame), dtype=bool)
     for name, value in wanted.items():
         keep &= frame[name].isin(value if isinstance(value, tuple) else (value,)).to_numpy()

@@ -56,6 +56,17 @@ def test_the_same_numbers_and_gradients(name, size):
     torch.testing.assert_close(*gradients)
 
 
+def test_the_first_layer_is_laid_out_for_what_comes_behind_it(monkeypatch):
+    seen = []
+    before = torch.nn.functional.conv2d
+    monkeypatch.setattr(torch.nn.functional, "conv2d", lambda x, w, b: seen.extend((x, w)) or before(x, w, b))
+    layer = nn.Conv2d(3, 8, 7, stride=2, padding=3)
+    x = torch.rand(2, 3, 32, 32).to(memory_format=torch.channels_last)
+    out = in_another_form(layer)(x)
+    assert [tuple(tensor.shape) for tensor in seen] == [(2, 16, 19, 19), (8, 16, 4, 4)]
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in (*seen, out))
+
+
 @pytest.mark.parametrize(
     "layer",
     [

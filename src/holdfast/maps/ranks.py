@@ -158,13 +158,20 @@ def _settle(common: Tensor, a: Top, b: Top, k_a: Tensor, k_b: Tensor, products: 
         both += torch.einsum(products, *masks)
     a_in, b_in, shared = both[..., 1, 0], both[..., 0, 1], both[..., 1, 1]
     a_out, b_out = a.rivals.view(shape) - a_in - shared, b.rivals - b_in - shared
-    counts = torch.stack([k, common, slots_a, slots_b, shared, a_in, a_out, b_in, b_out], -1).long().flatten(0, -2)
-    exact = [
-        expected_jaccard(size, sure, left_a, left_b, tie, (in_a, out_a), (in_b, out_b))
-        for size, sure, left_a, left_b, tie, in_a, out_a, in_b, out_b in counts.tolist()
-    ]
     lottery = (slots_a > 0) | (slots_b > 0)
-    return torch.where(lottery, score.new_tensor(exact).view(common.shape), score)
+    counts = torch.stack([k, common, slots_a, slots_b, shared, a_in, a_out, b_in, b_out], -1)[lottery].long()
+    return score.masked_scatter(lottery, torch.from_numpy(_expected(counts.cpu().numpy())).to(score.device))
+
+
+def _expected(counts: npt.NDArray[np.int64]) -> Floats:
+    """`expected_jaccard` of every row of numbers (N, 9); those of many slots, as of superpixels, all at once."""
+    k, common, slots_a, slots_b, both, in_a, out_a, in_b, out_b = counts.T
+    found: Floats = _limit(k, common, slots_a, slots_b, both, (in_a, out_a), (in_b, out_b))
+    alike = (in_a + out_a + in_b + out_b == 0) & (slots_a == slots_b)
+    for i in np.flatnonzero(alike | (np.maximum(slots_a, slots_b) <= EXACT_UP_TO)):
+        *first, a, b, c, d = counts[i].tolist()
+        found[i] = expected_jaccard(*first, (a, b), (c, d))
+    return found
 
 
 @lru_cache(maxsize=65536)
@@ -184,7 +191,7 @@ def expected_jaccard(
     if a_only == b_only == (0, 0) and slots_a == slots_b:  # the same places in the same lottery
         return (common + slots_a) / (2 * k - common - slots_a)
     if max(slots_a, slots_b) > EXACT_UP_TO:
-        return _limit(k, common, slots_a, slots_b, both, a_only, b_only)
+        return float(_limit(k, common, slots_a, slots_b, both, a_only, b_only))
     overlap = np.arange(k + 1)
     score = overlap / (2 * k - overlap)
     if both == 0:
@@ -210,12 +217,15 @@ def expected_jaccard(
 
 
 def _limit(
-    k: int, common: int, slots_a: int, slots_b: int, both: int, a_only: tuple[int, int], b_only: tuple[int, int]
-) -> float:
-    """The same with every place counted by its probability of being drawn: exact as the slots grow in number."""
-    chance_a = slots_a / max(both + sum(a_only), 1)
-    chance_b = slots_b / max(both + sum(b_only), 1)
-    overlap = common + both * min(chance_a, chance_b) + a_only[0] * chance_a + b_only[0] * chance_b
+    k: Any, common: Any, slots_a: Any, slots_b: Any, both: Any, a_only: tuple[Any, Any], b_only: tuple[Any, Any]
+) -> Any:
+    """The same with every place counted by its probability of being drawn: exact as the slots grow in number.
+
+    Of numbers, or of arrays of them.
+    """
+    chance_a = slots_a / np.maximum(both + sum(a_only), 1)
+    chance_b = slots_b / np.maximum(both + sum(b_only), 1)
+    overlap = common + both * np.minimum(chance_a, chance_b) + a_only[0] * chance_a + b_only[0] * chance_b
     return overlap / (2 * k - overlap)
 
 

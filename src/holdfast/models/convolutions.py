@@ -76,7 +76,19 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
         around += [padding, stride * (steps + blocks - 1) - size - padding]
         filling += [0, stride * blocks - kernel]
     pixels, weight = F.pad(x, around), F.pad(layer.weight, filling)
-    return F.conv2d(F.pixel_unshuffle(pixels, stride), F.pixel_unshuffle(weight, stride), layer.bias)
+    return F.conv2d(_blocks(pixels, stride), _blocks(weight, stride), layer.bias)
+
+
+def _blocks(x: Tensor, side: int) -> Tensor:
+    """(B, C, H, W) as (B, C·side² and zeros to a multiple of 8, H / side, W / side), channels last.
+
+    Other numbers of channels, and another layout, leave the units that multiply matrices idle; and what comes behind
+    the first layer has its layout.
+    """
+    count, channels, height, width = x.shape
+    split = x.permute(0, 2, 3, 1).reshape(count, height // side, side, width // side, side, channels)
+    blocks = split.transpose(2, 3).flatten(3)
+    return F.pad(blocks, (0, -blocks.shape[3] % 8)).permute(0, 3, 1, 2)
 
 
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
