@@ -62,12 +62,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Slice:
-    """What it measured: passes are per image, `lost` names explainers of which not all maps could be scored."""
+    """What it measured: passes are per image, `lost` names explainers of which not all maps could be scored.
+
+    `limit` is the seconds of an image's passes on the bare network in this process: machines of one kind differ.
+    """
 
     compiling: float
     seconds: float
     images: int
     passes: float
+    limit: float
     retained: float
     lost: str
 
@@ -106,6 +110,8 @@ def network(name: str) -> torch.nn.Module:
 
 def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: multiprocessing.Queue[Slice]) -> None:
     """Compile, wait for the device, and time a slice."""
+    from bench_study import ceiling
+
     begun = time.perf_counter()
     model = Model(network(task.architecture), MEAN, STD).use(task.precision, task.compiled)
     data = open_data(task.folder, name="photographs", size=224)
@@ -122,14 +128,17 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
             torch.cuda.empty_cache()  # for whoever has its turn before
         ready.put(task.architecture)
         go.wait()
+        model.passes = model.gradient_passes = 0
         run = execute(grid, Path(folder) / "slice", "slice", False, share=share)
-        passes, rows, end = run.manifest["sessions"][-1]["passes"], run.table(), ends(Path(folder) / "slice")
+        rows, end = run.table(), ends(Path(folder) / "slice")
     pairs = rows[rows["measure"] == "fass"]
     missing = pairs[pairs["status"] == "undefined"].groupby("explainer", observed=True)["reason"]
     lost = [f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)]
     retained, images = float((pairs["status"] != "flipped").mean()), task.shards * task.shard_size
-    each = passes[task.architecture] / (images + task.shard_size)
-    answers.put(Slice(compiling, end[-1] - end[0], images, each, retained, ", ".join(lost) or "none"))
+    each, differentiated = (count / (images + task.shard_size) for count in (model.passes, model.gradient_passes))
+    forward, gradient = ceiling(model, (task.batch_size,))
+    limit = (each - differentiated) / forward + differentiated / gradient
+    answers.put(Slice(compiling, end[-1] - end[0], images, each, limit, retained, ", ".join(lost) or "none"))
 
 
 def ends(root: Path) -> list[float]:
@@ -157,6 +166,7 @@ def measure(tasks: list[Task]) -> float:
         each = found.seconds / found.images
         hours += GRID * each / 3600
         about = f"{found.images} images in {found.seconds:.1f} s, {found.passes:.0f} passes each, "
+        about += f"{1000 * found.limit:.1f} ms on the bare network, share {found.limit / each:.2f}; "
         about += f"{found.retained:.1%} of pairs retained, without a score: {found.lost}"
         print(f"{name}: {1000 * each:.1f} ms per image ({about}; {found.compiling:.0f} s of compiling)", flush=True)
     return hours

@@ -440,3 +440,32 @@ def test_a_map_of_another_shape_is_refused_with_both_shapes():
 
     with pytest.raises(UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"):
         holdfast.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))
+
+
+class Smooth(nn.Module):
+    """A network without a ReLU, that counts the inputs it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.head, self.seen = nn.Linear(16, 3), []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return self.head(self.layers(x))
+
+
+@pytest.mark.parametrize("last", ["guided_backprop", {"smoothgrad": {"of": "guided_backprop", "samples": 2}}])
+def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_others_work(last, tmp_path):
+    net = Model(Smooth())
+    with pytest.raises(UserError, match="guided_backprop changes the gradient of ReLUs only and Smooth has none"):
+        run(["rise", "occlusion", last], "stability", model=net, out=tmp_path / "run")
+    assert sum(net.module.seen) < 20
+    assert not list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_the_trial_of_such_a_method_counts_for_nothing():
+    passes = [
+        sum(run([name], n=4).manifest["sessions"][-1]["passes"].values()) for name in ("saliency", "guided_backprop")
+    ]
+    assert passes[0] == passes[1]

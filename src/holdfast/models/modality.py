@@ -91,7 +91,8 @@ NEEDS_A_NETWORK: dict[str, str] = {
 NO_CLASSES = "reads class probabilities, and {} has none"
 NEEDS_CLASSES = ("mfaba", "influence", "tracin")
 """Explainers that differentiate a probability or a cross-entropy of classes."""
-READ_LAYERS = (*_CAMS, *_ATTENTION, *_OF_LAYERS, "deep_lift", "guided_backprop")
+_WATCH = (*_CAMS, *_ATTENTION, "deep_lift", "guided_backprop", "lrp")
+READ_LAYERS = (*_WATCH, *_OF_LAYERS)
 _SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
 _SMOOTHS_ANY = (*_BY_NOISE, "symmetrised")
 """Explainers that average another one, `of`, and need what it needs."""
@@ -130,6 +131,17 @@ def is_differentiable(model: Model) -> bool:
     True
     """
     return bool(getattr(model.module, "differentiable", True))
+
+
+def watches(explainer: Any) -> bool:
+    """Whether an explainer, or one that it averages, looks for layers or functions that only a pass may find missing.
+
+    >>> from holdfast.explainers import GuidedBackprop, Saliency
+    >>> watches(GuidedBackprop()), watches(Saliency())
+    (True, False)
+    """
+    inner = getattr(explainer, "of", None)
+    return name_of(explainer) in _WATCH or (inner is not None and watches(inner))
 
 
 def why_not_explainable(explainer: Any, model: Model) -> str:

@@ -24,6 +24,7 @@ from holdfast.data.dataset import READING_AHEAD, decoding
 from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
+from holdfast.models.modality import watches
 from holdfast.models.tasks import at
 from holdfast.results import REDRAW, Exhibit, Pairwise, Scores
 from holdfast.runs import table
@@ -100,8 +101,19 @@ class Runner:
             batch = load(len(named), named).to(model.device)
             rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
             bench = self.workbench(model, rows)
-            self._kept = (dataset, name, bench, References(bench, batch, self.plan.seed, load))
+            shared = References(bench, batch, self.plan.seed, load)
+            self._refuse_early(shared)
+            self._kept = (dataset, name, bench, shared)
         return self._kept[2:]
+
+    def _refuse_early(self, shared: References) -> None:
+        """Explain a reference by every method that a network may lack something for, before others work for hours."""
+        model = shared.bench.model
+        counted = model.passes, model.gradient_passes
+        for name, explainer in self.plan.explainers.items():
+            if len(shared.batch) and watches(explainer):
+                shared.bench.explain(explainer, name, shared.batch[:1], shared.target[:1], self.plan.seed)
+        model.passes, model.gradient_passes = counted
 
 
 def usual_rows(values: int, device: str = "cpu") -> int:
