@@ -10,7 +10,7 @@ and the claim was about all of them; it is mixed where some hold and others fail
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -115,6 +115,22 @@ def widened(found: Found) -> Found:
         for p in found.parts
     ]
     return replace(found, parts=tuple(wide))
+
+
+def with_more(found: Found, have: Mapping[str, int], wanted: Mapping[str, int]) -> Found:
+    """The parts as they would be with as many samples of a network as are wanted, if their values stayed.
+
+    >>> one = Found((Part("net, r = 1", 0.5, 0.3, 0.7),))
+    >>> p = with_more(one, {"net": 100}, {"net": 400}).parts[0]
+    >>> round(p.low, 3), round(p.high, 3)
+    (0.4, 0.6)
+    """
+    grown = []
+    for p in found.parts:
+        network = p.label.split(",")[0]
+        part = math.sqrt(min(1.0, have[network] / wanted[network])) if network in have and network in wanted else 1.0
+        grown.append(replace(p, low=p.value - part * (p.value - p.low), high=p.value + part * (p.high - p.value)))
+    return replace(found, parts=tuple(grown))
 
 
 def part_verdict(part: Part, found: Found) -> str:

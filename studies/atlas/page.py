@@ -23,7 +23,21 @@ import figures
 import leaderboard
 import numpy as np
 import pandas as pd
-from claims import DOES_NOT, GRID, HOLDS, MIXED, NOT_RUN, UNDECIDED, UNTESTABLE, Judged, all_claims, judge
+from claims import (
+    DOES_NOT,
+    GRID,
+    HOLDS,
+    MIXED,
+    NOT_RUN,
+    UNDECIDED,
+    UNTESTABLE,
+    Judged,
+    all_claims,
+    judge,
+    part_verdict,
+    verdict,
+    with_more,
+)
 from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
 from whole import whole
@@ -49,6 +63,8 @@ ARITHMETIC = "page"
 ASKED = {"fass": "stability", "soft-s": "smoothing", "soft-a": "smoothing", "soft": "certificate", "inv": "symmetry"}
 ASKED |= {"road": "faithfulness", "srg": "faithfulness", "sanity": "dependence"}
 """The axis whose runs a claim rests on, by how its key begins."""
+PLANNED = {"": 1000, "photographs": 500, "ecg": 400, "graphs": 400, "points": 400, "text": 400}
+"""Samples of every network that were planned, by its data."""
 LARGEST = 1_000_000
 """All figures together, in bytes."""
 LARGE = 60_000
@@ -90,6 +106,26 @@ def samples_of(t: Tables, j: Judged) -> str:
     return _counted(pd.Series(own or asked["samples"]))
 
 
+def more_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
+    """What the samples that were planned would decide, if every value stayed as it is."""
+    planned = t.networks.set_index("network")["data"].map(lambda data: PLANNED.get(data, PLANNED[""])).to_dict()
+    before, after, changed = 0, 0, []
+    for j in judged:
+        axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
+        asked = t.kept.rename(columns={"attempted": "samples"}) if j.found.samples else t.asked
+        own = asked[asked["axis"] == axis].groupby("network", observed=True)["samples"].max()
+        grown = with_more(j.found, own.to_dict(), planned)
+        before += sum(part_verdict(p, j.found) == UNDECIDED for p in j.found.parts)
+        after += sum(part_verdict(p, grown) == UNDECIDED for p in grown.parts)
+        if j.found.parts and verdict(grown) != j.verdict:
+            changed.append(f"{j.claim.text} ({j.verdict}, then {verdict(grown)})")
+    counted = f"{len(changed)} verdicts" if len(changed) > 1 else "1 verdict" if changed else "no verdict"
+    said = f"With {PLANNED['']:,} test pictures and {PLANNED['photographs']} photographs of every network, and all "
+    said += f"values as they are, {before - after} of {before} undecided parts of claims would be decided, and "
+    said += f"{counted} would be another"
+    return [said + (": " + "; ".join(changed) if changed else "") + "."]
+
+
 def _counted(counts: pd.Series) -> str:
     low, high = counts.min(), counts.max()
     return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
@@ -110,10 +146,10 @@ def short(judged: Sequence[Judged]) -> list[str]:
 def outcomes(judged: Sequence[Judged]) -> list[str]:
     """The claims by their verdict, folded."""
     lines = []
-    for verdict in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
-        texts = [f"{j.claim.text} ({j.claim.paper}, {j.claim.place})" for j in judged if j.verdict == verdict]
+    for name in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
+        texts = [f"{j.claim.text} ({j.claim.paper}, {j.claim.place})" for j in judged if j.verdict == name]
         if texts:
-            lines += [f'??? note "{verdict.capitalize()}: {len(texts)}"', *(f"    - {text}" for text in texts), ""]
+            lines += [f'??? note "{name.capitalize()}: {len(texts)}"', *(f"    - {text}" for text in texts), ""]
     return lines
 
 
@@ -254,6 +290,8 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
         "power": [
             f"Of {counts[DOES_NOT]} verdicts *does not*, {known} have beside them what distance would have been seen;",
             "the others are arithmetic, which has no error.",
+            "",
+            *more_lines(t, judged),
         ],
         "networks": networks_lines(t),
         "cost": cost_lines(t),

@@ -175,6 +175,17 @@ def test_power_is_the_distance_seen_four_times_out_of_five(study):
     assert stats.norm.sf(1.959964 - distance) == pytest.approx(0.8, abs=0.01)
 
 
+def test_more_samples_decide_what_lies_off_the_bound(study, tables):
+    claims, page = study.claims, study.page
+    parts = (claims.Part("squeezenet", 0.1, -0.1, 0.3), claims.Part("five networks", 0.1, -0.1, 0.3))
+    about = next(claim for claim in claims.all_claims() if claim.key == "fass-data")
+    few = claims.Judged(about, claims.Found(parts), claims.UNDECIDED, "", "")
+    said = "1 of 2 undecided parts of claims would be decided, and no verdict would be another."
+    assert said in page.more_lines(tables, [few])[0]  # what has networks for samples stays as it is
+    alone = dataclasses.replace(few, found=claims.Found(parts[:1]))
+    assert f"1 verdict would be another: {about.text} (undecided, then holds)." in page.more_lines(tables, [alone])[0]
+
+
 def test_variances_are_those_of_a_balanced_analysis(study):
     """On a balanced table MINQUE gives the estimates of the textbook's mean squares."""
     random = np.random.default_rng(1)
