@@ -279,6 +279,14 @@ def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespa
         return spent, fates(read(Path(folder) / "run").table())
 
 
+def defined(explainers: list[Any], model: Model) -> list[Any]:
+    """Those that the network can be explained by: guided backprop is for ReLUs, of which a ViT has none."""
+    if any(isinstance(layer, torch.nn.ReLU | torch.nn.ReLU6) for layer in model.module.modules()):
+        return explainers
+    say(f"{model.name} has no ReLU: guided_backprop is left out")
+    return [explainer for explainer in explainers if explainer != "guided_backprop"]
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--images", required=True, help="a folder of photographs")
@@ -301,7 +309,7 @@ def main() -> None:
     given = ask.parse_args()
     chosen = given.explainers
     known = {e if isinstance(e, str) else next(iter(e)): e for e in EXPLAINERS}
-    given.explainers = EXPLAINERS if chosen is None else [known.get(name, name) for name in chosen]
+    given.chosen = EXPLAINERS if chosen is None else [known.get(name, name) for name in chosen]
     axes = {name: (FEW if given.few else {}).get(name, AXES[name]) for name in given.axes}
     say(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}")
     for name in given.networks:
@@ -310,7 +318,8 @@ def main() -> None:
             torch._dynamo.reset()
             model = network(name).use(precision, bool(compiled))
             data = open_data(given.images, name="photographs", size=SIDE).limit(given.photographs)
-            groups = [[e] for e in given.explainers] if given.singly else [given.explainers]
+            kept = defined(given.chosen, model)
+            groups = [[e] for e in kept] if given.singly else [kept]
             for group in groups:
                 given.explainers = group
                 model.passes = model.gradient_passes = 0
