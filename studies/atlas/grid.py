@@ -65,9 +65,13 @@ OTHERS: dict[str, tuple[str, list[Any]]] = {
     "transformer": ("", []),
     "ecg_relaxed": ("", []),
     "ecg_concepts": ("", []),
+    "ecg_features": ("", []),
 }
 """The studies of other data: a name for their network where they give none, and what is asked beside their axes."""
-PART_OF = {"ecg_concepts": ("ecg_relaxed", ("gradient_shap", "occlusion", "cav", "car", "random"))}
+PART_OF = {
+    "ecg_concepts": ("ecg_relaxed", ("gradient_shap", "occlusion", "cav", "car", "random")),
+    "ecg_features": ("ecg_relaxed", ("integrated_gradients", "feature_ablation", "feature_permutation")),
+}
 """Studies of the quicker explainers of another one, for more samples."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
 AUDITED, CANDIDATES = 16, ("tf32",)

@@ -94,6 +94,20 @@ def test_the_limit_for_many_ties_is_near_the_exact_expectation():
     assert ties.expected_jaccard(*case) == pytest.approx(ties._limit(*case), abs=0.02)
 
 
+def test_many_pairs_are_settled_as_each_alone():
+    cases = [
+        (100, 80, 16, 14, 300, (10, 120), (5, 200)),  # summed exactly
+        (100, 80, 17, 14, 300, (10, 120), (5, 200)),  # its limit
+        (100, 0, 100, 100, 768, (0, 0), (0, 0)),  # the same superpixel twice
+        (100, 60, 40, 0, 0, (30, 500), (0, 0)),  # a lottery on one side
+        (9, 5, 4, 4, 3, (1, 2), (2, 1)),
+    ]
+    rows = np.array([[*numbers, *a, *b] for *numbers, a, b in cases])
+    assert ties._expected(rows).tolist() == [ties.expected_jaccard(*case) for case in cases]
+    assert ties._expected(rows)[2] == 1
+    assert ties._expected(rows[:0]).shape == (0,)
+
+
 @pytest.mark.parametrize("shape", [(3, 3, 16, 16), (3, 12, 12), (3, 60)])
 @pytest.mark.parametrize("how", ["average", "ordinal"])
 def test_a_map_is_exactly_like_itself_even_when_it_ties(shape, how):

@@ -195,10 +195,11 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
     assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
-    assert len(every) == 3 * (27 + 5) + 7 + 6 and every[-1].study == "sweeps"
+    assert len(every) == 3 * (27 + 5) + 8 + 6 and every[-1].study == "sweeps"
     few = [str(one) for one in grid.other("ecg_concepts", 52)["explainers"]]
     assert len(few) == 6 and "cav" in few[3] and "car" in few[4]  # GradientSHAP is asked with two baselines
-    first = [task.key for task in every[: 7 + 12 + 5]]
+    assert len(grid.other("ecg_features", 52)["explainers"]) == 5  # Integrated Gradients with three
+    first = [task.key for task in every[: 8 + 12 + 5]]
     assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
