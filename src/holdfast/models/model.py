@@ -26,6 +26,7 @@ from holdfast.models.network import (
     frozen_copy,
     in_one_size,
 )
+from holdfast.models.norms import quick_norms
 from holdfast.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from holdfast.models.tasks import Binary, Classification, Task, as_task
 from holdfast.types import Batch
@@ -99,6 +100,7 @@ class Model:
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
         self.module = frozen_copy(module)
+        quick_norms(self.module)
         refuse_squashed(self.module, self.name, self.task)
         self.precision: Precision = "float32"
         self._gradient_scale = GRADIENT_SCALES[0]
