@@ -120,6 +120,8 @@ def widened(found: Found) -> Found:
 def with_more(found: Found, have: Mapping[str, int], wanted: Mapping[str, int]) -> Found:
     """The parts as they would be with as many samples of a network as are wanted, if their values stayed.
 
+    `have` is by network, or by the label of a part where that was asked about fewer.
+
     >>> one = Found((Part("net, r = 1", 0.5, 0.3, 0.7),))
     >>> p = with_more(one, {"net": 100}, {"net": 400}).parts[0]
     >>> round(p.low, 3), round(p.high, 3)
@@ -128,7 +130,8 @@ def with_more(found: Found, have: Mapping[str, int], wanted: Mapping[str, int]) 
     grown = []
     for p in found.parts:
         network = p.label.split(",")[0]
-        part = math.sqrt(min(1.0, have[network] / wanted[network])) if network in have and network in wanted else 1.0
+        count = have.get(p.label, have.get(network, 0))
+        part = math.sqrt(min(1.0, count / wanted[network])) if count and network in wanted else 1.0
         grown.append(replace(p, low=p.value - part * (p.value - p.low), high=p.value + part * (p.high - p.value)))
     return replace(found, parts=tuple(grown))
 

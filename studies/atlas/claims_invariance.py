@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 from claims import GRID, Found, Part, parts
-from reading import Tables, averaged
+from reading import CONTROLS, Tables, averaged
 
 STUDIES = "studies"
 NEARLY = 0.95
@@ -109,8 +109,8 @@ def car_first(t: Tables) -> Found:
 
 
 def sensitivity(t: Tables) -> Found:
-    """Pearson's correlation over samples of max-sensitivity and equivariance, with Fisher's interval."""
-    held = t.values[t.values["axis"] == "symmetry"]
+    """Pearson's correlation over samples of max-sensitivity and equivariance, with Fisher's interval; no controls."""
+    held = t.values[(t.values["axis"] == "symmetry") & ~t.values["explainer"].isin(CONTROLS)]
     if not (held["measure"] == "max_sensitivity").any():
         return Found(())
     found = []

@@ -96,7 +96,7 @@ def samples_of(t: Tables, j: Judged) -> str:
         return ""
     if j.found.samples:
         return _counted(pd.Series(j.found.samples))
-    axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
+    axis = _axis_of(j)
     asked = t.asked[t.asked["axis"] == axis] if axis else t.asked
     known = t.measured(j.claim.key)
     named = {part.label.split(",")[0] for part in j.found.parts}
@@ -106,15 +106,21 @@ def samples_of(t: Tables, j: Judged) -> str:
     return _counted(pd.Series(own or asked["samples"]))
 
 
+def _axis_of(j: Judged) -> str:
+    """The axis that a claim is about; empty where it is about several."""
+    return next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
+
+
 def more_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     """What the samples that were planned would decide, if every value stayed as it is."""
     planned = t.networks.set_index("network")["data"].map(lambda data: PLANNED.get(data, PLANNED[""])).to_dict()
     before, after, changed = 0, 0, []
     for j in judged:
-        axis = next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
         asked = t.kept.rename(columns={"attempted": "samples"}) if j.found.samples else t.asked
-        own = asked[asked["axis"] == axis].groupby("network", observed=True)["samples"].max()
-        grown = with_more(j.found, own.to_dict(), planned)
+        own = asked[asked["axis"] == _axis_of(j)].groupby("network", observed=True)["samples"].max().to_dict()
+        each = t.select(axis=_axis_of(j)).groupby(["network", "explainer"], observed=True)["attempted"].max()
+        own |= {f"{network}, {explainer}": count for (network, explainer), count in each.dropna().items()}
+        grown = with_more(j.found, own, planned)
         before += sum(part_verdict(p, j.found) == UNDECIDED for p in j.found.parts)
         after += sum(part_verdict(p, grown) == UNDECIDED for p in grown.parts)
         if j.found.parts and verdict(grown) != j.verdict:
