@@ -145,7 +145,8 @@ def ends(root: Path) -> list[float]:
     """When the last file of each shard was written, one after another."""
     last: dict[str, float] = {}
     for part in (root / "parts").rglob("*.parquet"):
-        last[part.stem] = max(last.get(part.stem, 0.0), part.stat().st_mtime)
+        shard = part.name.split(".")[0]  # a digest follows
+        last[shard] = max(last.get(shard, 0.0), part.stat().st_mtime)
     return sorted(last.values())
 
 

@@ -66,8 +66,8 @@ class Batch:
         return len(self.ids)
 
     def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
-        """The samples at a slice, a list of positions or a boolean mask."""
-        positions = torch.arange(len(self))[index]
+        """The samples at a slice, a list of positions or a boolean mask, on whatever device."""
+        positions = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index]
         return Batch(  # without waiting for the device
             ids=tuple(self.ids[i] for i in positions.tolist()),
             x=self.x[positions.to(self.x.device, non_blocking=True)],

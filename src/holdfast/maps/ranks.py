@@ -164,14 +164,33 @@ def _settle(common: Tensor, a: Top, b: Top, k_a: Tensor, k_b: Tensor, products: 
 
 
 def _expected(counts: npt.NDArray[np.int64]) -> Floats:
-    """`expected_jaccard` of every row of numbers (N, 9); those of many slots, as of superpixels, all at once."""
+    """`expected_jaccard` of every row of numbers (N, 9), all at once but for a few slots.
+
+    Superpixels tie for many, and a map that is repeated for three channels ties for one of its 100.
+    """
     k, common, slots_a, slots_b, both, in_a, out_a, in_b, out_b = counts.T
-    found: Floats = _limit(k, common, slots_a, slots_b, both, (in_a, out_a), (in_b, out_b))
+    a_only, b_only = (in_a, out_a), (in_b, out_b)
+    found: Floats = _limit(k, common, slots_a, slots_b, both, a_only, b_only)
+    most = np.maximum(slots_a, slots_b)
+    found = np.where(most <= 1, _of_one_slot(k, common, both, a_only, b_only), found)
     alike = (in_a + out_a + in_b + out_b == 0) & (slots_a == slots_b)
-    for i in np.flatnonzero(alike | (np.maximum(slots_a, slots_b) <= EXACT_UP_TO)):
+    for i in np.flatnonzero((most > 1) & (alike | (most <= EXACT_UP_TO))):
         *first, a, b, c, d = counts[i].tolist()
         found[i] = expected_jaccard(*first, (a, b), (c, d))
     return found
+
+
+def _of_one_slot(k: Any, common: Any, both: Any, a_only: tuple[Any, Any], b_only: tuple[Any, Any]) -> Any:
+    """The same where each map draws one place, or none: the first in the order is drawn by every map that it ties in.
+
+    Whichever map it leaves out draws among its own, of which those that tie in both are then of no use.
+    """
+    places = np.maximum(both + sum(a_only) + sum(b_only), 1)
+    hit_a, hit_b = (only[0] / np.maximum(both + sum(only), 1) for only in (a_only, b_only))
+    two = a_only[0] / places * hit_b + b_only[0] / places * hit_a
+    one = (both + a_only[0] + b_only[0]) / places + sum(a_only) / places * hit_b + sum(b_only) / places * hit_a
+    none, once, twice = (np.minimum(common + more, k) / (2 * k - np.minimum(common + more, k)) for more in range(3))
+    return (1 - one + two) * none + (one - 2 * two) * once + two * twice
 
 
 @lru_cache(maxsize=65536)
@@ -255,6 +274,7 @@ def _first_to_fill(slots: int, other_slots: int, both: int, own: int, others: in
     return joint
 
 
+@lru_cache(maxsize=65536)
 def _drawn(places: tuple[int, int], slots: int) -> list[Floats]:
     """For 0 … slots draws from these places: the law of how many hit the first kind."""
     hits, misses = places

@@ -25,7 +25,7 @@ from holdfast.errors import UserError
 from holdfast.models import Model
 from holdfast.models.batches import Workbench
 from holdfast.models.modality import watches
-from holdfast.models.tasks import at
+from holdfast.models.tasks import at, has_probability
 from holdfast.results import REDRAW, Exhibit, Pairwise, Scores
 from holdfast.runs import table
 from holdfast.runs.differences import listed
@@ -262,6 +262,7 @@ def _write_samples(
     dataset, model_name, _ = job
     batch = loaded.batch
     index = {sample: i for i, sample in enumerate(batch.ids)}
+    probable = has_probability(model.task)
     rows: list[dict[str, Any]] = []
     for position in positions:
         sample = data.ids[position]
@@ -275,13 +276,12 @@ def _write_samples(
         else:
             label = None if batch.label is None else int(batch.label[i])
             logits, target, readout, probability = (values[i] for values in prediction)
-            chance = None if model.task.probability(logits) is None else float(probability)
             row |= {
                 "label": label if label is not None and label >= 0 else None,
                 "predicted": int(target),
                 "predicted_name": model.task.shown(logits, int(target), model.class_name),
                 "readout": float(readout),
-                "probability": chance,
+                "probability": float(probability) if probable else None,
                 "error": "",
             }
         rows.append(row)
