@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         return "cuda"
     from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
+    if tuple(map(int, version("triton").split(".")[:2])) < (3, 7):
+        pytest.skip("the interpreter of Triton before 3.7 takes no loop of a length that is given to it")
     for module, names in LAUNCHED.items():
         for name in names:
             body = getattr(module, name).fn
