@@ -131,6 +131,7 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
         model.passes = model.gradient_passes = 0
         run = execute(grid, Path(folder) / "slice", "slice", False, share=share)
         rows, end = run.table(), ends(Path(folder) / "slice")
+        assert len(end) == len(chosen), end
     pairs = rows[rows["measure"] == "fass"]
     missing = pairs[pairs["status"] == "undefined"].groupby("explainer", observed=True)["reason"]
     lost = [f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)]

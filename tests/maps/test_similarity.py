@@ -108,6 +108,21 @@ def test_many_pairs_are_settled_as_each_alone():
     assert ties._expected(rows[:0]).shape == (0,)
 
 
+def test_one_open_place_is_settled_by_a_formula():
+    few = range(3)
+    own = [(0, 0), (0, 2), (1, 1), (2, 0), (2, 3)]
+    both = [(k, c, 1, 1, n, a, b) for k in (1, 2, 7) for c in range(k) for n in few for a in own for b in own]
+    alone = [(k, c, 1, 0, 0, a, (0, 0)) for k in (1, 2, 7) for c in range(k) for a in own[1:]]
+    turned = [(k, c, t, s, n, b, a) for k, c, s, t, n, a, b in alone]
+    cases = [case for case in both if case[4] + min(sum(case[5]), sum(case[6])) > 0] + alone + turned
+    cases = [case for case in cases if case[1] + case[5][0] + case[6][0] < case[0]]  # there is room for what is drawn
+    rows = np.array([[*numbers, *a, *b] for *numbers, a, b in cases])
+    assert len(rows) > 200
+    assert np.allclose(ties._expected(rows), [ties.expected_jaccard(*case) for case in cases], rtol=1e-13, atol=0)
+    same = rows[(rows[:, 5:] == 0).all(1) & (rows[:, 1] == rows[:, 0] - 1)]
+    assert len(same) and (ties._expected(same) == 1).all()
+
+
 @pytest.mark.parametrize("shape", [(3, 3, 16, 16), (3, 12, 12), (3, 60)])
 @pytest.mark.parametrize("how", ["average", "ordinal"])
 def test_a_map_is_exactly_like_itself_even_when_it_ties(shape, how):
