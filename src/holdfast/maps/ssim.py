@@ -113,7 +113,8 @@ def _chunk(maps: Tensor) -> int:
 def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     """(B,) of pairs; one of the two may hold a single map."""
     if 1 in (len(a.count), len(b.count)):
-        return ssim_of_all(a, b, window).flatten()
+        few, many = (a, b) if len(a.count) == 1 else (b, a)
+        return ssim_of_all(few, many, window).flatten()
     if window == WINDOW and len(a.steps) == 2 and fused(a.unit):
         return _by_kernel(a, b)
     size = _chunk(a.mean)
