@@ -10,24 +10,10 @@ import holdfast
 from holdfast import Stability
 from holdfast.models.precision import Precision
 from holdfast.runs.table import KEY
-from support.laws import ALL, AXES, EVERY_KIND, PATCHES, TRAIN, run_axis
+from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, run_axis
 from support.small import model, pictures
 
 KINDS: tuple[Precision, Precision] = ("float32", "float16")
-OTHERWISE = {
-    "random baseline": {"integrated_gradients": {"steps": 4, "baseline": "random"}},
-    "samples as baselines": {"integrated_gradients": {"steps": 4, "baseline": TRAIN}},
-    "noise": {"gradient_shap": {"samples": 2, "sigma": 0.1, "baseline": "random"}},
-    "noise of references": {"expected_gradients": {"samples": 3, "sigma": 0.1}},
-    "draws to an error": {"gradient_shap": {"error": 0.5}},
-    "masks to an error": {"lime": {"error": 0.5}},
-    "pool": {"feature_permutation": {"features": PATCHES, "draws": 2, "pool": TRAIN}},
-    "shifts": {"feature_permutation": {"features": PATCHES, "draws": 2}},
-    "blur": {"feature_ablation": {"features": PATCHES, "fill": "blur"}},
-    "mean": {"kernel_shap": {"samples": 60, "features": PATCHES, "fill": "mean"}},
-    "averaged": {"symmetrised": {"of": {"lime": {"samples": 40}}, "group": {"dihedral": {"n": 4}}, "n": 2}},
-}
-"""Explainers with other parameters than the usual, some of which index samples by numbers on the device."""
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
 

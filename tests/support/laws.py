@@ -76,6 +76,20 @@ OF_ATTENTION = ("attention_rollout", "chefer")
 """Every explainer that only transformers have."""
 FEATURES = ["saliency", {"gradient_shap": {"samples": 2}}, {"lime": {"samples": 30}}, "random"]
 PATCHES = {"patches": {"size": 8}}
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "random baseline": {"integrated_gradients": {"steps": 4, "baseline": "random"}},
+    "samples as baselines": {"integrated_gradients": {"steps": 4, "baseline": TRAIN}},
+    "noise": {"gradient_shap": {"samples": 2, "sigma": 0.1, "baseline": "random"}},
+    "noise of references": {"expected_gradients": {"samples": 3, "sigma": 0.1}},
+    "draws to an error": {"gradient_shap": {"error": 0.5}},
+    "masks to an error": {"lime": {"error": 0.5}},
+    "pool": {"feature_permutation": {"features": PATCHES, "draws": 2, "pool": TRAIN}},
+    "shifts": {"feature_permutation": {"features": PATCHES, "draws": 2}},
+    "blur": {"feature_ablation": {"features": PATCHES, "fill": "blur"}},
+    "mean": {"kernel_shap": {"samples": 60, "features": PATCHES, "fill": "mean"}},
+    "averaged": {"symmetrised": {"of": {"lime": {"samples": 40}}, "group": {"dihedral": {"n": 4}}, "n": 2}},
+}
+"""Explainers with other parameters than the usual, some of which index samples by numbers on the device."""
 AXES: dict[str, dict[str, Any]] = {
     "certificate": {"radii": [1, 3], "features": PATCHES, "epsilon": 0.3},
     "smoothing": {"keeps": [0.5, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 8, "epsilon": 0.4},
