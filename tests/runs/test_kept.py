@@ -94,6 +94,9 @@ def test_some_samples_only(tmp_path: Path) -> None:
         run.maps("saliency", "0002")
     with pytest.raises(UserError, match=r"unknown sample in keep_maps '0009'; did you mean '000\d'"):
         keep(keep_maps=["0009"])
+    for wrong in (2, "0001", None):
+        with pytest.raises(UserError, match=f"a list of names of samples, got {wrong!r}"):
+            keep(keep_maps=wrong)
     with pytest.raises(UserError, match=r'maps.samples: the run has \["0001", "0005"\], this study says "all"'):
         keep(tmp_path / "run")
     assert len(run.judge_maps([AXES["agreement"]])["sample"].unique()) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -198,6 +198,8 @@ def make_plan(
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
+    if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
+        raise UserError(f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}")
     kept = keep_maps if isinstance(keep_maps, bool) else tuple(keep_maps)
     known = {sample for source in datasets.values() for sample in source.ids}
     for sample in () if isinstance(kept, bool) else kept:
