@@ -198,15 +198,22 @@ def make_plan(
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
-    if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
-        raise UserError(f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}")
-    kept = keep_maps if isinstance(keep_maps, bool) else tuple(keep_maps)
-    known = {sample for source in datasets.values() for sample in source.ids}
-    for sample in () if isinstance(kept, bool) else kept:
-        if sample not in known:
-            raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
+    kept = _kept(keep_maps, datasets)
     settings = (seed, shard_size, batch_size, references, tuple(reasons.values()), kept, first.x[0].numel(), study_file)
     return Plan(models, datasets, methods, judges, *settings, compile == AUTO)
+
+
+def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:
+    """Whose maps are kept: all samples', none's, or those of the samples that are named."""
+    if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
+        raise UserError(f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}")
+    if isinstance(keep_maps, bool):
+        return keep_maps
+    known = {sample for source in datasets.values() for sample in source.ids}
+    for sample in keep_maps:
+        if sample not in known:
+            raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
+    return tuple(keep_maps)
 
 
 def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]) -> None:
