@@ -122,7 +122,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
         "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
-        "device": "cuda" if any("cuda" in str(session.get("devices")) for session in sessions) else "cpu",
+        "device": "cuda" if "cuda" in str(sessions[-1].get("devices")) else "cpu",  # where it was ended
         "device_seconds": round(cost.get(key, own), 1),
         "holdfast": version,
     }
