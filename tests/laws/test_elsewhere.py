@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from holdfast import Stability
 from holdfast.axes.stability import evaluation
 from holdfast.runs.table import KEY
 from support.elsewhere import THERE, Elsewhere, from_numpy
-from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, PATCHES, run_axis
+from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, PATCHES, run_axis, run_otherwise
 from support.modalities import case, seeded
 from support.small import model, network, pictures
 
@@ -40,12 +41,19 @@ def elsewhere(monkeypatch):
     return Elsewhere()
 
 
-def assert_equal(here, there):
-    here, there = here.set_index(KEY), there.set_index(KEY)
-    there = there.reindex(here.index)
-    assert (here.status == there.status).all(), there[here.status != there.status].reason.value_counts()
-    gap = (here.value - there.value).abs().fillna(0)
-    assert gap.mean() < 1e-3, gap.groupby(["explainer", "measure"]).mean().nlargest(9)
+@pytest.fixture
+def stays(elsewhere):
+    """What runs a study anew, on whatever device, and asserts that its table is the same there."""
+
+    def assert_equal(table):
+        here = table().set_index(KEY)
+        with elsewhere:
+            there = table(device=THERE).set_index(KEY).reindex(here.index)
+        assert (here.status == there.status).all(), there[here.status != there.status].reason.value_counts()
+        gap = (here.value - there.value).abs().fillna(0)
+        assert gap.mean() < 1e-3, gap.groupby(["explainer", "measure"]).mean().nlargest(9)
+
+    return assert_equal
 
 
 def test_what_a_gpu_refuses_is_refused(elsewhere):
@@ -60,34 +68,23 @@ def test_what_a_gpu_refuses_is_refused(elsewhere):
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_explainers_stay_on_their_device(elsewhere, name):
-    judged = Stability(perturbations=EVERY_KIND, k=50)
-    here = holdfast.evaluate(model(), pictures(3), {name: ALL[name]}, judged).table()
-    with elsewhere:
-        there = holdfast.evaluate(model(), pictures(3), {name: ALL[name]}, judged, device=THERE).table()
-    assert_equal(here, there)
+def test_explainers_stay_on_their_device(stays, name):
+    given = pictures(3), {name: ALL[name]}, Stability(perturbations=EVERY_KIND, k=50)
+    stays(lambda **where: holdfast.evaluate(model(), *given, **where).table())
 
 
 @pytest.mark.parametrize("axis", sorted(AXES))
-def test_axes_stay_on_their_device(elsewhere, axis):
-    here = run_axis(axis, 4)
-    with elsewhere:
-        there = run_axis(axis, 4, device=THERE)
-    assert_equal(here, there)
+def test_axes_stay_on_their_device(stays, axis):
+    stays(partial(run_axis, axis, 4))
 
 
 @pytest.mark.parametrize("what", sorted(OTHERWISE))
-def test_so_do_explainers_with_other_parameters_on_inputs_that_move(elsewhere, what):
-    judged = [{"symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "sensitivity": 0.02}}]
-    given = (pictures(3), [OTHERWISE[what]], judged)
-    here = holdfast.evaluate(model(), *given).table()
-    with elsewhere:
-        there = holdfast.evaluate(model(), *given, device=THERE).table()
-    assert_equal(here, there)
+def test_so_do_explainers_with_other_parameters_on_inputs_that_move(stays, what):
+    stays(partial(run_otherwise, what, 3))
 
 
 @pytest.mark.parametrize("kind", sorted(OF_KINDS))
-def test_data_of_other_kinds_stay_on_their_device(elsewhere, kind):
+def test_data_of_other_kinds_stay_on_their_device(stays, kind):
     group, features, own = OF_KINDS[kind]
     explainers = [
         "saliency",
@@ -113,14 +110,11 @@ def test_data_of_other_kinds_stay_on_their_device(elsewhere, kind):
         net, batch, _ = case(kind)
         return holdfast.evaluate(net, batch, explainers, axes, **where).table()
 
-    here = table()
-    with elsewhere:
-        there = table(device=THERE)
-    assert_equal(here, there)
+    stays(table)
 
 
 @pytest.mark.parametrize("task", ["segmentation", "regression", "multi_label", "binary"])
-def test_tasks_stay_on_their_device(elsewhere, task):
+def test_tasks_stay_on_their_device(stays, task):
     options = {"regression": {"output": 1, "tolerance": 0.5}, "multi_label": {"label": 1}}.get(task, {})
     axes = [
         {"stability": {"perturbations": [{"translation": {"pixels": 2}}, "gaussian_noise"], "k": 50}},
@@ -136,7 +130,4 @@ def test_tasks_stay_on_their_device(elsewhere, task):
         wrapped = holdfast.Model(net, task={task: options})
         return holdfast.evaluate(wrapped, pictures(3), explainers, axes, **where).table()
 
-    here = table()
-    with elsewhere:
-        there = table(device=THERE)
-    assert_equal(here, there)
+    stays(table)

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import Stability
 from holdfast.models.precision import Precision
 from holdfast.runs.table import KEY
-from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, run_axis
+from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, run_axis, run_otherwise
 from support.small import model, pictures
 
 KINDS: tuple[Precision, Precision] = ("float32", "float16")
@@ -41,10 +41,7 @@ def test_nor_on_the_other_axes(axis):
 
 @pytest.mark.parametrize("what", sorted(OTHERWISE))
 def test_nor_with_other_parameters_on_inputs_that_move(what):
-    judged = [{"symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "sensitivity": 0.02}}]
-    given = (pictures(4), [OTHERWISE[what]], judged)
-    tables = [holdfast.evaluate(model(), *given, device=device).table() for device in ("cpu", "cuda")]
-    assert_near(*tables)
+    assert_near(run_otherwise(what, device="cpu"), run_otherwise(what, device="cuda"))
 
 
 def test_in_sixteen_bits_the_same_maps_are_judged():

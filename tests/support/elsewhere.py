@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 HERE, THERE = torch.device("cpu"), torch.device("mps", 0)
 INDEXED = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put}
-MIXED = {Tensor.copy_, Tensor.to, Tensor.type_as, Tensor.set_, torch.autograd.grad, Tensor.data.__set__}
+MIXED = {Tensor.copy_, Tensor.type_as, Tensor.set_, torch.autograd.grad, Tensor.data.__set__}
 MIXED |= {torch._has_compatible_shallow_copy_type}
 PROPERTIES = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.ndim.__get__, Tensor.requires_grad.__get__}
 _MARK = "_said_to_be"
@@ -70,8 +70,6 @@ class Elsewhere(TorchFunctionMode):
     @staticmethod
     def _where(func: Any, args: Any, given: list[Tensor]) -> torch.device | None:
         """Where the result of an operation is; raises where its tensors do not go together."""
-        if func == Tensor.data.__set__:
-            return None
         if func in MIXED:
             return place_of(given[0]) if given else None
         if func in INDEXED:
@@ -79,14 +77,13 @@ class Elsewhere(TorchFunctionMode):
             if THERE in places and own == HERE:
                 raise RuntimeError(f"indices on {THERE} for a tensor on the CPU")
             values = [t for t in _tensors(args[2:]) if t.ndim]
-            if any(isinstance(t, Tensor) for t in _tensors(args[1])) and {own, *map(place_of, values)} >= {HERE, THERE}:
+            if places and {own, *map(place_of, values)} >= {HERE, THERE}:
                 raise RuntimeError(f"values of one device for a tensor of another: {own}")
             return own
         places = {place_of(t) for t in given if t.ndim} or {place_of(t) for t in given}
         if places >= {HERE, THERE}:
             raise RuntimeError(f"{getattr(func, '__name__', func)} of tensors on {HERE} and {THERE}")
-        some = {place_of(t) for t in given} if given else {HERE}
-        return THERE if THERE in places else HERE if some == {HERE} or HERE in places else None
+        return THERE if THERE in places else HERE if HERE in places or not given else None
 
     @staticmethod
     def _moved(func: Any, args: Any, kwargs: Any) -> Tensor:

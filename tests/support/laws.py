@@ -112,6 +112,12 @@ def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, 
     return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
 
 
+def run_otherwise(what: str, n: int = 4, **options: Any) -> pd.DataFrame:
+    """An explainer of `OTHERWISE` on inputs that move."""
+    judged = [{"symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "sensitivity": 0.02}}]
+    return holdfast.evaluate(model(), pictures(n), [OTHERWISE[what]], judged, **options).table()
+
+
 def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]]:
     """The (evaluation, measure) pairs of a table of which no axis says direction and role."""
     pairs = table[["evaluation", "measure"]].drop_duplicates().itertuples(index=False, name=None)

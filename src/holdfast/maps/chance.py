@@ -50,14 +50,14 @@ def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str
 
 def of_others(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Tensor:
     """Scores (R, B) as float64, NaN where a sample is the reference itself."""
-    return scores.double().masked_fill(_same(tuple(ids), tuple(references)), torch.nan)
+    return scores.double().masked_fill(itself(tuple(ids), tuple(references)), torch.nan)
 
 
 @lru_cache(maxsize=16)
-def _same(ids: tuple[str, ...], references: tuple[str, ...]) -> Tensor:
+def itself(ids: tuple[str, ...], references: tuple[str, ...]) -> Tensor:
     """Which samples are which reference, (R, B), found once for all measures."""
     found = [[own == other for own in ids] for other in references]
-    return torch.tensor(found, dtype=torch.bool).view(-1, len(ids))
+    return torch.tensor(found, dtype=torch.bool).view(len(references), len(ids))
 
 
 def packed(above: Tensor) -> bytes:

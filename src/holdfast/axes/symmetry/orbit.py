@@ -18,6 +18,7 @@ from holdfast.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from holdfast.axes.symmetry.groups import Group, build, plan_elements
 from holdfast.axes.symmetry.groups.contract import probe, viewed
 from holdfast.errors import UserError
+from holdfast.maps.chance import itself
 from holdfast.statistics.bounds import mean_interval
 from holdfast.types import Batch, Moved
 
@@ -185,8 +186,7 @@ def explanation_scores(
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
         if others is not None and chance is not None:
             against = [alike(maps, other.expand_as(maps)) for other in others.x.to(maps.device)]
-            itself = torch.tensor([[sample == other for other in others.ids] for sample in piece.batch.ids])
-            pairs = torch.stack(against, 1).masked_fill(itself.reshape(-1, len(others)), torch.nan).double()
+            pairs = torch.stack(against, 1).masked_fill(itself(piece.batch.ids, others.ids).T, torch.nan).double()
             chance[rows] = pairs.nanmean(1)
             apart = (pairs - chance[rows][:, None]).nan_to_num() / around.counts[piece.sample, None]
             above.index_add_(0, piece.sample, apart)

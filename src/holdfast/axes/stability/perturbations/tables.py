@@ -15,6 +15,7 @@ from torch import Tensor
 from holdfast.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
 from holdfast.errors import UserError
 from holdfast.features.segments import COLUMNS, pool, spread
+from holdfast.maps.chance import itself
 from holdfast.rand import keys, normal, permutation, uniform
 from holdfast.types import STRICT, Batch, Kind
 
@@ -121,7 +122,7 @@ class Swapping(Usual):
         x, others = values_of(self.swap, batch), self.references
         if not len(others) or not len(batch):
             return x
-        own = torch.tensor([[sample == other for other in others.ids] for sample in batch.ids], device=x.device)
+        own = itself(batch.ids, others.ids).T.to(x.device)
         draw = uniform(keys(seed, batch.ids, "column_swap row").to(x.device), (len(others),))
         row = draw.masked_fill(own, -1).argmax(1)
         values = others.x.to(x)[row]
