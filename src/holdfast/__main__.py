@@ -1,6 +1,6 @@
 """`python -m holdfast` is the command line."""
 
-from holdfast.cli import main
+from holdfast.cli import program
 
 if __name__ == "__main__":
-    main()
+    program()

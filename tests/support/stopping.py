@@ -31,7 +31,7 @@ def main() -> None:
 
     for name in ("fsync", "replace", "link"):
         setattr(os, name, counted(getattr(os, name)))
-    cli.main()
+    cli.program()
 
 
 if __name__ == "__main__":

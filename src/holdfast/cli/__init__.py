@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from holdfast.cli.compare import check, compare, leaderboard, validate
 from holdfast.cli.export import export, figures, push
 from holdfast.cli.read import list_names, report, show, verify
-from holdfast.cli.run import LOCAL_RAY, demo, merge, plan, run
+from holdfast.cli.run import INTERRUPTED, LOCAL_RAY, demo, merge, plan, run
 from holdfast.errors import UserError, printable
 
 app = typer.Typer(
@@ -90,3 +91,18 @@ def main() -> Any:
         message = f"cannot read or write {what}: {error.strerror or error}"
     print(f"holdfast: {printable(message)}", file=sys.stderr)
     return sys.exit(2)
+
+
+def program() -> None:
+    """`main` as a process of its own, which an interruption ends at once, when all of ours is closed.
+
+    A library's thread may still be at work then, and to take the interpreter down around it can abort the process.
+    """
+    try:
+        main()
+    except SystemExit as stop:
+        if stop.code != INTERRUPTED:
+            raise
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)

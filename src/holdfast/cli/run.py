@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")]
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")]
+INTERRUPTED = 130
+"""The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
 LOCAL_RAY = "auto"
 WORTH_A_TRIAL = 200
 """From how many samples on a run says before it starts how long it takes."""
@@ -193,7 +195,7 @@ def _carry_out(
         done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
     except KeyboardInterrupt as stop:
         say("\nholdfast: interrupted; run the same command again to go on from here", err=True)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(INTERRUPTED) from stop
     if share[1] > 1:
         from holdfast.runs.verify import missing
 
