@@ -38,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
 ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
-LARGEST = {"cells": 2_200_000, "values": 1_800_000}
+LARGEST = {"cells": 2_200_000, "values": 2_700_000}
 FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
 KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
@@ -199,7 +199,7 @@ def small(frame: pd.DataFrame, decimals: int) -> pd.DataFrame:
     made = {}
     for name, column in frame.items():
         if name == "p":
-            digits = np.where(column > 0, 3 - np.floor(np.log10(column.where(column > 0, 1.0))), 0)
+            digits = np.where(column > 0, 3 - np.floor(np.log10(column.clip(lower=1e-40).fillna(1.0))), 0)
             made[name] = (np.round(column * 10.0**digits) / 10.0**digits).astype(np.float32)
         elif pd.api.types.is_float_dtype(column):
             made[name] = column.round(4 if name == "severity" else decimals).astype(np.float32)

@@ -348,6 +348,11 @@ def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, mo
     assert kept["place"].min() == 0 and (tmp_path / "values.parquet").stat().st_size <= whole // 3
 
 
+def test_a_p_too_small_for_32_bits_is_0_and_not_missing(scripts: Any) -> None:
+    found = scripts("tables").small(pd.DataFrame({"p": [0.0, 1e-320, 0.0123456, np.nan]}), 4)["p"]
+    np.testing.assert_array_equal(found, np.array([0, 0, 0.01235, np.nan], np.float32))
+
+
 def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, scripts: Any) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4, bias=False))
     nn.init.zeros_(net[1].weight)
