@@ -32,7 +32,7 @@ from holdfast.data import bundled
 SIZES = {"mobilenet_v2": 224, "squeezenet": 227, "efficientnet_lite0": 224, "efficientnet_lite1": 240}
 SIZES |= {"efficientnet_lite2": 260}
 """The networks, and the side of the pictures that each was trained on."""
-CARRIED = 128
+CARRIED = 256
 """How many photographs go to another machine."""
 
 
