@@ -265,8 +265,8 @@ def test_predictions_kept_are_those_of_the_run_with_most_samples(study, tables, 
         assert len(found.parts) == len(before.parts) == len(before.samples)
     judged = SimpleNamespace(found=study.claims_fass.TESTS["fass-translation"](given))
     assert study.page.samples_of(given, judged).endswith(" to 499 samples a network")
-    own = given.cells["network"] == "squeezenet"
-    assert set(given.cells.loc[own & (given.cells["axis"] == "stability"), "attempted"]) == set(cells[asked]["attempted"])
+    own = given.cells[(given.cells["network"] == "squeezenet") & (given.cells["axis"] == "stability")]
+    assert set(own["attempted"]) == set(cells.loc[asked, "attempted"])
     marks = [data for data, _ in study.figures.severity(given).groups if data.get("value") == "0.9137"]
     assert len(marks) == len(more), "one for every condition"
 
