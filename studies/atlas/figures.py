@@ -181,7 +181,8 @@ def frontier(
         return signs[0] * (m.x - than.x) > 0 and signs[1] * (m.value - than.value) > 0
 
     best = sorted((m for m in marks if not any(better(o, m) for o in marks)), key=lambda m: m.x)
-    across = of_marks([Mark(m.name, m.x, m.x_low, m.x_high) for m in marks])
+    left, right = of_marks([Mark(m.name, m.x, m.x_low, m.x_high) for m in marks])
+    across = (left - 0.1 * (right - left), right)  # room for names
     steps = [(m.x, m.value) for m in best]
     labels = [titled(t, axis) for axis in (one, other)]
     plot = points(
