@@ -9,15 +9,15 @@ ECOSYSTEM ?= .venv-ecosystem
 .PHONY: demo test ecosystem test-ecosystem check docs release bench clean
 
 demo: $(READY)  ## four methods and three controls on six axes, on real photographs; ends with the path of a report
-	$(BIN)/holdfast demo --out demo-run --limit $(PHOTOGRAPHS)
+	$(BIN)/heatproof demo --out demo-run --limit $(PHOTOGRAPHS)
 
 test: $(READY)  ## all tests, doctests included; warnings are errors
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -rs
 
-ecosystem: $(ECOSYSTEM)/.ready  ## a second environment with the libraries that holdfast works with (7 GB)
+ecosystem: $(ECOSYSTEM)/.ready  ## a second environment with the libraries that heatproof works with (7 GB)
 
 test-ecosystem: ecosystem  ## the tests that `make test` skips for want of a package; here a skip is a failure
-	HOLDFAST_NO_SKIPS=1 $(ECOSYSTEM)/bin/python -m pytest --numprocesses 2 --dist loadscope -rs @tests/ecosystem.txt
+	HEATPROOF_NO_SKIPS=1 $(ECOSYSTEM)/bin/python -m pytest --numprocesses 2 --dist loadscope -rs @tests/ecosystem.txt
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What a stranger does with an installed holdfast, in an environment that has nothing else.
+"""What a stranger does with an installed heatproof, in an environment that has nothing else.
 
 python -I smoke.py README.md DIRECTORY_OF_THE_BUILT_FILES
 """
@@ -16,19 +16,19 @@ import zipfile
 from pathlib import Path
 
 PAGES = ("drawing/templates/head.html", "report/templates/report.html", "report/comparison/templates/comparison.html")
-NEEDED = ("holdfast/py.typed", "holdfast/__init__.pyi", "holdfast/drawing/templates/charts.js")
-NEEDED += tuple(f"holdfast/{page}" for page in PAGES)
+NEEDED = ("heatproof/py.typed", "heatproof/__init__.pyi", "heatproof/drawing/templates/charts.js")
+NEEDED += tuple(f"heatproof/{page}" for page in PAGES)
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "matplotlib", "pydantic"}
 LONGEST = 20
 USER = '''"""A user's script: what an editor and a type checker see of the package."""
 
-import holdfast
-from holdfast import Model, Run
+import heatproof
+from heatproof import Model, Run
 
 
-def judge(model: Model, images: holdfast.Data) -> Run:
-    methods = ["grad_cam", holdfast.IntegratedGradients(steps=20)]
-    return holdfast.evaluate(model, images, methods, [holdfast.Stability(perturbations="fass-mild")], out="my-run")
+def judge(model: Model, images: heatproof.Data) -> Run:
+    methods = ["grad_cam", heatproof.IntegratedGradients(steps=20)]
+    return heatproof.evaluate(model, images, methods, [heatproof.Stability(perturbations="fass-mild")], out="my-run")
 
 
 def best(run: Run) -> str:
@@ -36,15 +36,15 @@ def best(run: Run) -> str:
 
 
 try:
-    holdfast.read("no-such-run")
-except holdfast.UserError as error:
+    heatproof.read("no-such-run")
+except heatproof.UserError as error:
     reveal = str(error)
 '''
 
 
 def command(*words: str) -> str:
-    done = subprocess.run(["holdfast", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"holdfast {' '.join(words)}: {done.stderr}"
+    done = subprocess.run(["heatproof", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"heatproof {' '.join(words)}: {done.stderr}"
     return done.stdout
 
 
@@ -54,24 +54,24 @@ def check_files(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert set(NEEDED) <= names, set(NEEDED) - names
-    strays = [name for name in names if not name.startswith(("holdfast/", "holdfast-"))]
+    strays = [name for name in names if not name.startswith(("heatproof/", "heatproof-"))]
     assert not strays, f"the wheel installs {strays}"
     with tarfile.open(source) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    lost = {f"src/{name}" for name in names if name.startswith("holdfast/")} - inside
+    lost = {f"src/{name}" for name in names if name.startswith("heatproof/")} - inside
     assert not lost, f"the source archive lacks {lost}"
     assert {"LICENSE", "README.md", "pyproject.toml"} <= inside
 
 
 def check_surface() -> None:
-    import holdfast
+    import heatproof
 
     light = HEAVY & set(sys.modules)
-    assert not light, f"import holdfast loads {light}"
-    assert Path(holdfast.__file__).is_relative_to(sys.prefix), "the installed package is the one to try"
-    missing = [name for name in holdfast.__all__ if getattr(holdfast, name, None) is None]
-    assert not missing and len(set(holdfast.__all__)) == len(holdfast.__all__), missing
-    extras = importlib.metadata.metadata("holdfast").get_all("Provides-Extra") or []
+    assert not light, f"import heatproof loads {light}"
+    assert Path(heatproof.__file__).is_relative_to(sys.prefix), "the installed package is the one to try"
+    missing = [name for name in heatproof.__all__ if getattr(heatproof, name, None) is None]
+    assert not missing and len(set(heatproof.__all__)) == len(heatproof.__all__), missing
+    extras = importlib.metadata.metadata("heatproof").get_all("Provides-Extra") or []
     assert {"demo", "ray", "figures"} <= set(extras), extras
 
 
@@ -81,7 +81,7 @@ def check_commands() -> None:
         assert name in shown
     assert "grad_cam" in command("ls", "explainers")
     assert (
-        subprocess.run([sys.executable, "-m", "holdfast", "--help"], capture_output=True, check=False).returncode == 0
+        subprocess.run([sys.executable, "-m", "heatproof", "--help"], capture_output=True, check=False).returncode == 0
     )
 
 

@@ -12,9 +12,9 @@ import argparse
 
 import torch
 
-from holdfast import Stability, evaluate, load_model, open_data
-from holdfast.runs.plan import make_plan
-from holdfast.runs.precision_audit import audit
+from heatproof import Stability, evaluate, load_model, open_data
+from heatproof.runs.plan import make_plan
+from heatproof.runs.precision_audit import audit
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, ExpectedGradients, GradientShap, IntegratedGradients, KernelShap, Lime, Model, rand
-from holdfast.explainers.coalitions import shapley_coalitions
-from holdfast.explainers.masking import smooth_masks
-from holdfast.explainers.sampling import _fit, lime_masks, shapley_regression, weighted_ridge
-from holdfast.features import Patches
+import heatproof
+from heatproof import Batch, ExpectedGradients, GradientShap, IntegratedGradients, KernelShap, Lime, Model, rand
+from heatproof.explainers.coalitions import shapley_coalitions
+from heatproof.explainers.masking import smooth_masks
+from heatproof.explainers.sampling import _fit, lime_masks, shapley_regression, weighted_ridge
+from heatproof.features import Patches
 
 Scheme = Callable[[int, int, int], tuple[Tensor, Tensor]]
 """(n, passes, seed) -> coalitions (passes, n), of which the first two are the whole and the empty set, and weights."""
@@ -371,8 +371,8 @@ def stability(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
     changes = ["jpeg", "brightness", {"gaussian_noise": {"sigma": 0.02}}]
     k = 50 if given.tiny else 1000
     batch = Batch(tuple(f"p{i}" for i in range(len(photos))), photos)
-    run = holdfast.evaluate(
-        model, batch, explainers, holdfast.Stability(perturbations=changes, k=k), show_progress=False
+    run = heatproof.evaluate(
+        model, batch, explainers, heatproof.Stability(perturbations=changes, k=k), show_progress=False
     )
     table = run.table()
     table = table[(table.measure == "fass") & (table.status == "ok")]
@@ -402,10 +402,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--full", action="store_true", help="on a processor too, which takes hours")
     given = parser.parse_args(arguments)
     given.tiny = given.device == "cpu" and not given.full
-    data = holdfast.open_data("bundled:photographs", size=32 if given.tiny else 224)
+    data = heatproof.open_data("bundled:photographs", size=32 if given.tiny else 224)
     count = 12 if given.only == ["stability"] else given.photographs
     photos = data.load(range(min(count, len(data.ids)))).batch.x
-    model = Model(tiny_network()) if given.tiny else holdfast.load_model("bundled:efficientnet-lite0")
+    model = Model(tiny_network()) if given.tiny else heatproof.load_model("bundled:efficientnet-lite0")
     model = model.to(given.device)
     model.rows = given.rows
     for name in given.only:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 STUDY = """
-import json, sys, time, torch, holdfast
+import json, sys, time, torch, heatproof
 explainers = [{"integrated_gradients": {"steps": 8}}, "gradient_shap", "grad_cam", {"lime": {"samples": 32}}, "random"]
 evaluations = [
     {"stability": {"perturbations": "fass-paper"}},
@@ -31,7 +31,7 @@ evaluations = [
 ]
 torch.set_num_threads(int(sys.argv[2]))
 begun = time.process_time()
-run = holdfast.evaluate(
+run = heatproof.evaluate(
     "bundled:efficientnet-lite0", "bundled:photographs", explainers, evaluations,
     limit=int(sys.argv[1]), shard_size=8, show_progress=False,
 )

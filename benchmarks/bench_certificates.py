@@ -15,13 +15,13 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, open_data
-from holdfast.axes.certificate.certify import certify
-from holdfast.axes.certificate.sequential import decide_rule, estimate_rule, expected_draws
-from holdfast.features import Patches, Pixels
-from holdfast.maps.masks import select
-from holdfast.statistics.bounds import sample_size
+import heatproof
+from heatproof import Batch, Model, open_data
+from heatproof.axes.certificate.certify import certify
+from heatproof.axes.certificate.sequential import decide_rule, estimate_rule, expected_draws
+from heatproof.features import Patches, Pixels
+from heatproof.maps.masks import select
+from heatproof.statistics.bounds import sample_size
 
 EPSILON = DELTA = 0.1
 PAPER = sample_size(EPSILON, DELTA, "hoeffding")
@@ -118,17 +118,17 @@ def by_rate() -> None:
 def real(photographs: int, threads: int) -> None:
     """Passes per certificate on real explanations."""
     torch.set_num_threads(threads)
-    model = holdfast.load_model("bundled:efficientnet-lite0")
+    model = heatproof.load_model("bundled:efficientnet-lite0")
     data = open_data("bundled:photographs")
     batch = data.load(range(photographs)).batch
     features = Patches(32)
     with torch.no_grad():
         target = model.logits(model.inputs(batch)).argmax(1)
     explainers = {
-        "integrated_gradients": holdfast.IntegratedGradients(steps=8),
-        "saliency": holdfast.Saliency(),
-        "grad_cam": holdfast.GradCAM(),
-        "random": holdfast.RandomMap(),
+        "integrated_gradients": heatproof.IntegratedGradients(steps=8),
+        "saliency": heatproof.Saliency(),
+        "grad_cam": heatproof.GradCAM(),
+        "random": heatproof.RandomMap(),
     }
     radii = (2, 5, 10, 20)
     rows: list[tuple[object, ...]] = []

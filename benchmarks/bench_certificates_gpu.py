@@ -3,7 +3,7 @@
     python benchmarks/bench_certificates_gpu.py
 
 The loop draws 150 masks of Δ_r one by one, runs them in batches of 16 at PyTorch's default flags and counts how often
-the prediction stays. holdfast certifies the same images with the same explanations and radius, once with the same 150
+the prediction stays. heatproof certifies the same images with the same explanations and radius, once with the same 150
 masks (Hoeffding) and once with its default, which stops as soon as the interval is narrow enough. ResNet-50 and
 ViT-B/16 have random weights, which serve for timing; a random network's prediction seldom changes, so the default
 stops early here. Passes are printed beside every time.
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import holdfast
-from holdfast.features import Patches
-from holdfast.models import Model
-from holdfast.models.precision import arithmetic
-from holdfast.types import Batch
+import heatproof
+from heatproof.features import Patches
+from heatproof.models import Model
+from heatproof.models.precision import arithmetic
+from heatproof.types import Batch
 
 MASKS, LOOP_BATCH, RADIUS = 150, 16, 10
 ARCHITECTURES = ("resnet50", "vit_b_16")
@@ -111,14 +111,14 @@ def main() -> None:
                     method: str = method,
                     passes: list[float] = passes,
                 ) -> None:
-                    found = holdfast.certify(
+                    found = heatproof.certify(
                         model, batch, mask, features=Patches(16), radii=(RADIUS,), method=method, seed=0
                     )
                     passes.append(float(found.passes.double().mean()))
 
                 with arithmetic(precision):
                     each = seconds(ours, 3, args.device) / args.images
-                way = f"holdfast, {precision}{', compiled' if compiled else ''}"
+                way = f"heatproof, {precision}{', compiled' if compiled else ''}"
                 way += ", same masks" if method == "hoeffding" else ""
                 row = f"{way:<40} {passes[-1]:>7.0f} {1000 * each:>9.2f} {1 / each:>8.1f} {published / each:>6.1f}"
                 print(f"{architecture:<12} {row}", flush=True)

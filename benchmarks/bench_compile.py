@@ -17,9 +17,9 @@ from pathlib import Path
 
 import fass_grid
 from bench_study import finish
-from holdfast import Model, open_data
-from holdfast.runs.evaluate import execute
-from holdfast.runs.precision_audit import compile_if_it_pays
+from heatproof import Model, open_data
+from heatproof.runs.evaluate import execute
+from heatproof.runs.precision_audit import compile_if_it_pays
 
 
 def main() -> None:

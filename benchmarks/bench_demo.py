@@ -12,23 +12,23 @@ faithfulness  explain, then for every order and fraction one sparse linear syste
 Its maps are Captum's: integrated gradients in internal batches of 8, GradientShap with 5 samples, LayerGradCam
 enlarged bilinearly, and Lime with one perturbation per pass on scikit-image's quickshift superpixels. Two things are
 kinder to it than what is published: the linear systems are built without a loop over pixels, and supersets go through
-the network 16 at a time. holdfast does what `make demo` does, so it also pays for what the other side does not have:
+the network 16 at a time. heatproof does what `make demo` does, so it also pays for what the other side does not have:
 chance levels, aligned scores, noise floors, a random order of removal, the gallery, and files on disk. Drawing the
 report is timed by itself and counted in the line "with report". What defines the study (perturbations, targets, the
 order of removal, its noise, which features an explanation keeps, how ties in Jaccard count) is the same on both sides.
 
-Some of what holdfast does besides is for the first few photographs only: the gallery shows six, and flips are searched
+Some of what heatproof does besides is for the first few photographs only: the gallery shows six, and flips are searched
 for two. So few photographs are unkind to it, and `--limit 14` is the whole study. `--anew` is for scripts that take one
 radius or one fraction each and explain for each of them.
 
 The other controls and axes of the demo (Sobel, weight noise; dependence, agreement, localisation) are left out on both.
 
-The photographs are split: pair by pair does the first half before and the rest after holdfast does all of them, so that
+The photographs are split: pair by pair does the first half before and the rest after heatproof does all of them, so that
 a change of pace of a shared machine falls on both. Integrated gradients, Grad-CAM and the control are functions of
 the input: every status must agree and every score up to 1e-3, else the comparison is void. GradientShap, LIME and the
 supersets are drawn by other generators, so for them the mean difference is shown with its 95 % interval over
 photographs; both maps of a pair start from one seed here too. LIME's draws remain different in kind:
-Captum's shift when a perturbed photograph has another number of superpixels, holdfast's do not.
+Captum's shift when a perturbed photograph has another number of superpixels, heatproof's do not.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from bench_removal import with_spsolve
-from holdfast import Batch, Model, rand
-from holdfast.axes.faithfulness.sweeps import feature_means, importance, removal_ranks, removal_sizes
-from holdfast.axes.stability.perturbations import condition, level
-from holdfast.explainers import RandomMap
-from holdfast.explainers.cam_layer import find_layer
-from holdfast.features import count, keep
-from holdfast.maps.masks import select
-from holdfast.maps.similarity import cosine, jaccard, undefined
-from holdfast.runs.evaluate import execute
-from holdfast.runs.plan import Plan
-from holdfast.runs.study.demo import demo_plan
-from holdfast.statistics.bounds import sample_size
+from heatproof import Batch, Model, rand
+from heatproof.axes.faithfulness.sweeps import feature_means, importance, removal_ranks, removal_sizes
+from heatproof.axes.stability.perturbations import condition, level
+from heatproof.explainers import RandomMap
+from heatproof.explainers.cam_layer import find_layer
+from heatproof.features import count, keep
+from heatproof.maps.masks import select
+from heatproof.maps.similarity import cosine, jaccard, undefined
+from heatproof.runs.evaluate import execute
+from heatproof.runs.plan import Plan
+from heatproof.runs.study.demo import demo_plan
+from heatproof.statistics.bounds import sample_size
 
 SEED, SUPERSETS_AT_ONCE, CLOSE = 0, 16, 1e-3
 DETERMINISTIC = ("integrated_gradients", "grad_cam", "random")
@@ -290,7 +290,7 @@ def compare_tables(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
     """Print how far the tables differ; ends the program where what must agree does not."""
     both = theirs.merge(ours, on=KEY, how="left", suffixes=("", "_ours"), validate="one_to_one")
     if both["status_ours"].isna().any():
-        raise SystemExit("holdfast has no row for some of the pairs: the comparison is void")
+        raise SystemExit("heatproof has no row for some of the pairs: the comparison is void")
     both["difference"] = both["value_ours"] - both["value"]
     both["method"] = both["explainer"].str.partition("(")[0]
     fixed = both["method"].isin(DETERMINISTIC) & (both["evaluation"] != "certificate")
@@ -365,7 +365,7 @@ def main() -> None:
             pairwise(data.load([position]).batch, theirs)
         durations = run.manifest["sessions"][-1]["durations"]
     print(f"{options.limit} photographs, {options.threads} threads; seconds, processor time of all threads in brackets")
-    print(f"{'':14}{'pair by pair':>20}{'holdfast':>20}{'ratio':>8}")
+    print(f"{'':14}{'pair by pair':>20}{'heatproof':>20}{'ratio':>8}")
     for axis, spent in theirs.wall.items():
         own = durations[axis]
         print(f"{axis:14}{spent:11.1f} ({theirs.processor[axis]:6.1f}){own:11.1f}{spent / own:17.2f}")
@@ -378,7 +378,7 @@ def main() -> None:
     rates = [bare(ours, first.x, gradient) for gradient in (False, True)]
     least = (passes - differentiated) * rates[0] + differentiated * rates[1]
     print(
-        f"{differentiated} of holdfast's passes are differentiated; the network alone takes {least:.1f} s of processor"
+        f"{differentiated} of heatproof's passes are differentiated; the network alone takes {least:.1f} s of processor"
     )
     print(
         f"for them ({1000 * rates[0]:.1f} and {1000 * rates[1]:.1f} ms): all else for nothing, {processor / least:.2f}"

@@ -44,9 +44,9 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("torch sees no GPU here; this compares kernels of one")
         return
-    from holdfast.kernels.depthwise import depthwise
+    from heatproof.kernels.depthwise import depthwise
 
-    print(f"{'':22}{'cuDNN, ms':>18}{'holdfast, ms':>18}{'times as fast':>18}{'largest difference':>22}")
+    print(f"{'':22}{'cuDNN, ms':>18}{'heatproof, ms':>18}{'times as fast':>18}{'largest difference':>22}")
     for name, (channels, side, filters) in LAYERS.items():
         drawn = torch.Generator("cuda").manual_seed(0)
         sizes = ((IMAGES, channels, side, side), (IMAGES, channels, side, side), (channels, 1, filters, filters))

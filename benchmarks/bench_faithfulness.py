@@ -24,11 +24,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import holdfast
-from holdfast import rand
-from holdfast.axes.faithfulness.evaluation import Faithfulness
-from holdfast.features import Patches
-from holdfast.runs.shard import usual_references
+import heatproof
+from heatproof import rand
+from heatproof.axes.faithfulness.evaluation import Faithfulness
+from heatproof.features import Patches
+from heatproof.runs.shard import usual_references
 from support.small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64
@@ -63,7 +63,7 @@ def passes_of(methods: dict[str, Any], axis: Faithfulness) -> tuple[float, pd.Da
     """Passes per image, and the table."""
     net, images = model(), pictures(PICTURES)
     with tempfile.TemporaryDirectory() as folder:
-        table = holdfast.evaluate(net, images, methods, axis, folder, batch_size=64).table()
+        table = heatproof.evaluate(net, images, methods, axis, folder, batch_size=64).table()
     engine = PICTURES + usual_references(PICTURES)
     return (net.passes - engine) / PICTURES, table
 

@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 import torch
 
-import holdfast
-from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from holdfast.runs import table
-from holdfast.runs.pictures import exhibit_rows
+import heatproof
+from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.runs import table
+from heatproof.runs.pictures import exhibit_rows
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
 COMPONENTS = ("ssim", "spearman", "jaccard", "fass")
@@ -93,7 +93,7 @@ def write_run(root: Path, size: Size) -> None:
     }
     about = {
         "format": table.FORMAT,
-        "holdfast": metadata.version("holdfast"),
+        "heatproof": metadata.version("heatproof"),
         "created": "2026-01-01T00:00:00+00:00",
         "study": study,
     }
@@ -150,10 +150,10 @@ def _write_gallery(
 
 def read_run(root: Path, steps: Sequence[str]) -> dict[str, float]:
     """Seconds of every step and bytes, in this process."""
-    from holdfast import report, statistics  # noqa: F401  these count with the imports
+    from heatproof import report, statistics  # noqa: F401  these count with the imports
 
     found = {"imports_bytes": _peak()}
-    run = holdfast.read(root)
+    run = heatproof.read(root)
 
     def timed(step: str, call: Callable[[], Any]) -> Any:
         begun = time.perf_counter()
@@ -175,7 +175,7 @@ def _peak() -> float:
 
 def measure(size: Size, keep: Path | None = None, steps: Sequence[str] = STEPS) -> dict[str, float]:
     """One line: write a run, read it in a new process."""
-    where = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="holdfast-growth-")
+    where = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="heatproof-growth-")
     with where as folder:
         begun = time.perf_counter()
         if not (Path(folder) / "manifest.json").exists():
@@ -257,7 +257,7 @@ def engine() -> None:
 
 
 def _engine(images: int, side: int, levels: int) -> tuple[int, float, int]:
-    from holdfast.axes.stability.perturbations import Brightness
+    from heatproof.axes.stability.perturbations import Brightness
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -270,11 +270,11 @@ def _engine(images: int, side: int, levels: int) -> tuple[int, float, int]:
         )
     pictures = torch.rand(images, 3, side, side, generator=torch.Generator().manual_seed(0))
     changes = tuple(Brightness(factor=1 + 0.3 * (i + 1) / levels) for i in range(levels))
-    model = holdfast.Model(net, name="tiny")
-    methods = [holdfast.Saliency(), holdfast.IntegratedGradients(steps=8)]
+    model = heatproof.Model(net, name="tiny")
+    methods = [heatproof.Saliency(), heatproof.IntegratedGradients(steps=8)]
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        run = holdfast.evaluate(model, pictures, methods, holdfast.Stability(perturbations=changes, k=50), folder)
+        run = heatproof.evaluate(model, pictures, methods, heatproof.Stability(perturbations=changes, k=50), folder)
         seconds = time.perf_counter() - begun
         return model.passes, seconds, len(run.table())
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from holdfast import Model
+from heatproof import Model
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS, CALLS = (256, 10) if DEVICE == "cuda" else (8, 4)

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_ray.py [--shards 10000] [--actors 2] [--address ADDRESS]
 
-The crew of `holdfast run --ray` hands shards to actors that do nothing, on a cluster of this machine unless an address
+The crew of `heatproof run --ray` hands shards to actors that do nothing, on a cluster of this machine unless an address
 is given. Said are seconds until the actors are there, seconds and processor time of the driver for each shard, and its
 memory; also what the driver of a study of so many shards asks the disk: which of them are done, and which are there at
 the end.
@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from holdfast import open_data
-from holdfast.models import Model
-from holdfast.runs.executors import import_ray
-from holdfast.runs.executors.cluster import _Crew
-from holdfast.runs.executors.worker import Done, Tally
-from holdfast.runs.plan import Job, make_plan
+from heatproof import open_data
+from heatproof.models import Model
+from heatproof.runs.executors import import_ray
+from heatproof.runs.executors.cluster import _Crew
+from heatproof.runs.executors.worker import Done, Tally
+from heatproof.runs.plan import Job, make_plan
 
 
 class Idle:

@@ -1,7 +1,7 @@
 """Noisy linear imputation against the implementations a user would otherwise pick, in one process on one thread.
 
     python benchmarks/bench_removal.py                    (or `make bench`, which runs all benchmarks)
-    python benchmarks/bench_removal.py --device cuda      milliseconds per image of holdfast alone, in batches
+    python benchmarks/bench_removal.py --device cuda      milliseconds per image of heatproof alone, in batches
 
 Every implementation fills the same pictures for the same masks: 32 and 224 pixels with three channels, removed pixels
 scattered or in blobs, half or nine tenths of them. One after the other fills a batch of four pictures, round after
@@ -31,7 +31,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 
-from holdfast.removal import NoisyLinear
+from heatproof.removal import NoisyLinear
 
 SIGMA, TOGETHER = 0.1, 4
 CASES = [(kind, removed) for kind in ("random", "blobs") for removed in (0.5, 0.9)]
@@ -109,13 +109,13 @@ def peers() -> dict[str, Impute]:
 def on_the_cpu(rounds: int) -> None:
     torch.set_num_threads(1)
     others = peers()
-    print(f"{'picture':8}{'removed':>14}{'holdfast':>14}", end="")
+    print(f"{'picture':8}{'removed':>14}{'heatproof':>14}", end="")
     print("".join(f"{name:>24}" for name in others) + f"{'largest difference':>22}")
     for size in (32, 224):
         for kind, removed in CASES:
             x = torch.stack([picture(size, i) for i in range(TOGETHER)])
             keep = torch.stack([mask(kind, removed, size, i) for i in range(TOGETHER)])
-            sides: dict[str, Callable[[], object]] = {"holdfast": partial(NoisyLinear(sigma=SIGMA), x, keep)}
+            sides: dict[str, Callable[[], object]] = {"heatproof": partial(NoisyLinear(sigma=SIGMA), x, keep)}
             sides |= {name: partial(one_by_one, impute, x, keep) for name, impute in others.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             for turn in range(rounds + 1):
@@ -126,9 +126,9 @@ def on_the_cpu(rounds: int) -> None:
                         times[name].append((time.process_time() - begun) / TOGETHER)
             middle = {name: statistics.median(seconds) for name, seconds in times.items()}
             gap = (NoisyLinear(sigma=0.0)(x, keep)[0] - with_spsolve(x[0], keep[0], 0.0)).abs().max()
-            print(f"{size:4} px {removed:6.0%} {kind:7}{middle['holdfast'] * 1e3:11.2f} ms", end="")
+            print(f"{size:4} px {removed:6.0%} {kind:7}{middle['heatproof'] * 1e3:11.2f} ms", end="")
             for name in others:
-                print(f"{middle[name] * 1e3:12.1f} ms {middle[name] / middle['holdfast']:6.1f}×", end="  ")
+                print(f"{middle[name] * 1e3:12.1f} ms {middle[name] / middle['heatproof']:6.1f}×", end="  ")
             print(f"{float(gap):20.1e}")
 
 

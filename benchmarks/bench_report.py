@@ -1,7 +1,7 @@
 """How large the report of a large run is, and how long it takes to open in a real browser.
 
 50 explainers × 20 conditions × 5,000 samples with every measure of stability, made up; the page is built from the
-cubes. The maps of the hold sheet are noise, which compresses worst. With `grid` the page of a study of 4 models × 3
+cubes. The maps of the proof sheet are noise, which compresses worst. With `grid` the page of a study of 4 models × 3
 data sets × 16 methods × 40 samples. Seconds are those of the process. Usage:
 python benchmarks/bench_report.py [SAMPLES | grid [WHERE TO KEEP THE PAGE]]
 """
@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from holdfast.axes import Judged, axis_of
-from holdfast.report.page import build_report, draw_page
-from holdfast.results import Shown
-from holdfast.statistics.cubes import Cube
+from heatproof.axes import Judged, axis_of
+from heatproof.report.page import build_report, draw_page
+from heatproof.results import Shown
+from heatproof.statistics.cubes import Cube
 from support import synthetic
 from support.chromium import BROWSER, Chromium
 

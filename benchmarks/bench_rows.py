@@ -1,4 +1,4 @@
-"""How many small pictures go into one pass on a CPU: as many as `holdfast` takes unless told, and 256.
+"""How many small pictures go into one pass on a CPU: as many as `heatproof` takes unless told, and 256.
 
     python benchmarks/bench_rows.py [--networks cifar10-densenet-s0 cifar10-resnet-s0]
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from holdfast.models.batches import keep_freed_memory
-from holdfast.runs.engine import usual_rows
+from heatproof.models.batches import keep_freed_memory
+from heatproof.runs.engine import usual_rows
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "studies" / "atlas"))
 

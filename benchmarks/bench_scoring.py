@@ -4,7 +4,7 @@
     python benchmarks/bench_scoring.py --device cuda
 
 *Plain* is the measures as they are written down: a stable sort for the ranks, windows by additions of whole maps, and
-for every pair anew the sums of its products in double precision. holdfast sorts once per map, keeps what does not
+for every pair anew the sums of its products in double precision. heatproof sorts once per map, keeps what does not
 depend on the other map, and compares all references with all maps together. Both sides run in turns in one process on
 one thread, and their scores are compared at the end. Counted is processor time, on a GPU the time until it is done.
 Three kinds of maps: without ties, smooth with every value three times (as class activation maps have them), and one
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.maps.ranks import expected_jaccard
-from holdfast.maps.similarity import COMPONENTS, compare_all, profile
+from heatproof.maps.ranks import expected_jaccard
+from heatproof.maps.similarity import COMPONENTS, compare_all, profile
 
 SIDE, REFERENCES, MAPS, K, WINDOW, ROUNDS = 224, 8, 4, 100, 11, 5
 C1, C2 = 0.01**2, 0.03**2
@@ -141,7 +141,7 @@ def main() -> None:
             rows.append((kind, what, *(1e3 * b / options.maps for b in best), best[0] / best[1]))
         rows.append((kind, "both", *(1e3 * t / options.maps for t in total), total[0] / total[1]))
     print(f"milliseconds per map of 3×{SIDE}×{SIDE} on {device}, the best of {ROUNDS}, {options.maps} maps at once")
-    columns = ["maps", "work", "plain", "holdfast", "ratio"]
+    columns = ["maps", "work", "plain", "heatproof", "ratio"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
     print(f"largest difference of a score between the two sides: {worst:.1e}")
     if worst > 1e-6:

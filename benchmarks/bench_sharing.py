@@ -5,14 +5,14 @@
 Both sides score the same 16 pictures with the same small trained classifier, explainers, perturbations, filter and
 measures, in one process on one thread, and their scores are compared at the end. *Pair by pair* is how the published
 scripts work: for every explainer and every perturbation anew, predict the clean and the perturbed input, keep the
-pairs whose top-1 class is unchanged, and explain both inputs of each pair that was kept. holdfast predicts a clean
+pairs whose top-1 class is unchanged, and explain both inputs of each pair that was kept. heatproof predicts a clean
 input once per shard, a perturbed one once for all explainers, and explains a clean input once for all perturbations.
 So the fewer pairs flip, and the more perturbations there are, the more is saved: towards half of the explanations.
 
-holdfast also does what the other side does not: it predicts its reference samples and scores every map against
+heatproof also does what the other side does not: it predicts its reference samples and scores every map against
 theirs (the chance level), redraws stochastic explainers (the noise floor), and compares moved maps (alignment). The row
-"holdfast, the same work" leaves out noise floor and alignment; the passes for the references, which cannot be left
-out, are counted in it and shown. "holdfast, everything" is the default. A pass is one input through the network;
+"heatproof, the same work" leaves out noise floor and alignment; the passes for the references, which cannot be left
+out, are counted in it and shown. "heatproof, everything" is the default. A pass is one input through the network;
 backward passes are not counted, on either side.
 """
 
@@ -30,13 +30,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import holdfast
-from holdfast import Batch, GradCAM, GradientShap, IntegratedGradients, Lime, Model, Stability
-from holdfast.axes.stability.perturbations import PRESETS, condition
-from holdfast.features import Patches
-from holdfast.maps.similarity import compare, composite, profile
-from holdfast.runs.shard import usual_references
-from holdfast.runs.study.registry import explainers as labelled
+import heatproof
+from heatproof import Batch, GradCAM, GradientShap, IntegratedGradients, Lime, Model, Stability
+from heatproof.axes.stability.perturbations import PRESETS, condition
+from heatproof.features import Patches
+from heatproof.maps.similarity import compare, composite, profile
+from heatproof.runs.shard import usual_references
+from heatproof.runs.study.registry import explainers as labelled
 from support.small import model, pictures
 
 PICTURES, BATCH, K, SEED = 16, 8, 100, 0
@@ -47,12 +47,12 @@ PERTURBATIONS = PRESETS["fass-paper"]
 Scores = dict[tuple[str, str, str], float]
 
 
-def with_holdfast(images: torch.Tensor, explainers: Any = EXPLAINERS, **options: bool) -> tuple[Model, float, Scores]:
+def with_heatproof(images: torch.Tensor, explainers: Any = EXPLAINERS, **options: bool) -> tuple[Model, float, Scores]:
     net = model(rows=BATCH)
     evaluation = Stability(perturbations=PERTURBATIONS, k=K, **options)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        run = holdfast.evaluate(net, images, explainers, evaluation, folder, seed=SEED, batch_size=BATCH)
+        run = heatproof.evaluate(net, images, explainers, evaluation, folder, seed=SEED, batch_size=BATCH)
         seconds = time.perf_counter() - begun
         frame = run.table()
     kept = frame[(frame.measure == "fass") & (frame.status == "ok") & (frame.condition != "redraw")]
@@ -85,14 +85,14 @@ def main() -> None:
     torch.set_num_threads(1)
     images, _ = pictures(PICTURES)
     model()  # trained here, so that no side pays for it
-    with_holdfast(images[:2])  # nor for the first imports
+    with_heatproof(images[:2])  # nor for the first imports
     sides = {
         "pair by pair": pair_by_pair(images),
-        "holdfast, the same work": with_holdfast(images, noise_floor=False, aligned=False),
-        "holdfast, everything": with_holdfast(images),
+        "heatproof, the same work": with_heatproof(images, noise_floor=False, aligned=False),
+        "heatproof, everything": with_heatproof(images),
     }
     base, base_seconds, expected = sides["pair by pair"]
-    shared, _, _ = with_holdfast(images, "sobel")  # an explainer without passes leaves the predictions
+    shared, _, _ = with_heatproof(images, "sobel")  # an explainer without passes leaves the predictions
     singly = 2 * PICTURES * len(EXPLAINERS) * len(PERTURBATIONS)
     rows = []
     for what, (net, seconds, _) in sides.items():
@@ -103,7 +103,7 @@ def main() -> None:
     sizes = f"{len(EXPLAINERS)} explainers × {len(PERTURBATIONS)} perturbations × {PICTURES} pictures"
     print(f"{sizes}, {len(expected)} pairs kept")
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
-    print(f"of holdfast's predictions {usual_references(PICTURES)} are of reference samples, for the chance level")
+    print(f"of heatproof's predictions {usual_references(PICTURES)} are of reference samples, for the chance level")
     del sides["pair by pair"]
     for what, (_, _, scores) in sides.items():
         if scores.keys() != expected.keys():

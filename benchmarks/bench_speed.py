@@ -25,12 +25,12 @@ try:
 except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises the second
     raise SystemExit(f"left out: torchvision cannot be imported here ({error})") from error
 
-from holdfast import explainers as methods
-from holdfast.explainers import IntegratedGradients, Lime
-from holdfast.features import Patches
-from holdfast.models import Model
-from holdfast.models.precision import arithmetic, weight_type
-from holdfast.types import Batch
+from heatproof import explainers as methods
+from heatproof.explainers import IntegratedGradients, Lime
+from heatproof.features import Patches
+from heatproof.models import Model
+from heatproof.models.precision import arithmetic, weight_type
+from heatproof.types import Batch
 
 MODES = (("float32", False), ("bfloat16", False), ("tf32", True), ("float16", True))
 FASTEST = MODES[-1]

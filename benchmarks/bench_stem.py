@@ -1,4 +1,4 @@
-"""The first layer of a network in 16 bits on a GPU: torch's own, and in blocks, as holdfast computes it.
+"""The first layer of a network in 16 bits on a GPU: torch's own, and in blocks, as heatproof computes it.
 
     python benchmarks/bench_stem.py [--architectures resnet50 mobilenet_v2 convnext_tiny vit_b_16] [--compile]
 
@@ -25,8 +25,8 @@ def main() -> None:
         return
     import fass_grid
     from bench_study import ceiling
-    from holdfast import Model
-    from holdfast.models.convolutions import in_blocks
+    from heatproof import Model
+    from heatproof.models.convolutions import in_blocks
 
     for name in given.architectures:
         model = Model(fass_grid.network(name), fass_grid.MEAN, fass_grid.STD, device="cuda")

@@ -8,7 +8,7 @@ The limit is the time that the study's passes would take on the bare network: fo
 differentiated ones at its forward-and-backward rate, in the same precision, layout and process, at its best batch size,
 on inputs that lie ready. The share of the limit is that time over the wall time of `evaluate`, batch sizes found and
 networks compiled within it; a pass that only fills a batch up counts for nothing. Where the rest goes is sampled from
-the main thread a hundred times a second: the innermost function of holdfast, and of what it called if that is outside.
+the main thread a hundred times a second: the innermost function of heatproof, and of what it called if that is outside.
 Every axis has a share of its own, and the shards after the first, in which kernels are built and references explained,
 have theirs: a study of many shards comes near it. `--extrapolate 256` says what these make of 256 photographs.
 
@@ -40,8 +40,8 @@ from typing import Any
 
 import torch
 
-from holdfast import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data, read
-from holdfast.models.precision import arithmetic, weight_type
+from heatproof import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data, read
+from heatproof.models.precision import arithmetic, weight_type
 
 EXPLAINERS: list[Any] = [
     "grad_cam",
@@ -82,7 +82,7 @@ def network(name: str) -> Model:
         net = module.load(Path(folder) / "mnv2_imagenet_fp16.pt")
         return Model(net, 0.5, 0.5, device=DEVICE, name=name)
     if name == "efficientnet_lite0":
-        from holdfast.models.loaders import load_model
+        from heatproof.models.loaders import load_model
 
         return load_model("bundled:efficientnet-lite0").to(DEVICE)
     import fass_grid
@@ -143,11 +143,11 @@ def sampled(found: collections.Counter[str]) -> Iterator[None]:
         while not done.wait(0.01):
             frame = sys._current_frames().get(main or 0)
             outside = ""
-            while frame is not None and "/holdfast/" not in frame.f_code.co_filename:
+            while frame is not None and "/heatproof/" not in frame.f_code.co_filename:
                 outside = f" > {frame.f_code.co_name}"
                 frame = frame.f_back
             if frame is not None:
-                place = frame.f_code.co_filename.split("/holdfast/")[-1]
+                place = frame.f_code.co_filename.split("/heatproof/")[-1]
                 found[f"{place}:{frame.f_code.co_name}{outside}"] += 1
 
     thread = threading.Thread(target=watch, daemon=True)

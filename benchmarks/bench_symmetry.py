@@ -6,7 +6,7 @@ All sides score the same small pictures with the same circular network, explaine
 process on one thread; the scores are compared at the end. *One by one* explains one sample moved by one element at a
 time and explains the sample itself again for each, *with the clean map kept* only does the latter once. *Element by
 element* moves the whole batch by one element at a time and explains it again for each, which is how the published
-scripts work. holdfast explains each sample once and flattens samples × elements into full batches.
+scripts work. heatproof explains each sample once and flattens samples × elements into full batches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from holdfast import Batch, Model
-from holdfast.axes.symmetry.groups import torus
-from holdfast.axes.symmetry.orbit import orbit
-from holdfast.axes.symmetry.scores import equivariance
-from holdfast.explainers import GradientShap, InputXGradient, IntegratedGradients, Saliency
-from holdfast.maps.similarity import cosine
-from holdfast.models.nets import CircularCNN2d, seeded
+from heatproof import Batch, Model
+from heatproof.axes.symmetry.groups import torus
+from heatproof.axes.symmetry.orbit import orbit
+from heatproof.axes.symmetry.scores import equivariance
+from heatproof.explainers import GradientShap, InputXGradient, IntegratedGradients, Saliency
+from heatproof.maps.similarity import cosine
+from heatproof.models.nets import CircularCNN2d, seeded
 
 PICTURES, SIZE, ELEMENTS, ROWS = 8, 16, 16, 64
 EXPLAINERS = {
@@ -41,7 +41,7 @@ def fresh_model() -> Model:
     return Model(seeded(lambda: CircularCNN2d(channels=1, classes=4, width=8, depth=2), 0), rows=ROWS)
 
 
-def with_holdfast(model: Model, batch: Batch, target: Tensor, explainer: Any) -> Tensor:
+def with_heatproof(model: Model, batch: Batch, target: Tensor, explainer: Any) -> Tensor:
     return equivariance(model, batch, target, explainer, GROUP, n=ELEMENTS).value
 
 
@@ -79,7 +79,7 @@ def main() -> None:
         "one by one": one_by_one(keep=False),
         "one by one, the clean map kept": one_by_one(keep=True),
         "element by element": element_by_element,
-        "holdfast": with_holdfast,
+        "heatproof": with_heatproof,
     }
     print(f"{PICTURES} pictures of {SIZE}×{SIZE}, {ELEMENTS} of {SIZE * SIZE} elements, one thread")
     rows, worst = [], 0.0

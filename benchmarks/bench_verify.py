@@ -1,4 +1,4 @@
-"""What checking costs: reading a table of a million rows with and without it, and `holdfast verify`.
+"""What checking costs: reading a table of a million rows with and without it, and `heatproof verify`.
 
     python benchmarks/bench_verify.py
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from unittest import mock
 
 from bench_growth import Size, write_run
-from holdfast.runs import digests, storage, table
-from holdfast.runs.verify import verify
+from heatproof.runs import digests, storage, table
+from heatproof.runs.verify import verify
 
 
 def seconds(act: Callable[[], object], turns: int) -> float:
@@ -57,7 +57,7 @@ def main() -> None:
     print(f"reading, digests checked  {checked:6.2f} s   {100 * (checked - plain) / plain:+.1f} %")
     print(f"SHA-256 alone             {sha:6.3f} s   {100 * sha / plain:.1f} % of reading")
     print(f"CRC-32 alone              {crc:6.3f} s   {100 * crc / plain:.1f} % of reading")
-    print(f"holdfast verify           {whole:6.2f} s, of every file of the run")
+    print(f"heatproof verify           {whole:6.2f} s, of every file of the run")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from holdfast.runs.evaluate import execute
-from holdfast.runs.executors import FromStudy, Processes
-from holdfast.runs.executors.local import cores
+from heatproof.runs.evaluate import execute
+from heatproof.runs.executors import FromStudy, Processes
+from heatproof.runs.executors.local import cores
 
 STUDY = f"""
 model: python:{Path(__file__).parents[1] / "tests" / "support" / "small.py"}:model

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import holdfast
-from holdfast import open_data
-from holdfast.features import Patches
-from holdfast.maps.masks import select
-from holdfast.models.smoothed import Smoothed
-from holdfast.statistics.radii import GUARD, bernoulli_gap, leads, mus_radius, per_mask_radius
+import heatproof
+from heatproof import open_data
+from heatproof.features import Patches
+from heatproof.maps.masks import select
+from heatproof.models.smoothed import Smoothed
+from heatproof.statistics.radii import GUARD, bernoulli_gap, leads, mus_radius, per_mask_radius
 
 FEATURES, CLASSES, DELTA = 7, 4, 0.1
 SETS = torch.arange(2**FEATURES)
@@ -52,7 +52,7 @@ def functions(kind: str, count: int, g: torch.Generator) -> Tensor:
 
 def bank_of(masks: str, keep: float, samples: int, seed: int) -> Tensor:
     """Masks as a smoothed model draws them."""
-    model = Smoothed(holdfast.Model(torch.nn.Linear(FEATURES, 2)), keep, samples, masks=masks, seed=seed)
+    model = Smoothed(heatproof.Model(torch.nn.Linear(FEATURES, 2)), keep, samples, masks=masks, seed=seed)
     return model.bank(FEATURES)
 
 
@@ -118,12 +118,12 @@ def ratio(new: Tensor, old: Tensor) -> str:
 def photographs(count: int, samples: int, device: str) -> None:
     """The rules side by side on a trained network."""
     features, data = Patches(32), open_data("bundled:photographs")
-    model = holdfast.load_model("bundled:efficientnet-lite0").to(device)
+    model = heatproof.load_model("bundled:efficientnet-lite0").to(device)
     model.rows = 64
     batch = data.load(range(count)).batch
     with torch.no_grad():
         target = model.logits(model.inputs(batch.to(model.device))).argmax(1)
-    maps = holdfast.GradCAM()(model, batch.to(model.device), target, 0)
+    maps = heatproof.GradCAM()(model, batch.to(model.device), target, 0)
     mask = select(maps, batch.to(model.device), features, fraction=0.25).cpu()
     print(f"\n{'masks':10} {'outputs':14} {'λ':>7} {'MuS':>6} {'per mask':>9} {'ratio of means':>20} {'Bernoulli':>10}")
     for masks in ("quantised", "bernoulli"):

@@ -14,11 +14,11 @@ import argparse
 import torch
 from torch import Tensor
 
-from holdfast import Model, load_model, open_data
-from holdfast.explainers import GradCAM, InputXGradient
-from holdfast.maps.similarity import compare_all, composite, profile
-from holdfast.runs.shard import FEWEST_REFERENCES
-from holdfast.types import Batch, Explainer
+from heatproof import Model, load_model, open_data
+from heatproof.explainers import GradCAM, InputXGradient
+from heatproof.maps.similarity import compare_all, composite, profile
+from heatproof.runs.shard import FEWEST_REFERENCES
+from heatproof.types import Batch, Explainer
 
 DRAWS = 2000
 

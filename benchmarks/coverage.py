@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast import statistics
-from holdfast.axes.faithfulness.consistency import agreement
-from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
-from holdfast.statistics.bounds_of_means import guaranteed
-from holdfast.statistics.cubes import Cube
-from holdfast.statistics.estimates import calibrated, column, of_means
-from holdfast.statistics.ranks import rank_ranges
+from heatproof import statistics
+from heatproof.axes.faithfulness.consistency import agreement
+from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
+from heatproof.statistics.bounds_of_means import guaranteed
+from heatproof.statistics.cubes import Cube
+from heatproof.statistics.estimates import calibrated, column, of_means
+from heatproof.statistics.ranks import rank_ranges
 
 SIZES = (5, 8, 14, 30, 100, 400)
 UNIT = (0.0, 1.0)
@@ -306,7 +306,7 @@ def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str,
     """A small network on drawn images: does the interval of a run cover the score of a large one?"""
     import torch
 
-    import holdfast
+    import heatproof
 
     torch.set_num_threads(1)
     make = torch.Generator().manual_seed(0)
@@ -325,7 +325,7 @@ def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str,
 
     def run(key: int, count: int, **more: Any) -> pd.DataFrame:
         seed = key if what == "calibrated FASS" else 0  # random networks, for one, stay the same
-        done = holdfast.evaluate(net, images(key, count), methods, asked, seed=seed, show_progress=False, **more)
+        done = heatproof.evaluate(net, images(key, count), methods, asked, seed=seed, show_progress=False, **more)
         return done.ranking().set_index("explainer")
 
     truth = run(10**6, many, references=many // 8, shard_size=500)["score"]

@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-import holdfast
-from holdfast import Model
-from holdfast.axes import judge
-from holdfast.axes.agreement.page import matrix
-from holdfast.axes.dependence.page import overview
-from holdfast.drawing.prose import with_interval
-from holdfast.statistics.bootstrap import mean_of_finite
-from holdfast.statistics.estimates import interval
+import heatproof
+from heatproof import Model
+from heatproof.axes import judge
+from heatproof.axes.agreement.page import matrix
+from heatproof.axes.dependence.page import overview
+from heatproof.drawing.prose import with_interval
+from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.estimates import interval
 
 GRID = {"patches": {"size": 32}}
 QUICK: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 16}}, "deep_lift"]
@@ -47,7 +47,7 @@ def mobilenet(folder: Path) -> Model:
     return Model(module.load(folder / "mnv2_imagenet_fp16.pt"), mean=0.5, std=0.5, name="mobilenet_v2")
 
 
-def columns(run: holdfast.Run, measure: str, condition: str, level: float = 0.0) -> dict[str, np.ndarray]:
+def columns(run: heatproof.Run, measure: str, condition: str, level: float = 0.0) -> dict[str, np.ndarray]:
     """explainer -> values of the samples, in their order, the mean over the networks."""
     table = run.table()
     rows = table[(table.measure == measure) & (table.condition == condition) & (table.level == level)]
@@ -63,7 +63,7 @@ def claim(text: str, source: str, values: np.ndarray, above: float = 0.0) -> dic
     return {"claim": text, "source": source, "mean": mean, "low": low, "high": high, "against": above, "verdict": held}
 
 
-def claims(run: holdfast.Run, cascade: holdfast.Run) -> list[dict[str, Any]]:
+def claims(run: heatproof.Run, cascade: heatproof.Run) -> list[dict[str, Any]]:
     whole, other = columns(run, "dependence", "weights"), columns(run, "class_dependence", "class")
     rise = columns(run, "entropy_rise", "weights")
     rho, chance = columns(run, "spearman", "weights"), columns(run, "spearman_chance", "weights")
@@ -98,7 +98,7 @@ def claims(run: holdfast.Run, cascade: holdfast.Run) -> list[dict[str, Any]]:
     return said
 
 
-def described(run: holdfast.Run) -> dict[str, Any]:
+def described(run: heatproof.Run) -> dict[str, Any]:
     judged = {j.axis.name: j for j in judge(run.in_study_order(), run.samples(), (), run.manifest)}
     table = overview(judged["dependence"])
     print(f"{'explainer':32} {'dependence':20} networks   sim  chance redraw  class                rise  verdict")
@@ -130,16 +130,16 @@ def main() -> None:
     given = ask.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     results: dict[str, Any] = {"photographs": given.photographs, "device": device, "torch": torch.__version__}
-    photographs = holdfast.open_data(given.data / "val500", name="photographs", size=224)
+    photographs = heatproof.open_data(given.data / "val500", name="photographs", size=224)
     places = torch.linspace(0, len(photographs) - 1, given.photographs).long().tolist()
     chosen = photographs.load(places).batch
     for name in given.models:
-        model = mobilenet(given.data) if name == "mobilenet_v2" else holdfast.load_model("bundled:efficientnet-lite0")
+        model = mobilenet(given.data) if name == "mobilenet_v2" else heatproof.load_model("bundled:efficientnet-lite0")
         begun = time.perf_counter()
         methods = QUICK if given.quick else METHODS
-        run = holdfast.evaluate({name: model}, chosen, methods, ["dependence", "agreement"], device=device)
+        run = heatproof.evaluate({name: model}, chosen, methods, ["dependence", "agreement"], device=device)
         steps = {"draws": 1, "classes": 0, "cascades": "top_down", "steps": 4, "noise_floor": False}
-        cascade = holdfast.evaluate({name: model}, chosen, QUICK, [{"dependence": steps}], device=device)
+        cascade = heatproof.evaluate({name: model}, chosen, QUICK, [{"dependence": steps}], device=device)
         seconds = time.perf_counter() - begun
         print(f"\n{name} on {given.photographs} photographs, {seconds:.0f} s on {device}")
         results[name] = {"seconds": round(seconds, 1), **described(run), "claims": claims(run, cascade)}

@@ -3,7 +3,7 @@
     python benchmarks/fass_grid.py --images DIR [--architectures resnet50 …] [--shard-size 256]
 
 The grid is 4 architectures × 4 methods (IG-50, GradientSHAP-5, Grad-CAM, LIME with 50 samples on superpixels) × 5
-perturbations, on photographs decoded from files, through the whole of holdfast: reading, perturbing, predicting,
+perturbations, on photographs decoded from files, through the whole of heatproof: reading, perturbing, predicting,
 explaining, scores with their chance levels and aligned scores, writing. What a run does once is not extrapolated: a
 process per architecture compiles, all of them side by side, and when the last is done each in turn has the machine for
 itself. It does a shard of 256 photographs, for the first calls of everything, and then the slice, which is timed from
@@ -33,10 +33,10 @@ from typing import Any
 import torch
 import torchvision
 
-from holdfast import Model, Stability, open_data
-from holdfast.data import Data
-from holdfast.runs.evaluate import execute
-from holdfast.runs.plan import Plan, make_plan
+from heatproof import Model, Stability, open_data
+from heatproof.data import Data
+from heatproof.runs.evaluate import execute
+from heatproof.runs.plan import Plan, make_plan
 
 METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"samples": 50}}]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -175,13 +175,13 @@ def chunk(given: tuple[str, range, int]) -> tuple[range, Counter[str], list[str]
     what, numbers, seed = given
     if not STAGES:
         torch.set_num_threads(1)
-        STAGES.append(Stage(Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.environ["HOLDFAST_STAGES"]))))
+        STAGES.append(Stage(Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.environ["HEATPROOF_STAGES"]))))
     return numbers, *TRIALS[what](STAGES[0], numbers, seed)
 
 
 def chunks(given: argparse.Namespace, folder: str, done: set[int]) -> Iterator[tuple[range, Counter[str], list[str]]]:
     """The trials in tens, but for those that are done, by one process or several, as they come in."""
-    os.environ["HOLDFAST_STAGES"] = folder
+    os.environ["HEATPROOF_STAGES"] = folder
     end = given.start + given.count
     work = [(given.what, range(i, min(i + 10, end)), given.seed) for i in range(given.start, end, 10) if i not in done]
     if given.jobs == 1:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from holdfast.errors import UserError
+from heatproof.errors import UserError
 from support.fuzzing import Desk
 
 AT_ONCE = 25

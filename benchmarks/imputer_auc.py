@@ -4,7 +4,7 @@
 
 Random masks remove 10, 50 and 90 % of the pixels of CIFAR-10 test images (ResNet-20) and of ImageNet photographs
 (MobileNetV2, 224 pixels). A ridge classifier on the network's penultimate activations is asked which images are real,
-see `holdfast.axes.faithfulness.realism`. Printed are areas under its ROC curve with 95 % intervals; ½ is a guess.
+see `heatproof.axes.faithfulness.realism`. Printed are areas under its ROC curve with 95 % intervals; ½ is a guess.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import holdfast
-from holdfast import Faithfulness, Model
-from holdfast.axes.faithfulness.frames import detectability
-from holdfast.types import Batch
+import heatproof
+from heatproof import Faithfulness, Model
+from heatproof.axes.faithfulness.frames import detectability
+from heatproof.types import Batch
 
 FRACTIONS = (0.1, 0.5, 0.9)
 SIGMAS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
@@ -112,7 +112,7 @@ def main() -> None:
         begun = time.perf_counter()
         model, batch, mean = {"cifar10": cifar10, "photographs": photographs}[name](args.data, args.limit)
         axis = Faithfulness(imputers=imputers(mean), fractions=FRACTIONS, orders=("random",), metrics=())
-        run = holdfast.evaluate(model, batch, ["random"], axis, shard_size=len(batch.ids), show_progress=False)
+        run = heatproof.evaluate(model, batch, ["random"], axis, shard_size=len(batch.ids), show_progress=False)
         found = detectability(run.table())
         found["text"] = [
             f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high in found[["area", "low", "high"]].to_numpy()

@@ -3,7 +3,7 @@
 Version 0.1.0 took percentile intervals of a bootstrap over samples, as if the references that chance comes from were
 fixed, ranks from the same draws, and Wilcoxon's test with Holm's correction for "better". Usage:
 
-    holdfast demo --limit 14 --out RUN
+    heatproof demo --limit 14 --out RUN
     python benchmarks/intervals_before.py RUN [--out docs/coverage.md]
 
 The table goes into OUT, between marks of its own, as `benchmarks/coverage.py` writes its parts.
@@ -20,13 +20,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-import holdfast
+import heatproof
 from coverage import put
-from holdfast import axes, statistics
-from holdfast.drawing.prose import above, listing, records, with_interval
-from holdfast.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, resampled_means
-from holdfast.statistics.cubes import Cube
-from holdfast.statistics.forms import best_columns, sample_scores
+from heatproof import axes, statistics
+from heatproof.drawing.prose import above, listing, records, with_interval
+from heatproof.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, resampled_means
+from heatproof.statistics.cubes import Cube
+from heatproof.statistics.forms import best_columns, sample_scores
 
 RESAMPLES = 2000
 
@@ -79,7 +79,7 @@ def shown(tests: pd.DataFrame) -> set[str]:
     return {f"{r.a} and {r.b}" for r in records(tests[tests["significant"]])}
 
 
-def compared(run: holdfast.Run) -> tuple[list[str], list[str]]:
+def compared(run: heatproof.Run) -> tuple[list[str], list[str]]:
     """The rows of the table, and the sentences that changed."""
     rows, changed = [], []
     for cube in (whole.counted() for whole in axes.arrange(run.compact(), run.manifest, run.samples())):
@@ -119,12 +119,12 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md")
     given = parser.parse_args()
-    run = holdfast.read(given.run)
+    run = heatproof.read(given.run)
     rows, changed = compared(run)
     n = max(facts["samples"] for facts in run.manifest["study"]["datasets"].values())
     text = ["## The demo's report before and after", ""]
     text += [
-        f"`python benchmarks/intervals_before.py RUN` on the {n} photographs of `holdfast demo`: overall scores with "
+        f"`python benchmarks/intervals_before.py RUN` on the {n} photographs of `heatproof demo`: overall scores with "
     ]
     text[-1] += "95 % intervals and ranks by the formulas of version 0.1.0 (percentiles of a bootstrap over samples, "
     text[-1] += "references fixed, controls ranked) and by those of today."

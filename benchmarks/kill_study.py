@@ -2,7 +2,7 @@
 
     python benchmarks/kill_study.py --images 2000 --every 20
 
-Both are `holdfast run` on the same study file, in processes of their own: a small network that is trained in a moment,
+Both are `heatproof run` on the same study file, in processes of their own: a small network that is trained in a moment,
 drawings of 32 × 32 pixels, four explainers, five perturbations. The kill is SIGKILL to the whole process group, so
 nothing can be put in order; starting again is the same command. Every round counts the parts that it found and left
 behind. At the end both tables are compared value for value, and every file of the killed run must be finished.
@@ -23,7 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import holdfast
+import heatproof
 
 STUDY = """
 model: python:{tests}/support/small.py:model
@@ -40,13 +40,13 @@ def many() -> torch.Tensor:
     """The pictures of the study; how many is said by the process that wrote it."""
     from support.small import pictures
 
-    return pictures(int(os.environ["HOLDFAST_KILL_IMAGES"]))[0]
+    return pictures(int(os.environ["HEATPROOF_KILL_IMAGES"]))[0]
 
 
 def start(study: Path, out: Path, images: int, workers: int, said: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code"]
+    command = [sys.executable, "-m", "heatproof", "run", str(study), "--out", str(out), "--allow-code"]
     # One thread in every process, for the weights of the net that each of them trains depend on the number.
-    settings = os.environ | {"HOLDFAST_KILL_IMAGES": str(images), "OMP_NUM_THREADS": "1"}
+    settings = os.environ | {"HEATPROOF_KILL_IMAGES": str(images), "OMP_NUM_THREADS": "1"}
     with said.open("wb") as log:
         return subprocess.Popen(
             [*command, "--workers", str(workers)], stdout=log, stderr=log, env=settings, start_new_session=True
@@ -94,14 +94,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--shard-size", type=int, default=32)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="holdfast-kill-") as folder:
+    with tempfile.TemporaryDirectory(prefix="heatproof-kill-") as folder:
         study, whole, killed = (Path(folder) / name for name in ("study.yaml", "whole", "killed"))
         places = {"tests": Path(__file__).resolve().parents[1] / "tests", "here": Path(__file__).resolve()}
         study.write_text(STUDY.format(**places, shard_size=given.shard_size))
         alone = whole_run(study, whole, given.images, given.workers)
         print(f"left alone: {alone:.0f} s, {parts(whole)} parts", flush=True)
         kills, seconds, torn = killed_run(study, killed, given.images, given.workers, given.every)
-        first, second = (holdfast.read(out).table() for out in (whole, killed))
+        first, second = (heatproof.read(out).table() for out in (whole, killed))
         leftover = sum(1 for _ in killed.glob("**/.*.tmp"))
         sessions = len(list(killed.glob("sessions/*.json")))
     same = first.equals(second)

@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "heatproof"
 NEEDED = ("src", "tests", "docs", "studies", "benchmarks", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md")
 NEEDED += ("CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml", ".ci", ".github")
 NEEDED += (".gitignore", "constraints.txt", "constraints-ecosystem.txt")
@@ -66,15 +66,15 @@ EITHER_WAY = {"fmin", "fmax", "minimum", "maximum", "min", "max", "equal", "allc
 """Functions whose first two arguments can be swapped without a mistake."""
 NO_RESULT = {"strict", "non_blocking"}
 """Arguments without a say in any result: whether `zip` checks lengths, whether a copy is waited for."""
-LAYOUT = re.compile(r"src/holdfast/(drawing/|report/|axes/.*page\.py)")
+LAYOUT = re.compile(r"src/heatproof/(drawing/|report/|axes/.*page\.py)")
 """Files whose numbers are mostly pixels, which no test should hold."""
-ONLY_ON_A_GPU = "src/holdfast/kernels/"
+ONLY_ON_A_GPU = "src/heatproof/kernels/"
 ONLY_WITH_LIBRARIES = re.compile(
-    "src/holdfast/(explainers/adapters/|data/hub|models/loaders/(hubs|onnx)|runs/export/trackers|runs/executors/cluster"
+    "src/heatproof/(explainers/adapters/|data/hub|models/loaders/(hubs|onnx)|runs/export/trackers|runs/executors/cluster"
     "|runs/quantus|cli/export)"
 )
 """Files with functions that only tests of the second environment enter: Ray, MLflow, ONNX, hubs, other explainers."""
-GPU = "HOLDFAST_MUTANTS_GPU"
+GPU = "HEATPROOF_MUTANTS_GPU"
 MEMORY = 24 * 2**30
 """What a mutant may ask for; some ask for everything."""
 
@@ -310,8 +310,8 @@ class Entered:
 
 def pytest_configure(config: Any) -> None:
     """This file is a plugin too."""
-    if "HOLDFAST_MAP" in os.environ:
-        config.pluginmanager.register(Entered(Path(os.environ["HOLDFAST_MAP"])))
+    if "HEATPROOF_MAP" in os.environ:
+        config.pluginmanager.register(Entered(Path(os.environ["HEATPROOF_MAP"])))
 
 
 def python_path(*first: Path) -> str:
@@ -323,7 +323,7 @@ def python_path(*first: Path) -> str:
 def draw_map(given: argparse.Namespace) -> None:
     """Run the tests once, and keep which function each of them enters."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        places = {"HOLDFAST_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
+        places = {"HEATPROOF_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
         command = [sys.executable, "-m", "pytest", "-p", "mutants", *QUIET, "--maxfail=1000"]
         command += [
             *(["--numprocesses", str(given.jobs), "--dist", given.dist] if given.jobs > 1 else []),
@@ -378,7 +378,7 @@ CLOCK = [0]
 def copy_of_the_repository() -> Path:
     """The one of this process, made when it is first asked for; the large packages are imported once."""
     if "here" not in COPIES:
-        COPIES["here"] = Path(tempfile.mkdtemp(dir=os.environ["HOLDFAST_MUTANTS"]))
+        COPIES["here"] = Path(tempfile.mkdtemp(dir=os.environ["HEATPROOF_MUTANTS"]))
         for name in NEEDED:
             source, target = ROOT / name, COPIES["here"] / name
             if source.is_dir():
@@ -495,7 +495,7 @@ def run(given: argparse.Namespace) -> None:
         f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
     )
     with tempfile.TemporaryDirectory() as folder, out.open("a") as sink:
-        os.environ |= {"HOLDFAST_MUTANTS": folder, **({GPU: "0"} if given.gpu else {}), "CUDA_VISIBLE_DEVICES": ""}
+        os.environ |= {"HEATPROOF_MUTANTS": folder, **({GPU: "0"} if given.gpu else {}), "CUDA_VISIBLE_DEVICES": ""}
         for told in attempts(work, given.jobs):
             print(json.dumps(told), file=sink, flush=True)
             print(f"{told['number']:>5} {told['status']:<9} {told['file']}:{told['line']} {told['what']}", flush=True)

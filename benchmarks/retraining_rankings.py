@@ -30,10 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-import holdfast
-from holdfast import Batch, Faithfulness, Model
-from holdfast.axes.faithfulness.consistency import consistency
-from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy
+import heatproof
+from heatproof import Batch, Faithfulness, Model
+from heatproof.axes.faithfulness.consistency import consistency
+from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy
 
 FRACTIONS = (0.1, 0.5, 0.9)
 METHODS: list[Any] = ["saliency", {"integrated_gradients": {"steps": 8}}, "guided_backprop", "grad_cam"]
@@ -123,13 +123,13 @@ def main() -> None:
         out = tempfile.mkdtemp()
         axis = Faithfulness(imputers="noisy_linear", fractions=FRACTIONS, metrics=())
         size = {"batch_size": 1024 if device == "cuda" else 64, "show_progress": False}
-        holdfast.evaluate(model, data["test"], METHODS, {"faithfulness": axis}, out, shard_size=1000, **size)
+        heatproof.evaluate(model, data["test"], METHODS, {"faithfulness": axis}, out, shard_size=1000, **size)
         say("ROAD done")
         cells = {"fractions": FRACTIONS, "imputers": ["noisy_linear"], **size}
         sets = (data["train"], data["test"], METHODS)
-        holdfast.retrain(model, *sets, None, out, tuner=trainer(max(1, epochs // 2), 0.02, net), **cells)
+        heatproof.retrain(model, *sets, None, out, tuner=trainer(max(1, epochs // 2), 0.02, net), **cells)
         say("F-Fidelity done")
-        run = holdfast.retrain(model, *sets, trainer(epochs, 0.2), out, **cells)
+        run = heatproof.retrain(model, *sets, trainer(epochs, 0.2), out, **cells)
         say("ROAR and KAR done")
     table = run.table()
     report(table, run.manifest["sessions"], right, args.out, device)

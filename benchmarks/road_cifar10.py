@@ -56,26 +56,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-import holdfast
-from holdfast.axes.faithfulness.consistency import consistency
-from holdfast.axes.faithfulness.evaluation import Faithfulness
-from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
-from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, accuracy
-from holdfast.data import Data, open_data
-from holdfast.errors import UserError
-from holdfast.explainers import (
+import heatproof
+from heatproof.axes.faithfulness.consistency import consistency
+from heatproof.axes.faithfulness.evaluation import Faithfulness
+from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
+from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, accuracy
+from heatproof.data import Data, open_data
+from heatproof.errors import UserError
+from heatproof.explainers import (
     GuidedBackprop,
     IntegratedGradients,
     SmoothGrad,
     SmoothGradSquared,
     VarGrad,
 )
-from holdfast.explainers import (
+from heatproof.explainers import (
     smoothgrad as smoothing,
 )
-from holdfast.models import Model
-from holdfast.removal import DatasetMean, NoisyLinear
-from holdfast.types import Batch, label_of
+from heatproof.models import Model
+from heatproof.removal import DatasetMean, NoisyLinear
+from heatproof.types import Batch, label_of
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 SWEPT = tuple(i / 10 for i in range(1, 10))
@@ -320,7 +320,7 @@ def road(args: argparse.Namespace, clock: Clock) -> None:
             metrics=("road", "deletion_auc", "insertion_auc", "pixel_flipping", "aopc"),
         )
         out = args.out / "road" / f"seed-{seed}"
-        run = holdfast.evaluate(
+        run = heatproof.evaluate(
             model,
             data,
             methods(args.steps),
@@ -451,19 +451,19 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
         axis = Faithfulness(imputers=fills, fractions=RETRAINED, orders=("morf",), against="label", metrics=())
         what = {"out": args.out / "roar", "seed": args.seed, "batch_size": args.batch_size, "show_progress": False}
         spec = {name: chosen[name]}
-        run = holdfast.evaluate(model, data["test"], spec, {"faithfulness": axis}, shard_size=2500, **what)
+        run = heatproof.evaluate(model, data["test"], spec, {"faithfulness": axis}, shard_size=2500, **what)
         add(own["road"], run, "faithfulness")
         clock.say(f"{name}: ROAD {own['road'][0]:.1f} s")
         stopped = False
         try:
             cells = {"imputers": fills, "orders": ["morf"], "fractions": RETRAINED}
             leak = PROBED if name in args.probed else False
-            holdfast.retrain(
+            heatproof.retrain(
                 model, data["train"], data["test"], spec, in_time(learn, clock, known), leakage=leak, **cells, **what
             )
         except OutOfTime:
             stopped = True
-        run = holdfast.read(args.out / "roar")
+        run = heatproof.read(args.out / "roar")
         add(own["roar"], run, "retraining")
         own["leakage"] += run.manifest["sessions"][-1]["durations"].get("leakage", 0.0)
         log.write_text(json.dumps(costs, indent=1))
@@ -492,7 +492,7 @@ def in_time(learn: Trainer, clock: Clock, known: list[float]) -> Trainer:
     return train
 
 
-def add(total: list[float], run: holdfast.Run, evaluation: str) -> None:
+def add(total: list[float], run: heatproof.Run, evaluation: str) -> None:
     """Add the seconds and passes of the run's last session."""
     session = run.manifest["sessions"][-1]
     total[0] += session["durations"].get(evaluation, 0.0)

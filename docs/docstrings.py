@@ -1,4 +1,4 @@
-"""Makes reference pages of holdfast's docstrings: a griffe extension, named in mkdocs.yml.
+"""Makes reference pages of heatproof's docstrings: a griffe extension, named in mkdocs.yml.
 
 Docstrings are plain prose. Read as Markdown, an example that begins with `>>>` would be a quotation within a quotation
 within a quotation, so examples are put into code blocks, without the flags that only the test runner reads. And griffe

@@ -20,15 +20,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model
-from holdfast.axes import judge
-from holdfast.drawing.charts import Chart
-from holdfast.drawing.methods import TITLES
-from holdfast.drawing.pictures import Album, is_signed, laid, photo
-from holdfast.drawing.sheet import flowed
-from holdfast.report.sections import sections_of
-from holdfast.runs.study.registry import EXPLAINERS, build
+import heatproof
+from heatproof import Batch, Model
+from heatproof.axes import judge
+from heatproof.drawing.charts import Chart
+from heatproof.drawing.methods import TITLES
+from heatproof.drawing.pictures import Album, is_signed, laid, photo
+from heatproof.drawing.sheet import flowed
+from heatproof.report.sections import sections_of
+from heatproof.runs.study.registry import EXPLAINERS, build
 
 FIGURES = Path(__file__).parent / "figures"
 INCHES, WIDE = 8.5, 1800
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def charts(path: Path, out: Path) -> None:
-    run = holdfast.read(path)
+    run = heatproof.read(path)
     section = sections_of(
         judge(run.in_study_order(), run.samples(), (), run.manifest), run.samples(), run.manifest, Album()
     )[0]
-    picture = Image.open(io.BytesIO(run.hold_sheet().encoded("png", "Hold sheet", INCHES)))
+    picture = Image.open(io.BytesIO(run.proof_sheet().encoded("png", "Proof sheet", INCHES)))
     picture.convert("RGB").resize((WIDE, picture.height * WIDE // picture.width)).save(
-        out.parent / "hold-sheet.jpg", quality=88
+        out.parent / "proof-sheet.jpg", quality=88
     )
     run.report(out.parent / "demo-report.html")
     for axis in section.axes:
@@ -83,9 +83,9 @@ def charts(path: Path, out: Path) -> None:
 
 
 def photograph_maps(specs: list[Any]) -> str:
-    data = holdfast.open_data("bundled:photographs", size=224)
+    data = heatproof.open_data("bundled:photographs", size=224)
     place = next(i for i, sample in enumerate(data.ids) if PHOTOGRAPH in sample)
-    return row_of_maps(holdfast.load_model("bundled:efficientnet-lite0"), data.load([place]).batch, specs)
+    return row_of_maps(heatproof.load_model("bundled:efficientnet-lite0"), data.load([place]).batch, specs)
 
 
 def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
@@ -141,7 +141,7 @@ def drawings(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def attention_maps() -> str:
-    """No trained transformer comes with holdfast, so a small one learns to tell discs from crosses first."""
+    """No trained transformer comes with heatproof, so a small one learns to tell discs from crosses first."""
     torch.manual_seed(0)
     generator, net = torch.Generator().manual_seed(0), SmallTransformer()
     optimiser = torch.optim.Adam(net.parameters(), 1e-3)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import holdfast
-from holdfast import axes
-from holdfast.axes.contract import findings_of
+import heatproof
+from heatproof import axes
+from heatproof.axes.contract import findings_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("runs", nargs="+", type=Path, help="run directories of symmetry studies")
     for path in parser.parse_args().runs:
-        run = holdfast.read(path)
+        run = heatproof.read(path)
         for judged in axes.judge(run.table(), run.samples(), [], run.manifest):
             found = [finding for finding in findings_of(judged) if finding.severity == "act"]
             print(f"## {path.name}, {judged.cube.model}: {len(found)} findings to act on")

@@ -1,8 +1,8 @@
 """What the training scripts share: where things are, splitting, training with a report, and loading again.
 
-A script writes below its folder `--out` (by default runs/studies/NAME, or $HOLDFAST_STUDIES/NAME):
+A script writes below its folder `--out` (by default runs/studies/NAME, or $HEATPROOF_STUDIES/NAME):
 
-    train.npz, test.npz          samples that holdfast opens by path, with labels, ids, class names and masks; the test
+    train.npz, test.npz          samples that heatproof opens by path, with labels, ids, class names and masks; the test
                                  samples in the order of a hash, so that the first few are like the rest
     examples.npz                 100 of the training samples, for explanations by examples
     concept_NAME_with.npz        200 training samples that show a concept, as many in ..._without.npz that do not
@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from holdfast import Model, rand
-from holdfast.data import Data
-from holdfast.models.nets import Augment, accuracy, fit, rates, seeded
-from holdfast.statistics import exact_share
-from holdfast.types import Batch
+from heatproof import Model, rand
+from heatproof.data import Data
+from heatproof.models.nets import Augment, accuracy, fit, rates, seeded
+from heatproof.statistics import exact_share
+from heatproof.types import Batch
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = 3
@@ -42,13 +42,13 @@ BINS = 15
 
 
 def default_data() -> Path:
-    """The folder with the real data: $HOLDFAST_DATA, else ../shared/data beside the checkout."""
-    return Path(os.environ.get("HOLDFAST_DATA", ROOT.parent / "shared" / "data"))
+    """The folder with the real data: $HEATPROOF_DATA, else ../shared/data beside the checkout."""
+    return Path(os.environ.get("HEATPROOF_DATA", ROOT.parent / "shared" / "data"))
 
 
 def place(name: str) -> Path:
     """Where a study's networks and samples are."""
-    return Path(os.environ.get("HOLDFAST_STUDIES", ROOT / "runs" / "studies")) / name
+    return Path(os.environ.get("HEATPROOF_STUDIES", ROOT / "runs" / "studies")) / name
 
 
 def arguments(name: str, what: str) -> argparse.Namespace:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import holdfast
-from holdfast import rand
-from holdfast.data import open_data
+import heatproof
+from heatproof import rand
+from heatproof.data import open_data
 
 NAMES = ("skimage/coffee.png", "skimage/chelsea.png", "skimage/rocket.jpg", "sklearn/flower.jpg")
 PHOTOGRAPHS, SQUARE, SHOWN = len(NAMES), 16, 0.3
@@ -71,12 +71,12 @@ class Shown(nn.Module):
         return self.head(self.body(x)).flatten(2).amax(2)
 
 
-def exact(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def exact(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 where the photograph is."""
     return batch.aux["_region"].float()[:, None].expand(batch.x.shape)
 
 
-def shuffled(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def shuffled(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 on as many squares of the nine, and where there are enough none of them right."""
     right = batch.aux["_region"][:, ::SQUARE, ::SQUARE].flatten(1)
     draw = rand.uniform(rand.keys(seed, batch.ids, "shuffled"), (9,)) + right
@@ -84,7 +84,7 @@ def shuffled(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed:
     return F.interpolate(squares, batch.x.shape[2:]).expand(batch.x.shape)
 
 
-def constant(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def constant(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 everywhere."""
     return torch.ones_like(batch.x)
 
@@ -126,15 +126,15 @@ def main() -> None:
     first = there[:, 0].nonzero().flatten()
     seen = open_data(new[first], regions=(truth[first] == 1).numpy(), name="composed")
     models = {
-        "multi-label": holdfast.Model(shown, task={"multi_label": {"label": 0}}),
-        "segmentation": holdfast.Model(where, task={"segmentation": {"label": 1}}),
+        "multi-label": heatproof.Model(shown, task={"multi_label": {"label": 0}}),
+        "segmentation": heatproof.Model(where, task={"segmentation": {"label": 1}}),
     }
     methods = [exact, shuffled, constant, "input_x_gradient", "random"]
     methods += [{"occlusion": {"window": 8, "stride": 8, "fill": 0.5}}]  # grey, as where nothing is
     axes = ["localisation", {"faithfulness": {"metrics": ["road"], "fractions": [0.1, 0.3], "readout": "logit"}}]
     axes += [{"stability": {"perturbations": [{"translation": {"pixels": 2}}, {"gaussian_noise": {"sigma": 0.02}}]}}]
-    run = holdfast.evaluate(
-        models, seen, methods, [*axes, holdfast.Symmetry(group="dihedral", elements=4)], references=6
+    run = heatproof.evaluate(
+        models, seen, methods, [*axes, heatproof.Symmetry(group="dihedral", elements=4)], references=6
     )
     columns = ["model", "evaluation", "measure", "explainer", "score", "low", "high"]
     print(run.ranking()[columns].to_string(index=False))

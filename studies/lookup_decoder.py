@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import holdfast
-from holdfast.data import Vocabulary
-from holdfast.features import Passages
-from holdfast.statistics import exact_share
+import heatproof
+from heatproof.data import Vocabulary
+from heatproof.features import Passages
+from heatproof.statistics import exact_share
 
 KEYS = tuple(["ann", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "leo"])
 PLACES = tuple(["rome", "oslo", "lima", "kiev", "bonn", "cork", "nice", "bern", "graz", "york", "pisa", "lund"])
@@ -38,7 +38,7 @@ def drawn(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return tuple(torch.rand(count, len(KEYS), generator=g).argsort(1)[:, :PASSAGES] for _ in range(2))  # type: ignore[return-value]
 
 
-def prompts(count: int, seed: int) -> tuple[holdfast.Batch, list[str]]:
+def prompts(count: int, seed: int) -> tuple[heatproof.Batch, list[str]]:
     """Prompts whose `_region` is the passage that holds the answer, and the answers."""
     keys, places = (part.tolist() for part in drawn(count, seed))
     right = torch.randint(PASSAGES, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -46,7 +46,7 @@ def prompts(count: int, seed: int) -> tuple[holdfast.Batch, list[str]]:
         [*(f"{KEYS[k]} {PLACES[p]} ." for k, p in zip(who, where, strict=True)), f"where {KEYS[who[i]]}"]
         for who, where, i in zip(keys, places, right, strict=True)
     ]
-    batch = holdfast.prompts(WORDS, texts)
+    batch = heatproof.prompts(WORDS, texts)
     region = batch.aux["_passages"] == torch.tensor(right)[:, None] + 1
     return replace(batch, aux={**batch.aux, "_region": region}), [
         PLACES[w[i]] for w, i in zip(places, right, strict=True)
@@ -87,18 +87,18 @@ def trained(steps: int, rows: int = 64) -> LlamaForCausalLM:
     return net.eval()
 
 
-def exact(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def exact(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 on the passage that holds the answer."""
     return batch.aux["_region"].float()
 
 
-def another(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def another(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 on the passage after it."""
     right = (batch.aux["_region"] * batch.aux["_passages"]).amax(1, keepdim=True)
     return (batch.aux["_passages"] == right % PASSAGES + 1).float()
 
 
-def constant(model: holdfast.Model, batch: holdfast.Batch, target: Tensor, seed: int) -> Tensor:
+def constant(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
     """1 everywhere."""
     return torch.ones(batch.x.shape)
 
@@ -114,7 +114,7 @@ def main() -> None:
     start = time.perf_counter()
     net = trained(args.steps)
     print(f"trained in {time.perf_counter() - start:.0f} s")
-    model = holdfast.decoder(net, WORDS, tokens=1, name="look-up")
+    model = heatproof.decoder(net, WORDS, tokens=1, name="look-up")
     batch, answers = prompts(500, HELD_OUT + (not args.validate))
     said = model.fixed(batch).aux["answer"]
     right = sum(WORDS.decode(row[row >= 0]) == [answer] for row, answer in zip(said, answers, strict=True))
@@ -124,24 +124,24 @@ def main() -> None:
         return
     features = Passages()
     maps = {
-        "exact": exact, "another": another, "constant": constant, "random": holdfast.RandomMap(),
-        "input_x_gradient": holdfast.InputXGradient(), "integrated_gradients": holdfast.IntegratedGradients(steps=20),
-        "occlusion": holdfast.Occlusion(window=1, stride=1), "ablation": holdfast.FeatureAblation(features=features),
-        "lime": holdfast.Lime(features=features, samples=64),
-        "kernel_shap": holdfast.KernelShap(features=features, samples=16),
+        "exact": exact, "another": another, "constant": constant, "random": heatproof.RandomMap(),
+        "input_x_gradient": heatproof.InputXGradient(), "integrated_gradients": heatproof.IntegratedGradients(steps=20),
+        "occlusion": heatproof.Occlusion(window=1, stride=1), "ablation": heatproof.FeatureAblation(features=features),
+        "lime": heatproof.Lime(features=features, samples=64),
+        "kernel_shap": heatproof.KernelShap(features=features, samples=16),
     }  # fmt: skip
     axes = [
-        holdfast.Faithfulness(features=features, fractions=(0.25, 0.5, 0.75), metrics=("road",)),
-        holdfast.Localisation(),
-        holdfast.Certificate(features=features, radii=(1, 3), fraction=0.25),
+        heatproof.Faithfulness(features=features, fractions=(0.25, 0.5, 0.75), metrics=("road",)),
+        heatproof.Localisation(),
+        heatproof.Certificate(features=features, radii=(1, 3), fraction=0.25),
     ]
     columns = ["evaluation", "explainer", "raw", "raw_low", "raw_high", "rank_low", "rank_high"]
-    run = holdfast.evaluate(model, batch[: args.samples], maps, axes, references=16)
+    run = heatproof.evaluate(model, batch[: args.samples], maps, axes, references=16)
     print(run.ranking()[columns].round(3).to_string(index=False))
-    chooser = holdfast.decoder(net, WORDS, options=PLACES, name="look-up")
-    symmetry = holdfast.Symmetry(group=holdfast.groups.PassagePermutation(features), elements=24)
+    chooser = heatproof.decoder(net, WORDS, options=PLACES, name="look-up")
+    symmetry = heatproof.Symmetry(group=heatproof.groups.PassagePermutation(features), elements=24)
     moved = {name: maps[name] for name in ("input_x_gradient", "ablation", "lime")}
-    run = holdfast.evaluate(chooser, batch[: args.samples], moved, [symmetry], references=16)
+    run = heatproof.evaluate(chooser, batch[: args.samples], moved, [symmetry], references=16)
     table = run.table()
     for measure in ("model_agreement", "model_invariance", "equivariance"):
         print(table[table.measure == measure].groupby("explainer").value.mean().round(3).to_dict(), measure)

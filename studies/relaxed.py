@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from table import interval, scored
 
-import holdfast
+import heatproof
 
 SHOWN = ("feature", "example", "concept")
 TITLES = {
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="run directory of a symmetry study with several networks")
     parser.add_argument("picture", type=Path, nargs="?", help="where to write the picture, such as relaxed.png")
     args = parser.parse_args()
-    run = holdfast.read(args.run)
+    run = heatproof.read(args.run)
     rows = scored(run.table(), run.samples(), run.manifest["study"])
     print(markdown(rows))
     if args.picture is None:

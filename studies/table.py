@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-import holdfast
-from holdfast import axes, statistics
-from holdfast.explainers import EXPLAINERS
-from holdfast.results import REDRAW
+import heatproof
+from heatproof import axes, statistics
+from heatproof.explainers import EXPLAINERS
+from heatproof.results import REDRAW
 
 SCORES = ("equivariance", "invariance")
 EXACTLY = 1e-4
@@ -255,7 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("runs", nargs="+", type=Path, help="run directories of symmetry studies")
     for path in parser.parse_args().runs:
-        run = holdfast.read(path)
+        run = heatproof.read(path)
         rows = scored(run.table(), run.samples(), run.manifest["study"])
         print(f"## {path.name}\n\n{markdown(rows) if len(rows) else 'This run judges no symmetry.'}\n")
 

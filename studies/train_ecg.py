@@ -10,10 +10,10 @@ import torch
 from common import arguments, restored, save_concept, save_sets, train_network, whole
 from torch import nn
 
-from holdfast import Model
-from holdfast.data import open_data
-from holdfast.models.nets import CircularCNN1d
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.data import open_data
+from heatproof.models.nets import CircularCNN1d
+from heatproof.types import Batch
 
 
 class StandardCNN1d(nn.Module):

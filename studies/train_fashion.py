@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from common import arguments, restored, save_concept, save_sets, split, train_network, whole
 
-from holdfast import Model
-from holdfast.data import open_data
-from holdfast.models.nets import CircularCNN2d, StandardCNN
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.data import open_data
+from heatproof.models.nets import CircularCNN2d, StandardCNN
+from heatproof.types import Batch
 
 CLASSES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "boot")
 CONCEPTS = {"top": ("T-shirt", "pullover", "coat", "shirt"), "footwear": ("sandal", "trainer", "boot")}

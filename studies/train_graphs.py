@@ -11,10 +11,10 @@ import hashlib
 import torch
 from common import arguments, restored, save_concept, save_sets, split, train_network, whole
 
-from holdfast import Model
-from holdfast.data import open_data
-from holdfast.models.nets import GNN
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.data import open_data
+from heatproof.models.nets import GNN
+from heatproof.types import Batch
 
 ATOMS = 60
 CLASSES = ("mutagen", "not a mutagen")  # labels 0 and 1 of the file

@@ -12,10 +12,10 @@ import torch
 from common import arguments, restored, save_concept, save_sets, train_network, whole
 from torch import Tensor
 
-from holdfast import Model
-from holdfast.data import open_data
-from holdfast.models.nets import DeepSet
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.data import open_data
+from heatproof.models.nets import DeepSet
+from heatproof.types import Batch
 
 CLASSES = ("sphere", "cube", "cylinder", "cone", "torus")
 FEWEST, MOST = 32, 64

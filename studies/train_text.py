@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from common import arguments, place, restored, save_concept, save_sets, split, train_network, whole
 from torch import Tensor, nn
 
-from holdfast import Model
-from holdfast.data import Vocabulary, open_data
-from holdfast.data.sequences import read_texts
-from holdfast.models.nets import BagOfWords, MaskedMean
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.data import Vocabulary, open_data
+from heatproof.data.sequences import read_texts
+from heatproof.models.nets import BagOfWords, MaskedMean
+from heatproof.types import Batch
 
 CLASSES = ("negative", "positive")
 LENGTH = 64

@@ -12,8 +12,8 @@ import torch
 from common import arguments, restored, train_network
 from torch import Tensor, nn
 
-from holdfast import Model
-from holdfast.types import Batch
+from heatproof import Model
+from heatproof.types import Batch
 
 CLASSES = ("ball", "cube", "plate", "shell")
 SIDE = 16

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from holdfast import errors
-from holdfast.errors import BadParameter, UserError
-from holdfast.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
-from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from holdfast.types import Batch, Function, Moved, adopted, label_of, matches, name_of, parameters, role_of
+from heatproof import errors
+from heatproof.errors import BadParameter, UserError
+from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
+from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.types import Batch, Function, Moved, adopted, label_of, matches, name_of, parameters, role_of
 from support.recorded import recorded
 
 
@@ -186,7 +186,7 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
 def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(errors, "PAUSES", (0.1, 0.5, 2.0))  # trials of faults leave others behind
-    monkeypatch.setattr("holdfast.errors.time", SimpleNamespace(sleep=slept.append))  # other threads go on sleeping
+    monkeypatch.setattr("heatproof.errors.time", SimpleNamespace(sleep=slept.append))  # other threads go on sleeping
     calls = []
 
     def act(until: int, error: Exception) -> int:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import heatproof
 from support.recorded import recorded
 
-PACKAGE = Path(holdfast.__file__).parent
+PACKAGE = Path(heatproof.__file__).parent
 NOT_HERE = ("drawing", "report", "kernels")
 """Pixels, which may change as they please, and operators, which torch lets nobody declare twice."""
 FILES = sorted(

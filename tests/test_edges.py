@@ -12,23 +12,23 @@ import pandas as pd
 import pytest
 import torch
 
-import holdfast
-from holdfast import Batch, UserError
-from holdfast.axes.certificate.sequential import _betting_rule
-from holdfast.axes.faithfulness.curves import readouts
-from holdfast.axes.stability import words
-from holdfast.axes.symmetry.groups import Dihedral
-from holdfast.axes.symmetry.orbit import Orbit, _can_move
-from holdfast.cli.read import paint, print_summary
-from holdfast.data.cifar import _pixel_content
-from holdfast.data.dataset import how_to
-from holdfast.data.images import _unit
-from holdfast.drawing.prose import LISTED
-from holdfast.models.tasks import Regression
-from holdfast.report.comparison.common import Common, _tell_versions
-from holdfast.statistics.bounds import sample_size
-from holdfast.testing.check import _guaranteed
-from holdfast.testing.requirement import parse
+import heatproof
+from heatproof import Batch, UserError
+from heatproof.axes.certificate.sequential import _betting_rule
+from heatproof.axes.faithfulness.curves import readouts
+from heatproof.axes.stability import words
+from heatproof.axes.symmetry.groups import Dihedral
+from heatproof.axes.symmetry.orbit import Orbit, _can_move
+from heatproof.cli.read import paint, print_summary
+from heatproof.data.cifar import _pixel_content
+from heatproof.data.dataset import how_to
+from heatproof.data.images import _unit
+from heatproof.drawing.prose import LISTED
+from heatproof.models.tasks import Regression
+from heatproof.report.comparison.common import Common, _tell_versions
+from heatproof.statistics.bounds import sample_size
+from heatproof.testing.check import _guaranteed
+from heatproof.testing.requirement import parse
 from support.whole import BASE
 
 
@@ -92,7 +92,7 @@ def test_many_pairs_at_chance_are_counted() -> None:
 def test_samples_that_wait_for_their_storage_are_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = holdfast.read(BASE)
+    run = heatproof.read(BASE)
     lost = run.samples().assign(error="", transient=False)
     first = lost["sample"] == lost["sample"].iloc[0]
     monkeypatch.setattr(type(run), "samples", lambda self: lost.assign(error=first.map({True: "gone", False: ""})))

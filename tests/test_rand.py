@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast import rand
+from heatproof import rand
 
 MANY = 100_000
 IDS = [f"{i:04d}" for i in range(100)]

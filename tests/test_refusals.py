@@ -12,27 +12,27 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast import Batch, Examples, Model, Smoothed, UserError, open_data
-from holdfast.axes.agreement.evaluation import Agreement
-from holdfast.axes.faithfulness.retraining.information import fano, hellman_raviv
-from holdfast.axes.stability.perturbations.series import TimeShift
-from holdfast.axes.stability.perturbations.texts import PassageOrder, Synonyms
-from holdfast.axes.symmetry.groups import build as group_of
-from holdfast.data import Vocabulary
-from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
-from holdfast.explainers.baselines import starting_points
-from holdfast.explainers.controls import SobelEdges
-from holdfast.explainers.examples import influence
-from holdfast.explainers.examples.simplex import representations
-from holdfast.explainers.examples.training_set import examples
-from holdfast.explainers.masking import Occlusion, Rise
-from holdfast.explainers.sampling import KernelShap, Lime
-from holdfast.features import Elements, Patches, Superpixels, Tokens
-from holdfast.removal.imputers import DatasetMean, Value
-from holdfast.runs.executors.local import Processes
-from holdfast.runs.storage import place
-from holdfast.runs.study.file import read_study
-from holdfast.statistics import bounds, radii
+from heatproof import Batch, Examples, Model, Smoothed, UserError, open_data
+from heatproof.axes.agreement.evaluation import Agreement
+from heatproof.axes.faithfulness.retraining.information import fano, hellman_raviv
+from heatproof.axes.stability.perturbations.series import TimeShift
+from heatproof.axes.stability.perturbations.texts import PassageOrder, Synonyms
+from heatproof.axes.symmetry.groups import build as group_of
+from heatproof.data import Vocabulary
+from heatproof.explainers.ablation import FeatureAblation, FeaturePermutation
+from heatproof.explainers.baselines import starting_points
+from heatproof.explainers.controls import SobelEdges
+from heatproof.explainers.examples import influence
+from heatproof.explainers.examples.simplex import representations
+from heatproof.explainers.examples.training_set import examples
+from heatproof.explainers.masking import Occlusion, Rise
+from heatproof.explainers.sampling import KernelShap, Lime
+from heatproof.features import Elements, Patches, Superpixels, Tokens
+from heatproof.removal.imputers import DatasetMean, Value
+from heatproof.runs.executors.local import Processes
+from heatproof.runs.storage import place
+from heatproof.runs.study.file import read_study
+from heatproof.statistics import bounds, radii
 
 ROWS, PICTURES = Batch(("a",), torch.ones(1, 4)), Batch(("a", "b"), torch.ones(2, 3, 8, 8))
 TEXTS = Batch(("a",), torch.tensor([[1, 2, 3]]))

@@ -14,11 +14,11 @@ from claims import DOES_NOT, HOLDS, MIXED, UNDECIDED, UNTESTABLE, VERDICTS, Judg
 from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
-from holdfast.axes import BY_NAME
-from holdfast.drawing.methods import TITLES, colour_of
-from holdfast.drawing.plots import Curve, Mark, Scale, curves, dots, of_marks, wrapped
-from holdfast.drawing.scatter import points
-from holdfast.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
+from heatproof.axes import BY_NAME
+from heatproof.drawing.methods import TITLES, colour_of
+from heatproof.drawing.plots import Curve, Mark, Scale, curves, dots, of_marks, wrapped
+from heatproof.drawing.scatter import points
+from heatproof.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PURPOSES = ("stability", "faithfulness", "certificate", "symmetry", "dependence", "localisation")

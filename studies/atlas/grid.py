@@ -227,7 +227,7 @@ def other(name: str, samples: int) -> dict[str, Any]:
 
 
 def picked(name: str, data: Path, runs: Path) -> None:
-    """The test pictures of the grid, drawn once for all, as a file that holdfast opens."""
+    """The test pictures of the grid, drawn once for all, as a file that heatproof opens."""
     target = runs / f"{name}.npz"
     if target.is_file():
         return
@@ -289,9 +289,9 @@ class Settings:
 
 def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     """The plan of a study in the precision that its kind has, and the audit where it was found now."""
-    from holdfast.runs.precision_audit import audit, lower
-    from holdfast.runs.study.file import read_study
-    from holdfast.runs.table import read_manifest
+    from heatproof.runs.precision_audit import audit, lower
+    from heatproof.runs.study.file import read_study
+    from heatproof.runs.table import read_manifest
 
     file = settings.runs / f"{task.key}.yaml"
     wanted = content(task, settings.weights, settings.data, settings.runs, settings.samples)
@@ -318,8 +318,8 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
 
 def work(settings: Settings, todo: Any, news: Any) -> None:
     """Do rounds of studies until there are none."""
-    from holdfast.models.batches import keep_freed_memory
-    from holdfast.runs.evaluate import execute
+    from heatproof.models.batches import keep_freed_memory
+    from heatproof.runs.evaluate import execute
 
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -354,7 +354,7 @@ def run(args: argparse.Namespace) -> None:
     """Do as much as the time allows."""
     begun = time.monotonic()
     args.runs.mkdir(parents=True, exist_ok=True)
-    os.environ["HOLDFAST_DATA"] = str(args.data.resolve())  # for photographs.py
+    os.environ["HEATPROOF_DATA"] = str(args.data.resolve())  # for photographs.py
     here = [
         key
         for key in chosen(args.networks)
@@ -436,10 +436,10 @@ def listed(args: argparse.Namespace) -> Iterator[str]:
 
 
 def version(commit: str) -> str:
-    """The version of holdfast and a commit, by default that of this checkout."""
+    """The version of heatproof and a commit, by default that of this checkout."""
     asked = ["git", "rev-parse", "--short", "HEAD"]
     found = commit or subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
-    return f"{metadata.version('holdfast')} {found}".strip()
+    return f"{metadata.version('heatproof')} {found}".strip()
 
 
 def main() -> None:
@@ -453,7 +453,7 @@ def main() -> None:
             how.add_argument("--tables", type=Path, default=HERE / "tables")
         if stage == "export":
             how.add_argument("runs", type=Path, help="folder of run directories")
-            how.add_argument("--commit", default="", help="of holdfast, where the checkout does not say")
+            how.add_argument("--commit", default="", help="of heatproof, where the checkout does not say")
             how.add_argument("--jobs", type=int, default=1)
         else:
             how.add_argument("--runs", type=Path, default=HERE / "runs")

@@ -9,8 +9,8 @@ import pandas as pd
 from figures import DATA, PURPOSES, titled
 from reading import CONTROLS, Tables
 
-from holdfast.axes import BY_NAME
-from holdfast.drawing.methods import TITLES
+from heatproof.axes import BY_NAME
+from heatproof.drawing.methods import TITLES
 
 HEAD = Path(__file__).with_name("leaderboard.md")
 

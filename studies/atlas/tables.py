@@ -30,9 +30,9 @@ import numpy as np
 import pandas as pd
 from whole import whole
 
-import holdfast
-from holdfast import axes
-from holdfast.runs.differences import parameters_of
+import heatproof
+from heatproof import axes
+from heatproof.runs.differences import parameters_of
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
@@ -46,7 +46,18 @@ KINDS |= {"transformer": ("transformer", "text")}
 """Family and modality of the networks of studies/train_*.py, by their name or their data."""
 NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
 NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
-RUNS = ["run", "network", "study", "axes", "samples", "explainers", "precision", "device", "device_seconds", "holdfast"]
+RUNS = [
+    "run",
+    "network",
+    "study",
+    "axes",
+    "samples",
+    "explainers",
+    "precision",
+    "device",
+    "device_seconds",
+    "heatproof",
+]
 CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "attempted", "n"]
 CELLS += ["undefined", "retention", "retention_low", "retention_high", "mean", "low", "high", "chance", *FORMS]
 CELLS += ["noise_floor", "settings"]
@@ -56,12 +67,12 @@ RANKING += ["rank", "rank_low", "rank_high", "samples", "mark"]
 VALUES = ["run", "network", "axis", "measure", "explainer", "condition", "severity", "sample", "value"]
 
 
-def axis_names(run: holdfast.Run) -> dict[str, str]:
+def axis_names(run: heatproof.Run) -> dict[str, str]:
     """Evaluation -> the axis that it belongs to."""
     return {name: axes.axis_of(name, run.manifest).name for name in run.manifest["study"]["evaluations"]}
 
 
-def cells(run: holdfast.Run) -> pd.DataFrame:
+def cells(run: heatproof.Run) -> pd.DataFrame:
     """The summary in the columns of `CELLS` but for the run's key."""
     found = run.summary()
     dull = found["measure"].isin(LEFT_OUT) | found["measure"].str.endswith("_random")
@@ -72,26 +83,26 @@ def cells(run: holdfast.Run) -> pd.DataFrame:
     return found.rename(columns={"model": "network", "level": "severity", "retained": "n"})
 
 
-def settings(run: holdfast.Run, evaluation: str) -> str:
+def settings(run: heatproof.Run, evaluation: str) -> str:
     """The parameters of an evaluation less the one that its conditions name, as JSON."""
     about = run.manifest["study"]["evaluations"][evaluation]
     separable = axes.axis_of(evaluation, run.manifest).separable
     return json.dumps({k: v for k, v in parameters_of(about).items() if k != separable}, sort_keys=True)
 
 
-def pairs(run: holdfast.Run) -> pd.DataFrame:
+def pairs(run: heatproof.Run) -> pd.DataFrame:
     """The paired tests in the columns of `PAIRS`."""
     found = run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run))).drop(columns=["p"])
     return found.rename(columns={"model": "network", "a": "first", "b": "second", "p_holm": "p"})
 
 
-def ranking(run: holdfast.Run) -> pd.DataFrame:
+def ranking(run: heatproof.Run) -> pd.DataFrame:
     """The rankings in the columns of `RANKING`."""
     found = run.ranking().assign(axis=lambda t: t["evaluation"].map(axis_names(run)))
     return found.rename(columns={"model": "network"})
 
 
-def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
+def values(run: heatproof.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     """Per-sample values of the measures that rank, with their place among the conditions of the evaluation."""
     headlines = set(zip(ranked["evaluation"], ranked["measure"], strict=True))
     headlines |= {(name, measure) for name in axis_names(run) for measure in ALSO}
@@ -108,7 +119,7 @@ def values(run: holdfast.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     return means.rename(columns={"model": "network"})
 
 
-def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
+def facts(run: heatproof.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
     """A row of runs.csv."""
     study, sessions = run.manifest["study"], run.manifest["sessions"]
     asked = set(run.table()["evaluation"].unique())  # of a run that was cut, those with a whole shard
@@ -124,7 +135,7 @@ def facts(run: holdfast.Run, key: str, cost: Mapping[str, float], version: str) 
         "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
         "device": "cuda" if "cuda" in str(sessions[-1].get("devices")) else "cpu",  # where it was ended
         "device_seconds": round(cost.get(key, own), 1),
-        "holdfast": version,
+        "heatproof": version,
     }
 
 
@@ -132,7 +143,7 @@ def of_run(cost: Mapping[str, float], version: str, path: Path) -> tuple[str, An
     """Everything that is kept of one run, or why nothing is."""
     try:
         with TemporaryDirectory(dir=path.parent) as scratch:
-            run = holdfast.read(whole(path, Path(scratch)))
+            run = heatproof.read(whole(path, Path(scratch)))
             ranked = ranking(run)
             found = {"cells": cells(run), "pairs": pairs(run), "ranking": ranked, "values": values(run, ranked)}
             return path.name, {**found, "runs": facts(run, path.name, cost, version)}

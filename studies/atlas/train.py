@@ -35,7 +35,7 @@ from pictures import MEAN, NAMES, STD, pictures, ready
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from holdfast.statistics import exact_share
+from heatproof.statistics import exact_share
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from holdfast.runs.verify import missing
+from heatproof.runs.verify import missing
 
 MISSING = re.compile(r"shard (\d+) of .+? on (.+?): (\S+) of ")
 

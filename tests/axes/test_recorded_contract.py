@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from holdfast import UserError
-from holdfast.axes import AXES, arrange, axis_of, judge, marked
-from holdfast.axes.contract import Judged, Measure, adopted, figures_of, own_axis, plain_title
-from holdfast.axes.material import Material
-from holdfast.axes.tiles import tiles_of, worst_panel
-from holdfast.results import Scores, Shown
+from heatproof import UserError
+from heatproof.axes import AXES, arrange, axis_of, judge, marked
+from heatproof.axes.contract import Judged, Measure, adopted, figures_of, own_axis, plain_title
+from heatproof.axes.material import Material
+from heatproof.axes.tiles import tiles_of, worst_panel
+from heatproof.results import Scores, Shown
 from support.fixed import batch_of, brief, row_model
 from support.recorded import recorded
 from support.synthetic import Entry, rows_of
@@ -100,7 +100,7 @@ def test_results_are_put_in_order() -> None:
     samples = table.drop_duplicates(["dataset", "model", "sample"])[["dataset", "model", "sample"]].assign(error="")
     samples["group"] = [i % 3 for i in range(len(samples))]
     study = {"datasets": {"photos": {"references": ["s00", "s01"]}}, "evaluations": {"mine": {"name": "mine"}}}
-    manifest = {"study": study, "holdfast": "1"}
+    manifest = {"study": study, "heatproof": "1"}
     every = judge(table, samples, [], manifest)
     found: dict[str, Any] = {
         "order": [[j.cube.dataset, j.cube.model, j.label, j.title, len(j.rows), len(j.samples)] for j in every]

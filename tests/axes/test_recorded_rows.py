@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model
-from holdfast.axes.symmetry.groups import own
+import heatproof
+from heatproof import Batch, Model
+from heatproof.axes.symmetry.groups import own
 from support.fixed import batch_of, fixed, of_two_minds, picture_model, row_model, rows_in_short, with_weights
 from support.recorded import recorded
 
@@ -29,7 +29,7 @@ def with_regions() -> Any:
     held = {name: (fixed(12, 12, seed=i) > 0.7).float() for i, name in enumerate("abcd")}
     held["b"] = torch.zeros(12, 12)
     held["c"] = torch.ones(12, 12)
-    return holdfast.open_data(pictures(4), regions=held)
+    return heatproof.open_data(pictures(4), regions=held)
 
 
 class Rings(nn.Module):
@@ -67,7 +67,7 @@ def series_model() -> Model:
 
 
 def rows(model: Model, data: Any, explainers: list[Any], axis: str, **settings: Any) -> dict[str, str]:
-    run = holdfast.evaluate(model, data, explainers, [{axis: settings}], seed=1, show_progress=False)
+    run = heatproof.evaluate(model, data, explainers, [{axis: settings}], seed=1, show_progress=False)
     return rows_in_short(run.in_study_order())
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes import BY_NAME, judge
-from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness import checks, consistency, figures, findings
+from heatproof.axes import BY_NAME, judge
+from heatproof.axes.contract import Judged
+from heatproof.axes.faithfulness import checks, consistency, figures, findings
 from support import synthetic
 from support.faithfulness import leaking, made_up
 from support.recorded import recorded

@@ -9,9 +9,9 @@ from scipy import ndimage, sparse
 from scipy.sparse.linalg import spsolve
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, UserError, features, rand
-from holdfast.axes.stability.perturbations import (
+import heatproof
+from heatproof import Batch, Model, UserError, features, rand
+from heatproof.axes.stability.perturbations import (
     Brightness,
     Contrast,
     Elastic,
@@ -21,9 +21,9 @@ from holdfast.axes.stability.perturbations import (
     Rotation,
     Translation,
 )
-from holdfast.maps.similarity import compare, profile, ssim
-from holdfast.removal import Blur, NoisyLinear
-from holdfast.runs.pictures import read_exhibits
+from heatproof.maps.similarity import compare, profile, ssim
+from heatproof.removal import Blur, NoisyLinear
+from heatproof.runs.pictures import read_exhibits
 
 
 def solids(n: int = 6, side: int = 12, channels: int = 1) -> torch.Tensor:
@@ -138,15 +138,15 @@ class Weighted(nn.Module):
 
 def test_a_model_of_volumes_goes_through_every_axis(tmp_path):
     masks = solids() > 0.4
-    data = holdfast.open_data(solids(), regions=masks[:, 0].numpy())
+    data = heatproof.open_data(solids(), regions=masks[:, 0].numpy())
     cubes = {"features": {"patches": {"size": 4}}}
     axes = [
-        holdfast.Stability(),
-        holdfast.Faithfulness(imputers=("zero", "noisy_linear"), fractions=(0.2, 0.5), masks=8),
+        heatproof.Stability(),
+        heatproof.Faithfulness(imputers=("zero", "noisy_linear"), fractions=(0.2, 0.5), masks=8),
     ]
-    axes += [holdfast.Symmetry(group="octahedral", elements=12), holdfast.Localisation(), holdfast.Agreement()]
-    axes += [holdfast.Certificate(radii=(1,), epsilon=0.4, **cubes)]
-    run = holdfast.evaluate(Model(Weighted()), data, [exact, "random"], axes, references=3)
+    axes += [heatproof.Symmetry(group="octahedral", elements=12), heatproof.Localisation(), heatproof.Agreement()]
+    axes += [heatproof.Certificate(radii=(1,), epsilon=0.4, **cubes)]
+    run = heatproof.evaluate(Model(Weighted()), data, [exact, "random"], axes, references=3)
     table = run.table()
     for evaluation, rows in table[table.explainer == "exact"].groupby("evaluation"):
         assert "ok" in set(rows.status), evaluation
@@ -171,8 +171,8 @@ def test_explainers_that_cover_parts_of_volumes_find_the_voxels_that_count():
         "random",
     ]
     methods += [{"lime": {"samples": 150, **cubes}}, {"kernel_shap": {"samples": 150, **cubes}}]
-    road = holdfast.Faithfulness(imputers="zero", fractions=(0.2, 0.5), metrics=("road",), readout="logit")
-    ranks = holdfast.evaluate(Model(Weighted()), solids(), methods, road, references=3).ranking()
+    road = heatproof.Faithfulness(imputers="zero", fractions=(0.2, 0.5), metrics=("road",), readout="logit")
+    ranks = heatproof.evaluate(Model(Weighted()), solids(), methods, road, references=3).ranking()
     scores = ranks.set_index("explainer")["score"]
     assert scores.idxmax() == "exact" and scores.drop("random").min() > scores["random"]
 
@@ -180,21 +180,21 @@ def test_explainers_that_cover_parts_of_volumes_find_the_voxels_that_count():
 def test_what_does_not_fit_volumes_is_refused_before_any_pass():
     model, x = Model(Weighted()), solids()
     for axis, why in (
-        (holdfast.Stability(perturbations="jpeg"), r"jpeg needs images .*for volumes there are rotation"),
-        (holdfast.Stability(perturbations={"translation": {"pixels": 12, "axis": "depth"}}), "images of depth 12"),
-        (holdfast.Symmetry(group={"dihedral": {"n": 8}}), "or volumes, got shape"),
-        (holdfast.Certificate(features={"superpixels": {}}), "patches and slic for volumes"),
-        (holdfast.Certificate(features={"patches": {"size": 12}}), "one feature of a 12×12×12 image"),
+        (heatproof.Stability(perturbations="jpeg"), r"jpeg needs images .*for volumes there are rotation"),
+        (heatproof.Stability(perturbations={"translation": {"pixels": 12, "axis": "depth"}}), "images of depth 12"),
+        (heatproof.Symmetry(group={"dihedral": {"n": 8}}), "or volumes, got shape"),
+        (heatproof.Certificate(features={"superpixels": {}}), "patches and slic for volumes"),
+        (heatproof.Certificate(features={"patches": {"size": 12}}), "one feature of a 12×12×12 image"),
     ):
         with pytest.raises(UserError, match=why):
-            holdfast.evaluate(model, x, ["saliency"], axis)
+            heatproof.evaluate(model, x, ["saliency"], axis)
     with pytest.raises(UserError, match=r"perturbed in \[0, 1\], and these have values from .* to 400; scale"):
-        holdfast.evaluate(model, torch.where(x > 0.5, 400.0, x), ["saliency"], "stability")
+        heatproof.evaluate(model, torch.where(x > 0.5, 400.0, x), ["saliency"], "stability")
     with pytest.raises(UserError, match=r"along depth is for volumes"):
-        holdfast.evaluate(
+        heatproof.evaluate(
             nn.Flatten(),
             torch.rand(2, 3, 8, 8),
             ["saliency"],
-            holdfast.Stability(perturbations={"translation": {"pixels": 1, "axis": "depth"}}),
+            heatproof.Stability(perturbations={"translation": {"pixels": 1, "axis": "depth"}}),
         )
     assert model.passes == 0

@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import cli
-from holdfast.models.guards import untrained_head
-from holdfast.report.comparison import atlas_text
-from holdfast.runs.study.registry import EXPLAINERS
-from holdfast.truth.validate import MARK
+import heatproof
+from heatproof import cli
+from heatproof.models.guards import untrained_head
+from heatproof.report.comparison import atlas_text
+from heatproof.runs.study.registry import EXPLAINERS
+from heatproof.truth.validate import MARK
 from support.paths import SMALL, TESTS
 from support.small import model, pictures
 
@@ -39,9 +39,9 @@ def write(folder: Path, text: str = STUDY) -> Path:
 
 
 def installed(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("holdfast")), *map(str, arguments)]
+    command = [str(Path(sys.executable).with_name("heatproof")), *map(str, arguments)]
     if not Path(command[0]).is_file():
-        command[:1] = [sys.executable, "-m", "holdfast"]
+        command[:1] = [sys.executable, "-m", "heatproof"]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
@@ -55,8 +55,8 @@ def test_the_installed_command_runs_a_study_and_ends_with_the_path_of_the_report
     # Not a terminal: no bar, no colours, no carriage returns.
     assert done.stderr == ""
     assert not re.search(r"[\x1b\r\b]", done.stdout)
-    run = holdfast.read(tmp_path / "runs" / "shapes")
-    assert run.manifest["command"].startswith("holdfast run ") and "--allow-code" in run.manifest["command"]
+    run = heatproof.read(tmp_path / "runs" / "shapes")
+    assert run.manifest["command"].startswith("heatproof run ") and "--allow-code" in run.manifest["command"]
     assert len(run.samples()) == 6
     assert set(zip(run.table().condition, run.table().level, strict=True)) == {
         *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 10.0)},
@@ -69,7 +69,7 @@ def test_the_installed_command_answers_a_mistake_with_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("holdfast: ") and "line 3" in done.stderr and "'saliency'" in done.stderr
+    assert done.stderr.startswith("heatproof: ") and "line 3" in done.stderr and "'saliency'" in done.stderr
 
 
 def test_run_obeys_out_limit_and_seed(main, tmp_path):
@@ -77,24 +77,24 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
     arguments = ("run", write(tmp_path), "--allow-code", "--out", out, "--limit", 2)
     code, text, _ = main(*arguments, "--seed", 5)
     assert code == 0 and str(out / "report.html") in text
-    run = holdfast.read(out)
+    run = heatproof.read(out)
     assert run.manifest["study"]["seed"] == 5
     assert len(run.samples()) == 2
     code, _, error = main(*arguments, "--seed", 6)
     assert code == 2 and "seed: the run has 5, this study says 6" in error
     code, _, _ = main(*arguments, "--seed", 5)
     assert code == 0
-    assert [s["passes"]["shapes"] > 0 for s in holdfast.read(out).manifest["sessions"]] == [True, False]
+    assert [s["passes"]["shapes"] > 0 for s in heatproof.read(out).manifest["sessions"]] == [True, False]
 
 
 def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(main, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["holdfast.cli.run"], "WORTH_A_TRIAL", 6)
+    monkeypatch.setattr(sys.modules["heatproof.cli.run"], "WORTH_A_TRIAL", 6)
     (tmp_path / "net.py").write_text(
-        "import torch, holdfast\n"
+        "import torch, heatproof\n"
         "def number():\n"
         "    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 1))\n"
         "    net[1].weight.data, net[1].bias.data = torch.linspace(-1, 1, 3072)[None], torch.zeros(1)\n"
-        "    return holdfast.Model(net, task={'regression': {'tolerance': 0.5}})\n"
+        "    return heatproof.Model(net, task={'regression': {'tolerance': 0.5}})\n"
     )
     axis = "[{certificate: {radii: [1], features: {patches: {size: 16}}}}]"
     study = re.sub("evaluations: .*", f"evaluations: {axis}", STUDY.replace(f"{SMALL}:model", "net.py:number"))
@@ -117,7 +117,7 @@ def test_validate_says_and_writes_what_measures_tell(main, tmp_path):
 
 
 def test_a_run_is_set_beside_the_atlas(main, tmp_path):
-    run = holdfast.evaluate(model(), pictures(3)[0], "saliency", holdfast.Stability(k=50), tmp_path / "run")
+    run = heatproof.evaluate(model(), pictures(3)[0], "saliency", heatproof.Stability(k=50), tmp_path / "run")
     code, text, error = main("compare", run.path, "atlas")
     assert code == 0, error
     assert text == atlas_text(run.path) + "\n"
@@ -126,8 +126,8 @@ def test_a_run_is_set_beside_the_atlas(main, tmp_path):
 def test_report_is_drawn_again(main, tmp_path):
     images = pictures(3)[0]
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 4))
-    jpeg = holdfast.Stability(perturbations="jpeg", k=50)
-    run = holdfast.evaluate(net, images, "saliency", jpeg, tmp_path / "run")
+    jpeg = heatproof.Stability(perturbations="jpeg", k=50)
+    run = heatproof.evaluate(net, images, "saliency", jpeg, tmp_path / "run")
     assert not (run.path / "report.html").exists()
     code, text, _ = main("report", run.path)
     assert code == 0 and Path(text.strip()) == run.path / "report.html"
@@ -153,8 +153,8 @@ def test_ls_names_everything_with_a_line_each(main, what):
     assert code == 0 and error == ""
     for word in LISTED[what]:
         assert word in text, word
-    registry = {"explainers": EXPLAINERS, "perturbations": holdfast.perturbations.KNOWN}
-    registry |= {"presets": holdfast.perturbations.KNOWN_PRESETS, "evaluations": holdfast.axes.EVALUATIONS}
+    registry = {"explainers": EXPLAINERS, "perturbations": heatproof.perturbations.KNOWN}
+    registry |= {"presets": heatproof.perturbations.KNOWN_PRESETS, "evaluations": heatproof.axes.EVALUATIONS}
     names = [re.match(r"\S+: \S+|\S+", line)[0] for line in text.splitlines()]
     assert len(names) == len(set(names))
     if what in registry:
@@ -201,7 +201,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(main, tmp_path, what):
     allow = [] if what == "code not allowed" else ["--allow-code"]
     code, shown, error = main("run", study, "--out", tmp_path / "run", *allow)
     assert code == 2 and shown == ""
-    assert error.startswith("holdfast: ") and len(error.strip().splitlines()) == 1
+    assert error.startswith("heatproof: ") and len(error.strip().splitlines()) == 1
     assert words in error
     assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
@@ -237,14 +237,14 @@ def test_data_by_path_is_found_beside_the_study(main, tmp_path, monkeypatch):
     study = write(tmp_path, re.sub("data: .*", "data: {source: photos, size: 32}", STUDY))
     code, _, error = main("run", study, "--allow-code", "--out", tmp_path / "run")
     assert code == 0, error
-    assert holdfast.read(tmp_path / "run").samples()["sample"].tolist() == ["a.png"]
+    assert heatproof.read(tmp_path / "run").samples()["sample"].tolist() == ["a.png"]
 
 
 def test_an_interruption_says_how_to_go_on(main, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.runs.evaluate.run_shards", interrupt)
+    monkeypatch.setattr("heatproof.runs.evaluate.run_shards", interrupt)
     code, _, error = main("run", write(tmp_path), "--allow-code", "--out", tmp_path / "run")
     assert code == 130
     assert "run the same command again" in error and "Traceback" not in error
@@ -254,9 +254,9 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("holdfast.runs.evaluate.run_shards", broken)
+    monkeypatch.setattr("heatproof.runs.evaluate.run_shards", broken)
     arguments = ["run", write(tmp_path), "--allow-code", "--out", tmp_path / "run"]
-    monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+    monkeypatch.setattr(sys, "argv", ["heatproof", *map(str, arguments)])
     with pytest.raises(ValueError, match="a mistake of ours"):
         cli.main()
 
@@ -266,7 +266,7 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     reason="the demo's packages are not installed",
 )
 def test_the_demo_can_be_planned():
-    from holdfast.runs.study.demo import demo_plan
+    from heatproof.runs.study.demo import demo_plan
 
     plan = demo_plan(limit=1)
     assert [len(data) for data in plan.data.values()] == [1]
@@ -287,5 +287,5 @@ def test_plan_says_what_a_study_would_do_and_could_tell_apart(tmp_path):
     assert "passes" not in again and "chance is taken from 6 of the samples" in again
     run = CliRunner().invoke(cli.app, ["run", *asked[1:], "--out", str(tmp_path / "run")])
     assert run.exit_code == 0, run.output
-    taken = holdfast.read(tmp_path / "run").manifest["sessions"][-1]["passes"]
+    taken = heatproof.read(tmp_path / "run").manifest["sessions"][-1]["passes"]
     assert 0.5 * sum(taken.values()) < passes < 2 * sum(taken.values())

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast import cli
-from holdfast.cli.export import _say
-from holdfast.report.figures import File, Written
-from holdfast.runs.study.registry import catalogue
+from heatproof import cli
+from heatproof.cli.export import _say
+from heatproof.report.figures import File, Written
+from heatproof.runs.study.registry import catalogue
 from support.paths import SMALL
 from support.recorded import recorded
 from support.whole import BASE, MOVED
@@ -40,7 +40,7 @@ WISHES = [
 def plain(text: str, *places: object) -> list[str]:
     for i, place in enumerate(places):
         text = text.replace(str(place), f"PLACE{i}")
-    text = re.sub(r"/[^ \n]*holdfast-[^ \n,]*", "RUN", text)
+    text = re.sub(r"/[^ \n]*heatproof-[^ \n,]*", "RUN", text)
     return re.sub(r"\d{4}-\d\d-\d\d(T[\d:.+]*)?", "DATE", text).splitlines()
 
 
@@ -82,10 +82,10 @@ def test_verify_report_and_show(main, tmp_path) -> None:
     recorded("cli/report-text", [code, plain(out)])
     code, out, _ = main("show", MOVED, "--worst", 4, "--explainer", "grad*")
     recorded(
-        "cli/show", [code, " ".join("\n".join(plain(out)).split()).partition("by holdfast")[2]]
+        "cli/show", [code, " ".join("\n".join(plain(out)).split()).partition("by heatproof")[2]]
     )  # before it is a path
     assert main("report", MOVED, "--text", "--out", "x.html")[2] == (
-        "holdfast: --text prints and --out writes; give one of them\n"
+        "heatproof: --text prints and --out writes; give one of them\n"
     )
 
 

@@ -17,10 +17,10 @@ import torch
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from holdfast.data import images, open_data
-from holdfast.data.files import LARGEST_PICTURE
-from holdfast.errors import UserError
-from holdfast.types import Batch
+from heatproof.data import images, open_data
+from heatproof.data.files import LARGEST_PICTURE
+from heatproof.errors import UserError
+from heatproof.types import Batch
 
 
 def pixels(*shape: int, seed: int = 0) -> torch.Tensor:

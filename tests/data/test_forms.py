@@ -22,8 +22,8 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.data import Data, Vocabulary, images, open_data
-from holdfast.errors import UserError
+from heatproof.data import Data, Vocabulary, images, open_data
+from heatproof.errors import UserError
 from support.paths import SHARED_DATA
 
 real = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"no real data in {SHARED_DATA}")
@@ -452,7 +452,7 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore] # noqa: F401
     except ImportError:
-        with pytest.raises(UserError, match=r'needs datasets: pip install "holdfast\[datasets\]"; .* save_to_disk'):
+        with pytest.raises(UserError, match=r'needs datasets: pip install "heatproof\[datasets\]"; .* save_to_disk'):
             open_data("hf:owner/pets@train")
         return
     blobs = [png(i) for i in range(2)]

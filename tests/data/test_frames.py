@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, UserError, features, open_data
+import heatproof
+from heatproof import Batch, Model, UserError, features, open_data
 
 
 def people(n: int = 12) -> pd.DataFrame:
@@ -49,14 +49,14 @@ def test_what_is_removed_of_a_category_is_all_of_it():
     data = open_data(people(), label="ill", groups="doctor")
     batch = data.load(range(12)).batch
     zero, first = {"fill": "zero"}, torch.zeros(12, dtype=torch.int64)
-    maps = holdfast.explainers.FeatureAblation(**zero)(Model(net), batch, first, 0)
+    maps = heatproof.explainers.FeatureAblation(**zero)(Model(net), batch, first, 0)
     parts = batch.x * net.weight[0].detach()
     whole = parts[:, 1:4].sum(1, keepdim=True).expand(-1, 3)
     torch.testing.assert_close(maps, torch.cat([parts[:, :1], whole, parts[:, 4:]], 1))
-    shap = holdfast.explainers.KernelShap(samples=200, features=features.Pixels(), **zero)(Model(net), batch, first, 0)
+    shap = heatproof.explainers.KernelShap(samples=200, features=features.Pixels(), **zero)(Model(net), batch, first, 0)
     torch.testing.assert_close(shap, maps, rtol=1e-3, atol=1e-3)
-    axis = holdfast.Faithfulness(imputers="zero", fractions=(1 / 3, 2 / 3), metrics=("road",), readout="logit")
-    run = holdfast.evaluate(Model(net), data, [{"feature_ablation": zero}, "random"], axis, references=4)
+    axis = heatproof.Faithfulness(imputers="zero", fractions=(1 / 3, 2 / 3), metrics=("road",), readout="logit")
+    run = heatproof.evaluate(Model(net), data, [{"feature_ablation": zero}, "random"], axis, references=4)
     rows = run.table().query("measure == 'logit' and order == 'morf' and explainer.str.startswith('feature')")
     left = torch.stack([parts[:, 0], parts[:, 1:4].sum(1), parts[:, 4]], 1).detach()
     target = net(batch.x).argmax(1)
@@ -110,14 +110,14 @@ class Weighed(nn.Module):
 
 def test_several_inputs_go_by_name():
     x, weight = torch.rand(6, 4), torch.rand(6, 4)
-    net, road = Weighed(), holdfast.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
+    net, road = Weighed(), heatproof.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
     by_name = open_data({"x": x, "y": [0, 1] * 3, "weight": weight.numpy()})
     assert by_name.labels == (0, 1) * 3
-    runs = [holdfast.evaluate(net, data, ["input_x_gradient"], road, references=3).table()
+    runs = [heatproof.evaluate(net, data, ["input_x_gradient"], road, references=3).table()
             for data in (by_name, Batch(by_name.ids, x, {"weight": weight}, torch.tensor([0, 1] * 3)))]  # fmt: skip
     pd.testing.assert_frame_equal(*(run.drop(columns="dataset") for run in runs))
     with pytest.raises(UserError, match=r"takes weight beside its first input.*open_data\(\{'x': …, 'weight': …\}\)"):
-        holdfast.evaluate(net, x, ["saliency"], road)
+        heatproof.evaluate(net, x, ["saliency"], road)
     with pytest.raises(UserError, match="6 samples but 5 of weight"):
         open_data({"x": x, "weight": weight[:5]})
     with pytest.raises(UserError, match=r"cannot read data from dict; .*more inputs by name"):

@@ -17,10 +17,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data import Data, Vocabulary, open_data
-from holdfast.data.graphs import Graph, open_graphs
-from holdfast.errors import UserError
-from holdfast.types import Batch
+from heatproof.data import Data, Vocabulary, open_data
+from heatproof.data.graphs import Graph, open_graphs
+from heatproof.errors import UserError
+from heatproof.types import Batch
 from support.paths import SHARED_DATA
 
 real = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"no real data in {SHARED_DATA}")
@@ -100,7 +100,7 @@ def test_sets_that_cannot_be_used_are_recorded() -> None:
 
 
 class StandIn(SimpleNamespace):
-    """What holdfast uses of torch_geometric.data.Data: x, edge_index, and perhaps edge_weight and y.
+    """What heatproof uses of torch_geometric.data.Data: x, edge_index, and perhaps edge_weight and y.
 
     Like the real one it has a length and is indexed by name.
     """

@@ -18,11 +18,11 @@ import pytest
 import torch
 from PIL import Image
 
-import holdfast
-from holdfast.data import Vocabulary, open_data
-from holdfast.data.hub import hub_files
-from holdfast.data.sources import check_data_name
-from holdfast.errors import UserError
+import heatproof
+from heatproof.data import Vocabulary, open_data
+from heatproof.data.hub import hub_files
+from heatproof.data.sources import check_data_name
+from heatproof.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
 EXPECTED = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255
@@ -46,7 +46,7 @@ def copy_of_the_hubs(folder: Path) -> Path:
     return folder
 
 
-def check_pets(data: holdfast.Data) -> None:
+def check_pets(data: heatproof.Data) -> None:
     torch.testing.assert_close(data.load([2, 0]).batch.x, EXPECTED[[2, 0]])
     assert data.labels == (0, 1, 0) and data.class_names == ("cat", "dog")
 
@@ -69,20 +69,20 @@ def test_open_data_takes_the_names_of_a_study(tmp_path: Path) -> None:
         "import torch\ndef noise():\n    return torch.rand(5, 3, 8, 8), torch.arange(5)\n"
     )
     spec = f"python:{tmp_path}/sets.py:noise"
-    assert repr(holdfast.open_data(spec, allow_code=True, limit=2)) == "Data(noise, 2 samples of shape (3, 8, 8))"
+    assert repr(heatproof.open_data(spec, allow_code=True, limit=2)) == "Data(noise, 2 samples of shape (3, 8, 8))"
     with pytest.raises(UserError, match="add --allow-code"):
-        holdfast.open_data(spec)
+        heatproof.open_data(spec)
     with pytest.raises(UserError, match="did you mean 'bundled'"):
-        holdfast.open_data("bundle:photographs")
+        heatproof.open_data("bundle:photographs")
     with pytest.raises(UserError, match="did you mean 'photographs'"):
-        holdfast.open_data("bundled:photos")
+        heatproof.open_data("bundled:photos")
 
 
 def test_the_photographs_of_the_demo_by_name() -> None:
     missing = [package for package in ("foolbox", "skimage", "sklearn") if importlib.util.find_spec(package) is None]
     if missing:
         pytest.skip(f"the demo extra is not installed: {missing}")
-    data = holdfast.open_data("bundled:photographs", size=32, limit=3)
+    data = heatproof.open_data("bundled:photographs", size=32, limit=3)
     assert data.shape == (3, 32, 32) and data.load([0]).batch.ids == data.ids[:1]
 
 
@@ -119,7 +119,7 @@ def test_what_the_datasets_package_saves(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_without_a_network_the_error_says_what_to_put_where(tmp_path: Path) -> None:
     needs_datasets()
-    code = "import holdfast; holdfast.open_data('hf:owner/pets@test')"
+    code = "import heatproof; heatproof.open_data('hf:owner/pets@test')"
     alone = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], env=alone, capture_output=True, text=True, check=False

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from holdfast.data import Vocabulary, open_data
-from holdfast.data.choices import expanded, grouped, one_split, whole_label
-from holdfast.data.dataset import Data, checked_length, numbered
-from holdfast.data.sequences import prompts, spelled
-from holdfast.errors import UserError
-from holdfast.types import Batch
+from heatproof.data import Vocabulary, open_data
+from heatproof.data.choices import expanded, grouped, one_split, whole_label
+from heatproof.data.dataset import Data, checked_length, numbered
+from heatproof.data.sequences import prompts, spelled
+from heatproof.errors import UserError
+from heatproof.types import Batch
 from support.recorded import recorded
 
 WORDS = Vocabulary(("a", "film", "good", "bad"))

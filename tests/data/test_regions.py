@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-import holdfast
-from holdfast import UserError, open_data
+import heatproof
+from heatproof import UserError, open_data
 
 REGION = "_region"
 
 
-def regions(data: holdfast.Data) -> torch.Tensor:
+def regions(data: heatproof.Data) -> torch.Tensor:
     return data.load(range(len(data))).batch.aux[REGION]
 
 
@@ -131,7 +131,7 @@ def test_coco_gives_the_objects_of_the_label(tmp_path):
 
 
 def test_a_study_file_names_regions(tmp_path):
-    from holdfast.runs.study.file import parse
+    from heatproof.runs.study.file import parse
 
     (tmp_path / "masks").mkdir()
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 8, 8), dtype=np.float32))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import holdfast
+import heatproof
 from support.paths import ROOT
 
 GUIDE = ROOT / "docs" / "own.md"
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 def test_the_guide_to_own_parts_runs_from_its_study_file(main, folder):
     code, shown, error = main("run", "study.yaml", "--allow-code", "--out", "run")
     assert code == 0, error
-    run = holdfast.read("run")
+    run = heatproof.read("run")
     assert set(run.table().explainer.unique()) == {"saliency", "mine"}
     assert {"jpeg", "mirror", "own"} <= set(run.table().condition.unique())
     assert "fass_aligned" in set(run.table().query("condition == 'mirror'").measure)
@@ -59,7 +59,7 @@ def test_a_run_says_what_it_judges_what_it_leaves_out_and_what_it_could_not_read
     assert lines[1].startswith("left out: stability explains changed inputs anew, and precomputed")
     (at,) = (i for i, line in enumerate(lines) if "1 of 5 samples could not be read" in line)
     assert lines[at + 1].split()[0] == "torn.jpg"
-    assert lines[-2] == "look closer: holdfast show 'a run'"
+    assert lines[-2] == "look closer: heatproof show 'a run'"
     assert max(map(len, lines[2:-1])) <= 80
 
 
@@ -68,7 +68,7 @@ def test_a_run_made_half_way_says_so_and_places_that_cannot_be_written_are_one_l
     for arguments in (("--text",), ()):
         code, _, error = main("report", "half", *arguments)
         assert code == 0
-        assert error.startswith("holdfast: this is so far; the run is unfinished: ") and "missing" in error
+        assert error.startswith("heatproof: this is so far; the run is unfinished: ") and "missing" in error
     Path("file").touch()
     for arguments, words in (
         (("report", "half", "--out", "photos"), "photos/report.html"),
@@ -78,7 +78,7 @@ def test_a_run_made_half_way_says_so_and_places_that_cannot_be_written_are_one_l
     ):
         code, _, error = main(*arguments)
         assert code == 2, arguments
-        assert error.startswith("holdfast: ") and len(error.splitlines()) == 1 and words in error
+        assert error.startswith("heatproof: ") and len(error.splitlines()) == 1 and words in error
 
 
 def test_numbers_out_of_range_are_named(main, folder):
@@ -88,9 +88,9 @@ def test_numbers_out_of_range_are_named(main, folder):
         (("demo", "--limit", 99), "--limit must be from 1 to 28, got 99"),
     ):
         code, _, error = main(*arguments)
-        assert code == 2 and error == f"holdfast: {words}\n"
+        assert code == 2 and error == f"heatproof: {words}\n"
 
 
 def test_the_command_has_a_version(main):
     code, shown, _ = main("--version")
-    assert code == 0 and re.fullmatch(r"holdfast \d+\.\d+\.\d+\n", shown)
+    assert code == 0 and re.fullmatch(r"heatproof \d+\.\d+\.\d+\n", shown)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.runs.study.file import read_study
+import heatproof
+from heatproof.runs.study.file import read_study
 from support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -59,8 +59,8 @@ def test_every_benchmark_can_be_found_by_its_command():
 
 def test_the_reference_has_every_public_name():
     pages = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
-    named = set(re.findall(r"^::: holdfast\.(\w+)$", pages, re.M))
-    assert set(holdfast.__all__) - named == set()
+    named = set(re.findall(r"^::: heatproof\.(\w+)$", pages, re.M))
+    assert set(heatproof.__all__) - named == set()
 
 
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
@@ -75,7 +75,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     for page, html in built.items():
         assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", html), page
     reference = "\n".join(html for page, html in built.items() if page.parent.name == "api")
-    assert [name for name in holdfast.__all__ if f'id="holdfast.{name}"' not in reference] == []
+    assert [name for name in heatproof.__all__ if f'id="heatproof.{name}"' not in reference] == []
     assert "&gt;&gt;&gt; " not in re.sub(
         r"<pre.*?</pre>", "", reference, flags=re.S
     )  # examples are code, not quotations

@@ -11,10 +11,10 @@ import sys
 import pytest
 import yaml
 
-import holdfast
+import heatproof
 from support.paths import ROOT
 
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "heatproof"
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 HEAVY = ("torch", "numpy", "pandas", "pyarrow", "scipy", "pydantic", "matplotlib", "mlflow", "wandb", "ray")
 
@@ -34,7 +34,7 @@ def test_every_file_is_written_for_the_oldest_python():
 
 
 def test_everything_beside_the_code_is_packaged():
-    patterns = declared("holdfast")
+    patterns = declared("heatproof")
     for path in PACKAGE.glob("**/*"):
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             name = path.relative_to(PACKAGE).as_posix()
@@ -44,13 +44,13 @@ def test_everything_beside_the_code_is_packaged():
 
 
 def test_every_public_name_is_there_and_typed():
-    assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)
+    assert all(getattr(heatproof, name) is not None for name in heatproof.__all__)
     tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert set(holdfast.__all__) <= seen, "a type checker does not see these"
+    assert set(heatproof.__all__) <= seen, "a type checker does not see these"
 
 
-@pytest.mark.parametrize("words", ["import holdfast", "from holdfast.cli import app"])
+@pytest.mark.parametrize("words", ["import heatproof", "from heatproof.cli import app"])
 def test_light_imports(words):
     script = f"import sys\n{words}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

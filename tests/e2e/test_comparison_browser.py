@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.report.comparison import compare, leaderboard, leaderboard_page
+import heatproof
+from heatproof.report.comparison import compare, leaderboard, leaderboard_page
 from support import small
 from support.chromium import AXE, BROWSER, Chromium
 
@@ -119,12 +119,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("runs")
     x, _ = small.pictures(8)
     axes = {"stability": {"stability": {"perturbations": ["jpeg", "rotation"]}}}
-    named = {f"gradient {NASTY}": holdfast.Saliency(), "input_x_gradient": "input_x_gradient", "random": "random"}
+    named = {f"gradient {NASTY}": heatproof.Saliency(), "input_x_gradient": "input_x_gradient", "random": "random"}
     runs = []
     for name, precision in (("first", None), ("second", "bfloat16")):
-        model = holdfast.Model(small.network(), mean=(0.5,) * 3, std=(0.5,) * 3, name=f"{name} {NASTY}")
+        model = heatproof.Model(small.network(), mean=(0.5,) * 3, std=(0.5,) * 3, name=f"{name} {NASTY}")
         out = root / f"{name} <b>"
-        runs.append(holdfast.evaluate(model, {NASTY: x}, named, axes, out, precision=precision, show_progress=False))
+        runs.append(heatproof.evaluate(model, {NASTY: x}, named, axes, out, precision=precision, show_progress=False))
     page = compare(*runs).page(root / "page.html").read_text(encoding="utf-8")
     pages = {"/watch": WATCHER, "/comparison.html": page, "/leaderboard.html": leaderboard_page(leaderboard(*runs))}
     running = Server(pages)
@@ -151,12 +151,12 @@ def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
         assert (page["overflow"], page["wide"], page["images"], page["unnamed"]) == (0, 0, 0, 0), name
     for width in (360, 1200):
         page = seen[f"comparison{width}"]
-        assert page["title"] == "holdfast comparison of 2 runs"
+        assert page["title"] == "heatproof comparison of 2 runs"
         assert page["drawn"] == page["charts"] == 1
         assert page["plots"] == 3  # all conditions, and each
         assert page["csv"] == ["plot,name,method,value,low,hi"]
         page = seen[f"leaderboard{width}"]
-        assert page["title"] == "holdfast leaderboard"
+        assert page["title"] == "heatproof leaderboard"
         assert page["heads"][:3] == ["Rank", "Explainer", "Score"]
         assert len(page["kept"]) == 3 and all("second" in run for run in page["kept"]), "a filter leaves one run"
         assert page["faded"] > 0 == page["back"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import heatproof
 from support.paths import SMALL
 
 KILLS = 10
@@ -28,7 +28,7 @@ keep_maps: true
 
 def end(study: Path, out: Path, *stopped: str) -> int:
     """The exit code of a run, which may be stopped at the n-th thing that it does with a file by a signal."""
-    program = [str(SMALL.with_name("stopping.py")), *stopped] if stopped else ["-m", "holdfast"]
+    program = [str(SMALL.with_name("stopping.py")), *stopped] if stopped else ["-m", "heatproof"]
     command = [sys.executable, *program, "run", str(study), "--out", str(out), "--allow-code"]
     with (study.parent / "said.txt").open("wb") as said:
         run = subprocess.run(
@@ -47,7 +47,7 @@ def parts(out: Path) -> int:
 
 def sorted_bytes(out: Path) -> bytes:
     """The whole table as text with every digit, in the order of its keys."""
-    return holdfast.read(out).table().to_csv(index=False, float_format="%.17g").encode()
+    return heatproof.read(out).table().to_csv(index=False, float_format="%.17g").encode()
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.runs import storage
-from holdfast.runs.verify import verify
+import heatproof
+from heatproof.runs import storage
+from heatproof.runs.verify import verify
 from support.loopback import Gate, free_port, keys, s3_server
 from support.paths import SMALL
 
@@ -43,7 +43,7 @@ TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 GATE = free_port()
 """Where an S3 server is reached, by those who are let through."""
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **TOKEN, **keys(GATE)}
-AWAY = float(os.environ.get("HOLDFAST_AWAY", "0"))
+AWAY = float(os.environ.get("HEATPROOF_AWAY", "0"))
 """Seconds for which the store is away at the least."""
 
 
@@ -113,7 +113,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def start(study: Path, out: Path | str, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--out", str(out), "--allow-code", *options]
+    command = [sys.executable, "-m", "heatproof", "run", str(study), "--out", str(out), "--allow-code", *options]
     with (study.parent / "said.txt").open("wb") as said:
         return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
 
@@ -131,7 +131,7 @@ def at_work(pid: int) -> bool:
 
 
 def as_text(out: Path | str) -> str:
-    return holdfast.read(out).table().to_csv(index=False, float_format="%.17g")
+    return heatproof.read(out).table().to_csv(index=False, float_format="%.17g")
 
 
 def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
@@ -147,7 +147,7 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     shown = process.wait(600), (tmp_path / "said.txt").read_text()
     assert shown[0] == 0, shown[1]
     assert as_text(tmp_path / "run") == as_text(tmp_path / "alone")
-    (session,) = holdfast.read(tmp_path / "run").manifest["sessions"]
+    (session,) = heatproof.read(tmp_path / "run").manifest["sessions"]
     assert session["workers"]["kind"] == "ray" and session["workers"]["count"] == 3
     assert len(session["workers"]["lost"]) == 1, "the node was killed between two shards"
     assert "a worker is lost" in shown[1] and "Traceback" not in shown[1]
@@ -160,7 +160,7 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     process = start(study, tmp_path / "other", "--ray", cluster.address)
     assert process.wait(600) == 2
     said = (tmp_path / "said.txt").read_text()
-    assert said.startswith("holdfast: ") and "models.make: other weights" in said and "Traceback" not in said
+    assert said.startswith("heatproof: ") and "models.make: other weights" in said and "Traceback" not in said
 
 
 def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
@@ -185,7 +185,7 @@ def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
 
 def test_a_store_that_is_away_for_a_while_is_waited_for(cluster, tmp_path, monkeypatch):
     """It cuts every connection and turns everybody away until they have asked again; then it is back."""
-    study, out = tmp_path / "study.yaml", "s3://holdfast/run"
+    study, out = tmp_path / "study.yaml", "s3://heatproof/run"
     study.write_text(STUDY)
     with s3_server(tmp_path / "server.txt") as port:
         gate = Gate(GATE, port)

@@ -19,12 +19,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from holdfast.axes import Finding
-from holdfast.axes.stability.page import parts
-from holdfast.drawing.charts import Chart
-from holdfast.drawing.methods import COLOURS
-from holdfast.report import build_report
-from holdfast.report import sections as report_sections
+from heatproof.axes import Finding
+from heatproof.axes.stability.page import parts
+from heatproof.drawing.charts import Chart
+from heatproof.drawing.methods import COLOURS
+from heatproof.report import build_report
+from heatproof.report import sections as report_sections
 from support import synthetic
 from support.chromium import AXE, BROWSER, Chromium
 
@@ -33,9 +33,9 @@ SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("translation", 20.0), ("jpeg", 
 NASTY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 FORMULA = "=HYPERLINK(1)"
 QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
-TITLE = "holdfast report: mobilenet on photos"
+TITLE = "heatproof report: mobilenet on photos"
 DRAWN = (
-    "document.querySelector('.hold .map') && [...document.querySelectorAll('.hold img')].every((i) => i.naturalWidth)"
+    "document.querySelector('.proof .map') && [...document.querySelectorAll('.proof img')].every((i) => i.naturalWidth)"
 )
 
 
@@ -106,7 +106,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
     assert usual.stat().st_size < 3_000_000
-    first = "document.querySelector('.hold .map').getBoundingClientRect().bottom"
+    first = "document.querySelector('.proof .map').getBoundingClientRect().bottom"
     for width, height, screens in ((1440, 900, 1), (1280, 720, 1), (390, 844, 2)):
         browser.open(usual, width, height)
         browser.wait(DRAWN)
@@ -117,7 +117,7 @@ def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
             assert browser.run("document.querySelector('.sheet').getBoundingClientRect().bottom") < 960
             assert browser.run("document.querySelectorAll('#findings .cards')[0].children.length") <= 3
             assert browser.run("[...document.querySelectorAll('.axis')].filter((a) => a.offsetParent).length") == 1
-    assert browser.run("getComputedStyle(document.querySelector('.hold tbody th')).position") == "sticky"
+    assert browser.run("getComputedStyle(document.querySelector('.proof tbody th')).position") == "sticky"
 
 
 def test_paper_has_two_pages(browser: Chromium, usual: Path) -> None:
@@ -137,9 +137,9 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     assert browser.run(said) != first
     assert browser.run("[...document.querySelectorAll('[data-pick]')].map((b) => b.ariaPressed)") == ["false", "true"]
     browser.run("document.querySelector('[data-outline]').click()")
-    maps = "document.querySelectorAll('.hold .map').length"
-    browser.wait(f"document.querySelectorAll('.hold canvas').length === {maps}")
-    inked = """(() => { const c = document.querySelector('.hold canvas');
+    maps = "document.querySelectorAll('.proof .map').length"
+    browser.wait(f"document.querySelectorAll('.proof canvas').length === {maps}")
+    inked = """(() => { const c = document.querySelector('.proof canvas');
         const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         return data.filter((v, i) => i % 4 === 3 && v).length / (c.width * c.height); })()"""
     assert 0.001 < browser.run(inked) <= 0.06, "an edge of the strongest twentieth"
@@ -159,14 +159,14 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
     assert browser.run("document.activeElement.className") == "enlarge", "focus goes back to where it was"
-    top = """(() => { const map = document.querySelector('.hold .map');
+    top = """(() => { const map = document.querySelector('.proof .map');
         map.scrollIntoView({ behavior: 'instant', block: 'center' });
         const { left, top } = map.getBoundingClientRect();
         return document.elementsFromPoint(left + 8, top + 8).find((e) => e.matches('.map, .photo')) === map; })()"""
     assert browser.run(top), "the map lies over the photograph"
     browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     browser.run("document.querySelector('[data-save]').click()")
-    with Image.open(io.BytesIO(arrived(tmp_path / "hold-sheet.png"))) as saved:
+    with Image.open(io.BytesIO(arrived(tmp_path / "proof-sheet.png"))) as saved:
         colours = np.asarray(saved.convert("RGB"))
     assert colours.shape[1] > 2000 and len(np.unique(colours.reshape(-1, 3)[::97], axis=0)) > 200, "maps are in it"
     assert browser.run("document.title") == TITLE and browser.complaints() == []
@@ -257,7 +257,7 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
     assert second[0] == NASTY and said.startswith(f"{NASTY}: {second[1]} ["), "the second mark of the first plot"
     lit = "[...new Set([...document.querySelectorAll('.chart .mark.lit')].map((m) => m.closest('.chart').id))].length"
     assert browser.run(lit) == 3, "the method is lit in every chart that has it"
-    assert browser.run("document.querySelectorAll('.hold tr.lit, .score tr.lit').length") == 2
+    assert browser.run("document.querySelectorAll('.proof tr.lit, .score tr.lit').length") == 2
     browser.press("Escape")
     assert browser.run("document.querySelector('.tip').hidden && !document.querySelector('.mark.lit')")
     order = """(() => { const rows = [...document.querySelectorAll('.plot')[1].querySelectorAll('.mark[data-y]')];
@@ -273,7 +273,7 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
 @pytest.mark.parametrize(("dark", "enlarged"), [(False, False), (True, True)])
 def test_axe_finds_nothing_serious(browser: Chromium, report: Path, dark: bool, enlarged: bool) -> None:
     browser.open(report, dark=dark)
-    browser.wait("document.querySelector('.hold .map')")
+    browser.wait("document.querySelector('.proof .map')")
     if enlarged:
         browser.run("document.querySelector('.enlarge').click()")
     assert browser.violations() == []

@@ -10,11 +10,11 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from holdfast.errors import UserError
-from holdfast.explainers.ablation import FeatureAblation, FeaturePermutation
-from holdfast.features import Elements, Patches, Tokens
-from holdfast.models import Model
-from holdfast.types import Batch, label_of, parameters
+from heatproof.errors import UserError
+from heatproof.explainers.ablation import FeatureAblation, FeaturePermutation
+from heatproof.features import Elements, Patches, Tokens
+from heatproof.models import Model
+from heatproof.types import Batch, label_of, parameters
 from support.modalities import CASES, TARGET, BagOfWords, batch_of, case, generator, seeded, texts
 
 
@@ -77,7 +77,7 @@ def test_ablation_by_hand(fill: Any, readout: Any) -> None:
     ours = FeatureAblation(features=features, fill=fill, readout=readout)(model, batch, TARGET, seed=0)
     inputs, labels = model.inputs(batch), features.segments(batch)
     if fill == "blur":
-        from holdfast.features.fill import blurred
+        from heatproof.features.fill import blurred
 
         replaced = blurred(inputs)
     else:

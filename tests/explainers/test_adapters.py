@@ -11,14 +11,14 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
-from holdfast.explainers.adapters.foreign import Foreign, library
-from holdfast.explainers.adapters.isolation import seeded
-from holdfast.features import Patches
-from holdfast.models.smoothed import Smoothed
-from holdfast.runs.study.file import read_study
-from holdfast.types import label_of, parameters
+import heatproof
+from heatproof import Batch, Faithfulness, Model, Stability, UserError, adapters
+from heatproof.explainers.adapters.foreign import Foreign, library
+from heatproof.explainers.adapters.isolation import seeded
+from heatproof.features import Patches
+from heatproof.models.smoothed import Smoothed
+from heatproof.runs.study.file import read_study
+from heatproof.types import label_of, parameters
 
 IDS = ("ant", "bee", "cat")
 
@@ -99,7 +99,7 @@ def test_lack_of_memory_reaches_the_engine_which_halves_the_batch(batch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return inputs
 
-    run = holdfast.evaluate(
+    run = heatproof.evaluate(
         network(), batch, {"greedy": adapters.quantus(greedy, draws=False)}, Stability(perturbations="jpeg", k=10),
         batch_size=2,
     )  # fmt: skip
@@ -150,7 +150,7 @@ def test_auxiliary_tensors_go_to_every_version_of_their_sample():
 def test_models_that_are_no_plain_network_are_refused_at_plan_time(model, batch):
     smoothed = Smoothed(model, keep=0.5, samples=4, features=Patches(4))
     with pytest.raises(UserError, match="is a Smoothed, which computes its predictions itself"):
-        holdfast.evaluate(smoothed, batch, [adapters.quantus(noisy)], Stability(perturbations="jpeg", k=10))
+        heatproof.evaluate(smoothed, batch, [adapters.quantus(noisy)], Stability(perturbations="jpeg", k=10))
     half = Model(network()).use("bfloat16")
     with pytest.raises(UserError, match="needs weights in float32, but Sequential uses bfloat16"):
         adapters.quantus(noisy).check(half, (3, 8, 8))
@@ -210,7 +210,7 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
     quick = Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
     methods = {"given": adapters.precomputed(tmp_path / "maps.npz"), "saliency": "saliency"}
     axes = [Stability(perturbations="jpeg", k=10), quick]
-    run = holdfast.evaluate(model, batch, methods, axes, tmp_path / "run")
+    run = heatproof.evaluate(model, batch, methods, axes, tmp_path / "run")
     judged = run.table().groupby("evaluation")["explainer"].unique().map(set).to_dict()
     assert judged == {"stability": {"saliency"}, "faithfulness": {"given", "saliency"}}
     why = run.manifest["study"]["evaluations"]["stability"]["left_out"]
@@ -231,16 +231,16 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
 def test_wrong_maps_are_found_before_any_pass(tmp_path, model, batch, change, message):
     saved(tmp_path / "maps.npz", **change)
     with pytest.raises(UserError, match=message):
-        holdfast.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Faithfulness(imputers="zero"))
+        heatproof.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Faithfulness(imputers="zero"))
     assert model.passes == 0
 
 
 def test_a_study_of_precomputed_maps_alone_has_nothing_to_perturb(tmp_path, model, batch):
     saved(tmp_path / "maps.npz")
     with pytest.raises(UserError, match="stability has nothing to judge: stability explains changed inputs anew"):
-        holdfast.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Stability(perturbations="jpeg"))
+        heatproof.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Stability(perturbations="jpeg"))
     with pytest.raises(ValidationError, match="none of moved inputs to average over"):
-        holdfast.Symmetrised(of=adapters.precomputed(tmp_path / "maps.npz"))
+        heatproof.Symmetrised(of=adapters.precomputed(tmp_path / "maps.npz"))
     assert model.passes == 0
 
 
@@ -279,7 +279,7 @@ evaluations:
 """
 CODE = """
 import torch
-from holdfast import adapters
+from heatproof import adapters
 
 def network():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3))

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Faithfulness, Model, Stability, UserError, adapters
-from holdfast.explainers.adapters import QuantusMetric
-from holdfast.explainers.adapters.isolation import seeded
-from holdfast.runs.study.file import read_study
+import heatproof
+from heatproof import Batch, Faithfulness, Model, Stability, UserError, adapters
+from heatproof.explainers.adapters import QuantusMetric
+from heatproof.explainers.adapters.isolation import seeded
+from heatproof.runs.study.file import read_study
 from support.paths import ROOT
 from support.small import pictures
 
@@ -147,7 +147,7 @@ class TestCaptum:
         methods = {"ig": adapters.captum("IntegratedGradients", {"n_steps": 4})}
         methods["shap"] = adapters.captum(captum.GradientShap, {"baselines": torch.zeros(1, 3, 32, 32)})
         tables = [
-            holdfast.evaluate(model, batch, methods, Stability(perturbations="jpeg"), batch_size=size).table()
+            heatproof.evaluate(model, batch, methods, Stability(perturbations="jpeg"), batch_size=size).table()
             for size in (1, 3)
         ]
         assert np.allclose(tables[0].value, tables[1].value, atol=1e-4, equal_nan=True)
@@ -263,10 +263,10 @@ class TestQuantus:
 
         evaluation = QuantusMetric(metric())
         assert not evaluation.reexplains
-        run = holdfast.evaluate(model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run")
+        run = heatproof.evaluate(model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run")
         rows = run.table().set_index(["explainer", "sample"]).sort_index()
         assert set(rows.measure) == {"quantus_faithfulness_correlation"} and set(rows.status) == {"ok"}
-        maps = dict(zip(batch.ids, holdfast.Saliency()(model, batch, target, 0), strict=True))
+        maps = dict(zip(batch.ids, heatproof.Saliency()(model, batch, target, 0), strict=True))
         for i, sample in enumerate(batch.ids):
             with seeded(adapters.library_seed(0, sample), model.device):
                 given = model.inputs(batch[[i]]).numpy(), target[[i]].numpy(), maps[sample][None].numpy()
@@ -279,7 +279,9 @@ class TestQuantus:
         metric = quantus.MaxSensitivity(nr_samples=2, lower_bound=0.05, disable_warnings=True)
         evaluation = QuantusMetric(metric)
         assert evaluation.reexplains
-        tables = [holdfast.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table() for size in (1, 3)]
+        tables = [
+            heatproof.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table() for size in (1, 3)
+        ]
         assert np.allclose(tables[0].value, tables[1].value, rtol=1e-3)
         assert (tables[0].value > 0).all()
 
@@ -287,41 +289,41 @@ class TestQuantus:
         quantus = imported("quantus")
         curve = quantus.PixelFlipping(features_in_step=512, disable_warnings=True)
         with pytest.raises(UserError, match="gave 6 numbers for one sample; ask the metric for one"):
-            holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
-        assert len(holdfast.evaluate(model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")).table()) == 3
+            heatproof.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
+        assert len(heatproof.evaluate(model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")).table()) == 3
 
     def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
         quantus = imported("quantus")
         road = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("road",))
-        metrics = {"ROAD": holdfast.QuantusStyle(road, "road", MEAN, STD)}
+        metrics = {"ROAD": heatproof.QuantusStyle(road, "road", MEAN, STD)}
         inputs, arguments = model.inputs(batch).numpy(), {"method": "Saliency", "reduce_axes": ()}
         found = quantus.evaluate(metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy())
-        ours = holdfast.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
+        ours = heatproof.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
         expected = ours[ours.measure == "road"].sort_values("sample").value
         assert np.allclose(found["Saliency"]["ROAD"], expected, atol=1e-4)
 
 
 def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     def gradient(model, inputs, targets):
-        return holdfast.Saliency()(
+        return heatproof.Saliency()(
             Model(model), Batch(("x",) * len(inputs), torch.tensor(inputs)), torch.tensor(targets), 0
         ).numpy()
 
     stability = Stability(perturbations=("jpeg", "brightness"))
-    fass = holdfast.QuantusStyle(stability, "fass", MEAN, STD, draws=False)
+    fass = heatproof.QuantusStyle(stability, "fass", MEAN, STD, draws=False)
     inputs, classes = model.inputs(batch).numpy(), target.numpy().copy()
     classes[1] = (classes[1] + 1) % 4
     scores = fass(net, inputs, classes, explain_func=gradient)
-    table = holdfast.evaluate(model, batch, {"s": holdfast.Saliency()}, stability).table()
+    table = heatproof.evaluate(model, batch, {"s": heatproof.Saliency()}, stability).table()
     expected = table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
     assert math.isnan(scores[1])
     assert np.allclose([scores[0], scores[2]], expected.loc[["a", "c"]], atol=1e-3)
-    road = holdfast.QuantusStyle(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
+    road = heatproof.QuantusStyle(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
     assert len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
     with pytest.raises(UserError, match="fass needs explain_func, as it explains other inputs too"):
         fass(net, inputs, classes, a_batch=inputs)
     with pytest.raises(UserError, match="unknown measure 'roads'; did you mean 'road'"):
-        holdfast.QuantusStyle(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
+        heatproof.QuantusStyle(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
 
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

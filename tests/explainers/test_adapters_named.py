@@ -10,13 +10,13 @@ import torch
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, Stability, UserError
-from holdfast.explainers.adapters import foreign
-from holdfast.explainers.adapters.named import INSTALLED_AS, LIBRARIES, METHODS
-from holdfast.runs.plan import make_plan
-from holdfast.runs.study.file import read_study
-from holdfast.runs.study.registry import build, catalogue, explainers
+import heatproof
+from heatproof import Batch, Model, Stability, UserError
+from heatproof.explainers.adapters import foreign
+from heatproof.explainers.adapters.named import INSTALLED_AS, LIBRARIES, METHODS
+from heatproof.runs.plan import make_plan
+from heatproof.runs.study.file import read_study
+from heatproof.runs.study.registry import build, catalogue, explainers
 from support.small import model, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # libraries warn of their own ways
@@ -117,7 +117,7 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 4))
     forest = kind(n_estimators=10, random_state=0).fit(rows, (rows[:, 0] * rows[:, 1] > 0).astype(int))
-    net, samples = holdfast.from_sklearn(forest), torch.tensor(rows[:3], dtype=torch.float32)
+    net, samples = heatproof.from_sklearn(forest), torch.tensor(rows[:3], dtype=torch.float32)
     found = maps({"shap": "tree"}, net, samples)
     shap = importlib.import_module("shap")
     explain = shap.TreeExplainer(forest)
@@ -135,7 +135,7 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
 def test_the_table_does_not_depend_on_the_batch(tmp_path):
     named = explainers([{"captum": "GradientShap"}, {"captum": "DeepLift"}])
     tables = [
-        holdfast.evaluate(model(), pictures(3), named, Stability(perturbations="jpeg"), batch_size=size).table()
+        heatproof.evaluate(model(), pictures(3), named, Stability(perturbations="jpeg"), batch_size=size).table()
         for size in (1, 3)
     ]
     assert np.allclose(tables[0].value, tables[1].value, atol=1e-3, equal_nan=True)

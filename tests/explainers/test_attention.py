@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import AttentionRollout, Batch, Chefer, Model, UserError
+from heatproof import AttentionRollout, Batch, Chefer, Model, UserError
 from support.vit_shapes import Swin, TimmViT, TorchvisionViT, TransformersViT, seeded_vit
 
 TARGET = torch.tensor([0, 1, 2])

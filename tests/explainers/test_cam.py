@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError
-from holdfast.explainers import cam_layer as feature_maps
-from holdfast.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
-from holdfast.explainers.cam_layer import find_layer, token_grid
+from heatproof import Batch, Model, UserError
+from heatproof.explainers import cam_layer as feature_maps
+from heatproof.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
+from heatproof.explainers.cam_layer import find_layer, token_grid
 from support.vit_shapes import Permute, Swin, TimmBlock, TimmViT, TorchvisionViT, TransformersViT
 
 TARGET = torch.tensor([0, 1, 2])

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast import Batch, GradCAM, Model, load_model
-from holdfast.explainers.cam_layer import find_layer
+from heatproof import Batch, GradCAM, Model, load_model
+from heatproof.explainers.cam_layer import find_layer
 
 TORCHVISION = {
     "resnet18": ("layer4", (7, 7)),

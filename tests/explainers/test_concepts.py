@@ -10,15 +10,15 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from holdfast.errors import BadParameter, UserError, make
-from holdfast.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
-from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
-from holdfast.explainers.concepts.explain import Car, Cav, layer_gradient
-from holdfast.models import Model
-from holdfast.models.layers import activations
-from holdfast.models.smoothed import Smoothed
-from holdfast.statistics import exact_share
-from holdfast.types import Batch, label_of, parameters
+from heatproof.errors import BadParameter, UserError, make
+from heatproof.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
+from heatproof.explainers.concepts.concepts import Concept, Concepts, concepts
+from heatproof.explainers.concepts.explain import Car, Cav, layer_gradient
+from heatproof.models import Model
+from heatproof.models.layers import activations
+from heatproof.models.smoothed import Smoothed
+from heatproof.statistics import exact_share
+from heatproof.types import Batch, label_of, parameters
 from support.small import model as shapes_model
 from support.small import pictures
 

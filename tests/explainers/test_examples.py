@@ -14,17 +14,17 @@ from scipy import optimize, stats
 from torch import nn
 from torch.nn import functional as F
 
-from holdfast import Batch, Model
-from holdfast.errors import BadParameter, UserError, make
-from holdfast.explainers.examples import loss_gradients
-from holdfast.explainers.examples.curvature import curvature_products, dense_curvature
-from holdfast.explainers.examples.influence import Influence, TracIn
-from holdfast.explainers.examples.loss_gradients import sample_gradients
-from holdfast.explainers.examples.simplex import RepresentationSimilarity, SimplEx, simplex_weights
-from holdfast.explainers.examples.training_set import Examples, open_examples
-from holdfast.models.checkpoints import Checkpoint
-from holdfast.models.smoothed import Smoothed
-from holdfast.types import label_of, parameters
+from heatproof import Batch, Model
+from heatproof.errors import BadParameter, UserError, make
+from heatproof.explainers.examples import loss_gradients
+from heatproof.explainers.examples.curvature import curvature_products, dense_curvature
+from heatproof.explainers.examples.influence import Influence, TracIn
+from heatproof.explainers.examples.loss_gradients import sample_gradients
+from heatproof.explainers.examples.simplex import RepresentationSimilarity, SimplEx, simplex_weights
+from heatproof.explainers.examples.training_set import Examples, open_examples
+from heatproof.models.checkpoints import Checkpoint
+from heatproof.models.smoothed import Smoothed
+from heatproof.types import label_of, parameters
 
 ALL = (Influence, TracIn, SimplEx, RepresentationSimilarity)
 
@@ -523,7 +523,7 @@ def test_examples_from_a_file_as_a_study_names_it(tmp_path):
         make(Influence, "influence", {"train": str(tmp_path / "trian.npz")})
     with pytest.raises(BadParameter, match="train is a path or a mapping with the key source, such as"):
         make(Influence, "influence", {"train": {"limit": 8}})
-    with pytest.raises(UserError, match=r"Examples\(...\) needs a holdfast.Batch, got Tensor"):
+    with pytest.raises(UserError, match=r"Examples\(...\) needs a heatproof.Batch, got Tensor"):
         Examples(batch.x)
     with pytest.raises(BadParameter, match=r"tracin\.checkpoints.*got 3"):
         make(TracIn, "tracin", {"train": path, "checkpoints": 3})
@@ -550,7 +550,7 @@ def test_the_training_set_is_read_once_and_again_when_the_weights_change(kind):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("holdfast.explainers.examples.training_set.KEPT_BYTES", 100)
+    monkeypatch.setattr("heatproof.explainers.examples.training_set.KEPT_BYTES", 100)
     examples, model = Examples(table(3, 1)), Model(mlp())
     for i in range(5):
         examples.remember(model, i, lambda: torch.zeros(12))
@@ -564,7 +564,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
 def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):
     train, test, model = table(12, 1), table(3, 2), Model(mlp(), rows=5)
     kept = explain(TracIn(train), model, test)
-    monkeypatch.setattr("holdfast.explainers.examples.influence.KEPT_BYTES", 10)
+    monkeypatch.setattr("heatproof.explainers.examples.influence.KEPT_BYTES", 10)
     assert torch.equal(explain(TracIn(train), model, test), kept)
 
 

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from skimage.filters import sobel
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError
-from holdfast.explainers.cam import GradCAM
-from holdfast.explainers.controls import RandomMap, SobelEdges
-from holdfast.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
-from holdfast.explainers.rules import DeepLift, GuidedBackprop
-from holdfast.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
-from holdfast.runs.plan import make_plan
+from heatproof import Batch, Model, UserError
+from heatproof.explainers.cam import GradCAM
+from heatproof.explainers.controls import RandomMap, SobelEdges
+from heatproof.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
+from heatproof.explainers.rules import DeepLift, GuidedBackprop
+from heatproof.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
+from heatproof.runs.plan import make_plan
 
 captum_warns = pytest.mark.filterwarnings("ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning")
 

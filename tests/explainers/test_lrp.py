@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import UserError
-from holdfast.explainers import InputXGradient, Lrp
-from holdfast.explainers.lrp import Composite
-from holdfast.models import Model
-from holdfast.types import Batch
+from heatproof.errors import UserError
+from heatproof.explainers import InputXGradient, Lrp
+from heatproof.explainers.lrp import Composite
+from heatproof.models import Model
+from heatproof.types import Batch
 from support.vit_shapes import TimmViT, TorchvisionViT, TransformersViT
 
 COMPOSITES = get_args(Composite)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Model, UserError
-from holdfast.explainers.mfaba import Mfaba
-from holdfast.types import Batch
+from heatproof import Model, UserError
+from heatproof.explainers.mfaba import Mfaba
+from heatproof.types import Batch
 from support.small import model, pictures
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-import holdfast
-from holdfast.errors import UserError
-from holdfast.explainers import EXPLAINERS, KernelShap, Lime
-from holdfast.features import Tokens
-from holdfast.models import Model
-from holdfast.models.modality import MODALITIES, UNDEFINED_ON, modality, why_undefined
-from holdfast.runs.study.registry import build
-from holdfast.types import Batch
+import heatproof
+from heatproof.errors import UserError
+from heatproof.explainers import EXPLAINERS, KernelShap, Lime
+from heatproof.features import Tokens
+from heatproof.models import Model
+from heatproof.models.modality import MODALITIES, UNDEFINED_ON, modality, why_undefined
+from heatproof.runs.study.registry import build
+from heatproof.types import Batch
 from support.modalities import CASES, TARGET, case, graphs, sets, texts
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> No
         data = {"d": batch}
         axis = {"symmetry": {"group": {"permutation": {"dim": 1}}}}
         with pytest.raises(UserError, match=f"not defined on {kind} data"):
-            holdfast.evaluate(model, data, [explainer], [axis])
+            heatproof.evaluate(model, data, [explainer], [axis])
         return
     maps = explainer(model, batch, TARGET, 0)
     assert maps.shape in (batch.x.shape, model.inputs(batch).shape) and bool(torch.isfinite(maps).all())

@@ -7,10 +7,20 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, ExpectedGradients, IntegratedGradients, KernelShap, Lime, Model, Rise, SmoothGrad, UserError
-from holdfast.explainers.precision import LADDER, settled
-from holdfast.features import Patches
+import heatproof
+from heatproof import (
+    Batch,
+    ExpectedGradients,
+    IntegratedGradients,
+    KernelShap,
+    Lime,
+    Model,
+    Rise,
+    SmoothGrad,
+    UserError,
+)
+from heatproof.explainers.precision import LADDER, settled
+from heatproof.features import Patches
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -61,11 +71,11 @@ def test_the_error_reached_is_the_one_asked_for_and_a_batch_does_not_matter(expl
 
 def test_the_error_that_is_said_is_the_error_that_is_there():
     """Against exact Shapley values of 2¹⁰ coalitions, on a linear model with a product: mean over many seeds."""
-    net = holdfast.Model(Products())
+    net = heatproof.Model(Products())
     batch = Batch(tuple(map(str, range(20))), torch.rand(20, 10, generator=torch.Generator().manual_seed(0)) + 0.5)
     target = torch.zeros(20, dtype=torch.int64)
-    exact = KernelShap(samples=2000, features=holdfast.features.Pixels())(net, batch, target, 0)
-    asked = KernelShap(error=0.05, features=holdfast.features.Pixels())
+    exact = KernelShap(samples=2000, features=heatproof.features.Pixels())(net, batch, target, 0)
+    asked = KernelShap(error=0.05, features=heatproof.features.Pixels())
     found = settled(asked, net, batch, target, 0)
     assert float(found[:, 0].max()) < 1022  # they are not all enumerated
     off = (asked(net, batch, target, 0) - exact).norm(dim=1) / exact.norm(dim=1)
@@ -80,7 +90,7 @@ class Products(nn.Module):
 
 
 def test_a_cap_is_said(monkeypatch):
-    monkeypatch.setattr("holdfast.explainers.precision.LADDER", (16, 32))
+    monkeypatch.setattr("heatproof.explainers.precision.LADDER", (16, 32))
     found = settled(SmoothGrad(error=0.0001, samples=3), NET, BATCH[[0]], TARGET[[0]], 0)
     assert found[0, 0] == 32 and found[0, 1] > 0.0001
 
@@ -97,13 +107,15 @@ def test_copies_of_a_sample_have_its_count(monkeypatch):
         return call(self, model, batch, target, seed)
 
     explainer = KernelShap(error=0.15, features=Patches(4))
-    strong = holdfast.Stability(perturbations=["identity", {"gaussian_noise": {"sigma": 0.3}}], noise_floor=False, k=20)
+    strong = heatproof.Stability(
+        perturbations=["identity", {"gaussian_noise": {"sigma": 0.3}}], noise_floor=False, k=20
+    )
     asked = settled(explainer, NET, BATCH, TARGET, 0)[:, 0].tolist()
     noisy = Batch(BATCH.ids, BATCH.x + 0.3 * torch.randn(BATCH.x.shape, generator=torch.Generator().manual_seed(1)))
     assert asked != settled(explainer, NET, noisy, TARGET, 0)[:, 0].tolist()
     monkeypatch.setattr(KernelShap, "__call__", noted)
-    monkeypatch.setattr("holdfast.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5]))
-    table = holdfast.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
+    monkeypatch.setattr("heatproof.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5]))
+    table = heatproof.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
     assert set().union(*counts.values()) == {64}
     same = table[(table.condition == "identity") & (table.measure == "fass") & (table.status == "ok")]
     assert len(same) == 5 and (same.value == 1.0).all()
@@ -112,11 +124,11 @@ def test_copies_of_a_sample_have_its_count(monkeypatch):
 def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard():
     explainers = {"lime": Lime(error=0.2, features=Patches(4)), "ig": IntegratedGradients(error=0.02)}
     judges = [
-        holdfast.Stability(perturbations=["identity", "brightness"], k=20),
-        holdfast.Dependence(draws=1, classes=1, k=20),
+        heatproof.Stability(perturbations=["identity", "brightness"], k=20),
+        heatproof.Dependence(draws=1, classes=1, k=20),
     ]
     tables = [
-        holdfast.evaluate(NET, BATCH, explainers, judges, batch_size=size, shard_size=shard).table()
+        heatproof.evaluate(NET, BATCH, explainers, judges, batch_size=size, shard_size=shard).table()
         for size, shard in ((64, 50), (2, 3))
     ]
     keys = ["evaluation", "explainer", "sample", "measure", "condition", "level", "repeat"]

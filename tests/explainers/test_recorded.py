@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Batch, Model
-from holdfast import explainers as ex
-from holdfast.explainers import coalitions, controls, gradient, masking, precision, sampling
-from holdfast.features import Elements, Patches, Pixels, Superpixels, Tokens, Windows
-from holdfast.types import Moved
+from heatproof import Batch, Model
+from heatproof import explainers as ex
+from heatproof.explainers import coalitions, controls, gradient, masking, precision, sampling
+from heatproof.features import Elements, Patches, Pixels, Superpixels, Tokens, Windows
+from heatproof.types import Moved
 from support.fixed import normal
 from support.recorded import recorded
 

@@ -15,18 +15,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Model
-from holdfast import explainers as ex
-from holdfast.errors import UserError
-from holdfast.explainers import attention_parts, cam_layer
-from holdfast.explainers.adapters import foreign, isolation, maps, named, shapley
-from holdfast.explainers.adapters.attributions import Captum, PytorchGradCam, Quantus, Zennit
-from holdfast.explainers.adapters.quantus_metrics import QuantusMetric, _flat, unnormalised
-from holdfast.explainers.concepts import classifiers
-from holdfast.explainers.concepts.concepts import Concept, concepts, row_digests
-from holdfast.explainers.concepts.explain import layer_gradient
-from holdfast.explainers.examples import curvature, influence, loss_gradients, simplex, training_set
-from holdfast.explainers.examples.training_set import Examples, open_examples
+from heatproof import Batch, Model
+from heatproof import explainers as ex
+from heatproof.errors import UserError
+from heatproof.explainers import attention_parts, cam_layer
+from heatproof.explainers.adapters import foreign, isolation, maps, named, shapley
+from heatproof.explainers.adapters.attributions import Captum, PytorchGradCam, Quantus, Zennit
+from heatproof.explainers.adapters.quantus_metrics import QuantusMetric, _flat, unnormalised
+from heatproof.explainers.concepts import classifiers
+from heatproof.explainers.concepts.concepts import Concept, concepts, row_digests
+from heatproof.explainers.concepts.explain import layer_gradient
+from heatproof.explainers.examples import curvature, influence, loss_gradients, simplex, training_set
+from heatproof.explainers.examples.training_set import Examples, open_examples
 from support.fixed import normal
 from support.recorded import recorded
 

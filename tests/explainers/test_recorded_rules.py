@@ -12,15 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Batch, Model
-from holdfast import explainers as ex
-from holdfast.errors import UserError
-from holdfast.explainers import cam_layer, gradient, precision, rules
-from holdfast.explainers.concepts.concepts import Concept, Concepts, concepts
-from holdfast.explainers.examples import influence
-from holdfast.explainers.examples.training_set import Examples
-from holdfast.features import Patches, Pixels
-from holdfast.models.smoothed import Smoothed
+from heatproof import Batch, Model
+from heatproof import explainers as ex
+from heatproof.errors import UserError
+from heatproof.explainers import cam_layer, gradient, precision, rules
+from heatproof.explainers.concepts.concepts import Concept, Concepts, concepts
+from heatproof.explainers.examples import influence
+from heatproof.explainers.examples.training_set import Examples
+from heatproof.features import Patches, Pixels
+from heatproof.models.smoothed import Smoothed
 from support.fixed import normal
 from support.recorded import recorded
 

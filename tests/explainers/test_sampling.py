@@ -12,15 +12,15 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from holdfast import rand
-from holdfast.errors import UserError
-from holdfast.explainers.coalitions import shapley_coalitions
-from holdfast.explainers.masking import Occlusion, Rise, smooth_masks
-from holdfast.explainers.sampling import KernelShap, Lime, lime_masks, shapley_regression, weighted_ridge
-from holdfast.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
-from holdfast.features.fill import kept_only
-from holdfast.models import Model
-from holdfast.types import Batch, label_of
+from heatproof import rand
+from heatproof.errors import UserError
+from heatproof.explainers.coalitions import shapley_coalitions
+from heatproof.explainers.masking import Occlusion, Rise, smooth_masks
+from heatproof.explainers.sampling import KernelShap, Lime, lime_masks, shapley_regression, weighted_ridge
+from heatproof.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
+from heatproof.features.fill import kept_only
+from heatproof.models import Model
+from heatproof.types import Batch, label_of
 
 
 class Curved(nn.Module):

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast import features
-from holdfast.errors import UserError
-from holdfast.features import GROUPINGS, Patches, Pixels, Slic, Superpixels, Windows
-from holdfast.features.superpixels import lab, quickshift, slic
-from holdfast.types import Batch
+from heatproof import features
+from heatproof.errors import UserError
+from heatproof.features import GROUPINGS, Patches, Pixels, Slic, Superpixels, Windows
+from heatproof.features.superpixels import lab, quickshift, slic
+from heatproof.types import Batch
 
 
 def random_batch(*shape: int, seed: int = 0) -> Batch:
@@ -165,9 +165,9 @@ def test_slic_is_scikit_image_numbered_without_gaps() -> None:
 def test_slic_without_scikit_image_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("skimage", "skimage.segmentation"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"pip install holdfast\[superpixels\]"):
+    with pytest.raises(UserError, match=r"pip install heatproof\[superpixels\]"):
         Slic().check((1, 3, 32, 32))
-    with pytest.raises(UserError, match=r"pip install holdfast\[superpixels\]"):
+    with pytest.raises(UserError, match=r"pip install heatproof\[superpixels\]"):
         Slic().segments(random_batch(1, 3, 32, 32))
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Model, features
-from holdfast.errors import UserError
-from holdfast.features import fill, superpixels
-from holdfast.types import Batch, Moved
+from heatproof import Model, features
+from heatproof.errors import UserError
+from heatproof.features import fill, superpixels
+from heatproof.types import Batch, Moved
 from support.recorded import recorded
 
 

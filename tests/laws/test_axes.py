@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from torch import nn
 
-import holdfast
-from holdfast import Batch
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Batch
+from heatproof.runs.table import KEY
 from support.laws import AXES, OTHER_KINDS, TRAIN, run_axis, undeclared
 from support.small import drawn, model, pictures
 
@@ -79,7 +79,7 @@ def test_every_measure_is_declared_with_direction_and_role(reference: pd.DataFra
 
 def test_so_is_every_measure_of_other_modes_and_of_retraining(tmp_path: Path) -> None:
     given = {label: {"certificate": {**AXES["certificate"], "mode": label}} for label in ("decide", "hard")}
-    done = holdfast.evaluate(model(), pictures(2), "saliency", given)
+    done = heatproof.evaluate(model(), pictures(2), "saliency", given)
     assert {"stable", "unflipped"} <= set(done.table().measure)
     assert undeclared(done.table(), done.manifest) == set()
 
@@ -87,7 +87,7 @@ def test_so_is_every_measure_of_other_modes_and_of_retraining(tmp_path: Path) ->
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
 
     probed = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.5], "leakage": True}
-    retrained = holdfast.retrain(model(), pictures(24), pictures(8, seed=1), "saliency", untrained, tmp_path, **probed)
+    retrained = heatproof.retrain(model(), pictures(24), pictures(8, seed=1), "saliency", untrained, tmp_path, **probed)
     assert set(retrained.table().evaluation) == {"retraining", "leakage"}
     assert undeclared(retrained.table(), retrained.manifest) == set()
 
@@ -100,10 +100,10 @@ def test_every_kind_of_explainer_is_judged(axis: str, reference: pd.DataFrame) -
 def test_explainers_of_other_kinds_are_left_out_and_the_manifest_says_so() -> None:
     methods = ["saliency", {"influence": {"train": TRAIN}, "as": "influence"}]
     axes = [{"certificate": AXES["certificate"]}, {"symmetry": {"group": {"dihedral": {"n": 1}}}}]
-    done = holdfast.evaluate(model(), pictures(2), methods, axes)
+    done = heatproof.evaluate(model(), pictures(2), methods, axes)
     judged = done.table().groupby("evaluation").explainer.unique().map(set).to_dict()
     assert judged == {"certificate": {"saliency"}, "symmetry": {"saliency", "influence"}}
     why = done.manifest["study"]["evaluations"]["certificate"]["left_out"]["influence"]
     assert why == "certificate judges feature explanations, and influence gives example explanations"
-    with pytest.raises(holdfast.UserError, match="judges feature explanations, and no explainer gives them"):
-        holdfast.evaluate(model(), pictures(2), methods[1:], axes[:1])
+    with pytest.raises(heatproof.UserError, match="judges feature explanations, and no explainer gives them"):
+        heatproof.evaluate(model(), pictures(2), methods[1:], axes[:1])

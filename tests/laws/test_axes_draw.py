@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast.axes import AXES, BY_NAME, Axis, arrange, judge
-from holdfast.axes.contract import figures_of
-from holdfast.axes.material import Material
-from holdfast.report import build_report, text_summary
-from holdfast.report.figures import write_items
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.run import Run
-from holdfast.testing.check import check
+import heatproof
+from heatproof.axes import AXES, BY_NAME, Axis, arrange, judge
+from heatproof.axes.contract import figures_of
+from heatproof.axes.material import Material
+from heatproof.report import build_report, text_summary
+from heatproof.report.figures import write_items
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.run import Run
+from heatproof.testing.check import check
 from support.laws import AXES as QUICK
 from support.small import model, pictures
 
@@ -48,7 +48,7 @@ def retrained(n: int) -> Run:
     from tempfile import mkdtemp
 
     cells: dict[str, Any] = {"fractions": [0.5], "imputers": ["zero"], "leakage": True, "repeats": 2, "tuner": train}
-    return holdfast.retrain(model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells)
+    return heatproof.retrain(model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def runs() -> dict[tuple[str, str], Run]:
     made = {}
     for name in EVALUATED:
         asked = [{name: ASKED[name]}]
-        made[name, "one"] = holdfast.evaluate(model(), pictures(1), METHODS, asked)
+        made[name, "one"] = heatproof.evaluate(model(), pictures(1), METHODS, asked)
         layered = {**ASKED[name], "layers": []} if "layers" in ASKED[name] else ASKED[name]
-        made[name, "undefined"] = holdfast.evaluate(Blind(), pictures(3), METHODS[:2], [{name: layered}])
+        made[name, "undefined"] = heatproof.evaluate(Blind(), pictures(3), METHODS[:2], [{name: layered}])
     return made
 
 

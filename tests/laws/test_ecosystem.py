@@ -1,4 +1,4 @@
-"""What needs a library beside holdfast is run by `make test-ecosystem`: its list has every such test file."""
+"""What needs a library beside heatproof is run by `make test-ecosystem`: its list has every such test file."""
 
 from __future__ import annotations
 

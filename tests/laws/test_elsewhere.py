@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 
-import holdfast
-from holdfast import Stability
-from holdfast.axes.stability import evaluation
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Stability
+from heatproof.axes.stability import evaluation
+from heatproof.runs.table import KEY
 from support.elsewhere import THERE, Elsewhere, from_numpy
 from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, PATCHES, run_axis, run_otherwise
 from support.modalities import case, seeded
@@ -70,7 +70,7 @@ def test_what_a_gpu_refuses_is_refused(elsewhere):
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_explainers_stay_on_their_device(stays, name):
     given = pictures(3), {name: ALL[name]}, Stability(perturbations=EVERY_KIND, k=50)
-    stays(lambda **where: holdfast.evaluate(model(), *given, **where).table())
+    stays(lambda **where: heatproof.evaluate(model(), *given, **where).table())
 
 
 @pytest.mark.parametrize("axis", sorted(AXES))
@@ -108,7 +108,7 @@ def test_data_of_other_kinds_stay_on_their_device(stays, kind):
 
     def table(**where):
         net, batch, _ = case(kind)
-        return holdfast.evaluate(net, batch, explainers, axes, **where).table()
+        return heatproof.evaluate(net, batch, explainers, axes, **where).table()
 
     stays(table)
 
@@ -127,7 +127,7 @@ def test_tasks_stay_on_their_device(stays, task):
     def table(**where):
         net = seeded(lambda: torch.nn.Conv2d(3, 3, 1)) if task == "segmentation" else network()
         net = torch.nn.Sequential(net, seeded(lambda: torch.nn.Linear(4, 1))) if task == "binary" else net
-        wrapped = holdfast.Model(net, task={task: options})
-        return holdfast.evaluate(wrapped, pictures(3), explainers, axes, **where).table()
+        wrapped = heatproof.Model(net, task={task: options})
+        return heatproof.evaluate(wrapped, pictures(3), explainers, axes, **where).table()
 
     stays(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast import Batch, Model
+from heatproof import Batch, Model
 from support import small
 from support.laws import ALL, OF_ATTENTION, with_model
 

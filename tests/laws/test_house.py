@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.axes import AXES
+import heatproof
+from heatproof.axes import AXES
 
-PACKAGE = Path(holdfast.__file__).parent
+PACKAGE = Path(heatproof.__file__).parent
 TIERS = (
     {"errors", "rand", "types", "results"},
     {"statistics", "maps", "features", "removal", "kernels"},
@@ -60,9 +60,9 @@ def imported(path: Path, besides: Collection[ast.AST] = ()) -> Iterator[str]:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("holdfast.") for alias in node.names if "holdfast." in alias.name)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "holdfast":
-            home = (node.module or "").removeprefix("holdfast").lstrip(".")
+            yield from (alias.name.removeprefix("heatproof.") for alias in node.names if "heatproof." in alias.name)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "heatproof":
+            home = (node.module or "").removeprefix("heatproof").lstrip(".")
             for alias in node.names:
                 dotted = f"{home}.{alias.name}".lstrip(".")
                 is_module = (PACKAGE / dotted.replace(".", "/")).is_dir() or (
@@ -132,8 +132,8 @@ def at_the_top(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("axis", [axis for axis in AXES if axis.evaluation is not None], ids=lambda axis: axis.name)
 def test_what_computes_draws_nothing(axis):
     """An evaluation and what it calls in its own room import neither pandas nor matplotlib."""
-    room = ".".join(axis.evaluation.__module__.split(".")[:3]).removeprefix("holdfast.")
-    seen, todo = set(), [axis.evaluation.__module__.removeprefix("holdfast.")]
+    room = ".".join(axis.evaluation.__module__.split(".")[:3]).removeprefix("heatproof.")
+    seen, todo = set(), [axis.evaluation.__module__.removeprefix("heatproof.")]
     while todo:
         module = todo.pop()
         if module in seen or not module.startswith(f"{room}."):
@@ -170,7 +170,7 @@ def named_in(path: Path) -> Iterator[str]:
 
 EXEMPT = {
     "maps/similarity.py": {"ssim", "spearman", "jaccard"},  # what its own functions are called, whoever uses them
-    "runs/retrain.py": {"leakage"},  # a parameter of `holdfast.retrain`
+    "runs/retrain.py": {"leakage"},  # a parameter of `heatproof.retrain`
 }
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, Stability
-from holdfast.axes import EVALUATIONS
-from holdfast.axes.stability.perturbations import PERTURBATIONS
-from holdfast.runs.study.registry import EXPLAINERS
-from holdfast.runs.table import KEY
-from holdfast.types import Explainer
+import heatproof
+from heatproof import Batch, Model, Stability
+from heatproof.axes import EVALUATIONS
+from heatproof.axes.stability.perturbations import PERTURBATIONS
+from heatproof.runs.study.registry import EXPLAINERS
+from heatproof.runs.table import KEY
+from heatproof.types import Explainer
 from support.laws import ALL, AXES, EVERY_KIND, OF_ATTENTION, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
 from support.vit_shapes import seeded_vit
@@ -27,9 +27,9 @@ from support.vit_shapes import seeded_vit
 
 def run(
     explainers=ALL, perturbations=("identity", {"rotation": {"degrees": 10}}, "jpeg"), n=7, net=None, **options
-) -> holdfast.Run:
+) -> heatproof.Run:
     data = options.pop("data", pictures(n))
-    return holdfast.evaluate(net or model(), data, explainers, Stability(perturbations=perturbations, k=50), **options)
+    return heatproof.evaluate(net or model(), data, explainers, Stability(perturbations=perturbations, k=50), **options)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_an_equivariant_explainer_on_an_invariant_model_scores_one_when_aligned(
     images, _ = pictures(4)
     turned = Stability(perturbations=[{"rotation": {"degrees": [90, 180]}}], k=50)
     explainers = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "deep_lift"]
-    table = holdfast.evaluate(pixelwise, images, explainers, turned).table()
+    table = heatproof.evaluate(pixelwise, images, explainers, turned).table()
     aligned = table[table.measure.isin(["ssim_aligned", "spearman_aligned", "jaccard_aligned", "fass_aligned"])]
     assert (aligned.status == "ok").all()
     assert aligned.value.min() > 1 - 0.02  # Jaccard: one of fifty places may change sides by rounding
@@ -160,7 +160,7 @@ def test_a_constant_map_is_undefined_and_never_a_score():
             return self.bias + 0 * x.flatten(1)[:, :2]
 
     images, _ = pictures(3)
-    table = holdfast.evaluate(Blind(), images, ["saliency", "integrated_gradients"], Stability(k=50)).table()
+    table = heatproof.evaluate(Blind(), images, ["saliency", "integrated_gradients"], Stability(k=50)).table()
     assert set(table.status) == {"undefined"}
     assert set(table.reason) == {"the clean map is constant"}
 
@@ -172,7 +172,7 @@ def test_a_non_finite_map_is_undefined():
         return maps
 
     images, _ = pictures(3)
-    table = holdfast.evaluate(model(), images, [broken], Stability(perturbations="jpeg", k=50)).table()
+    table = heatproof.evaluate(model(), images, [broken], Stability(perturbations="jpeg", k=50)).table()
     assert set(table.status) == {"undefined"}
     assert set(table.reason) == {"the clean map is not finite"}
 
@@ -189,7 +189,7 @@ def test_no_global_random_state_is_read_or_changed():
 
 def test_importing_is_light_and_touches_nothing():
     code = (
-        "import sys, socket; socket.socket = None; before = set(sys.modules); import holdfast; import holdfast.cli; "
+        "import sys, socket; socket.socket = None; before = set(sys.modules); import heatproof; import heatproof.cli; "
         "heavy = {'torch', 'numpy', 'pandas', 'scipy', 'matplotlib', 'captum'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
@@ -201,35 +201,35 @@ def test_a_run_opens_no_connection():
         "import socket\n"
         "def refuse(*a, **k): raise AssertionError('network')\n"
         "socket.socket.connect = refuse; socket.create_connection = refuse\n"
-        "import torch, holdfast\n"
+        "import torch, heatproof\n"
         "net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))\n"
-        "run = holdfast.evaluate(net, torch.rand(2, 3, 16, 16), 'saliency', holdfast.Stability(perturbations='jpeg'))\n"
+        "run = heatproof.evaluate(net, torch.rand(2, 3, 16, 16), 'saliency', heatproof.Stability(perturbations='jpeg'))\n"
         "run.report()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in sorted(set(holdfast.__all__) - {"Run", "UserError"}) if not ismodule(getattr(holdfast, n))]
+    "name", [n for n in sorted(set(heatproof.__all__) - {"Run", "UserError"}) if not ismodule(getattr(heatproof, n))]
 )
 def test_every_public_name_has_a_docstring_with_an_example(name):
-    doc = getattr(holdfast, name).__doc__
-    assert doc and ">>>" in doc, f"holdfast.{name} shows no example"
+    doc = getattr(heatproof, name).__doc__
+    assert doc and ">>>" in doc, f"heatproof.{name} shows no example"
 
 
 def test_the_public_names_are_those_listed():
-    assert sorted(holdfast.__all__) == sorted(dir(holdfast))
-    for name in holdfast.__all__:
-        assert getattr(holdfast, name) is not None
+    assert sorted(heatproof.__all__) == sorted(dir(heatproof))
+    for name in heatproof.__all__:
+        assert getattr(heatproof, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
-        holdfast.no_such_name  # noqa: B018
+        heatproof.no_such_name  # noqa: B018
 
 
 def test_the_users_model_is_not_changed_by_a_run():
     net = model().module.train()
     for parameter in net.parameters():
         parameter.requires_grad_(True)
-    holdfast.evaluate(Model(net), pictures(2)[0], list(ALL.values())[:7], Stability(perturbations="jpeg", k=50))
+    heatproof.evaluate(Model(net), pictures(2)[0], list(ALL.values())[:7], Stability(perturbations="jpeg", k=50))
     assert net.training
     assert all(p.requires_grad for p in net.parameters())
     assert not any(m._forward_hooks or m._backward_hooks or m._forward_pre_hooks for m in net.modules())

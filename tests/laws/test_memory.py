@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from holdfast import Batch, Model
+from heatproof import Batch, Model
 from support import small
 from support.laws import ALL, OF_ATTENTION, with_model
 from support.vit_shapes import TimmViT

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import holdfast
+import heatproof
 
 RECORD = '''
 """Depth: how far below its peak is the mean of a map?"""
 
-from holdfast.axes.contract import Axis, Measure
-from holdfast.axes.depth.evaluation import Depth
+from heatproof.axes.contract import Axis, Measure
+from heatproof.axes.depth.evaluation import Depth
 
 AXES = (
     Axis(
@@ -24,7 +24,7 @@ AXES = (
         verb="is deeper than",
         evaluation=Depth,
         measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
-        figures="holdfast.axes.depth.figures",
+        figures="heatproof.axes.depth.figures",
     ),
 )
 '''
@@ -35,8 +35,8 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from holdfast.results import Scores
-from holdfast.types import STRICT
+from heatproof.results import Scores
+from heatproof.types import STRICT
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -64,8 +64,8 @@ class Depth:
 FIGURES = '''
 """A table of depths."""
 
-from holdfast.drawing.latex import Tabular
-from holdfast.drawing.pieces import Item, Table
+from heatproof.drawing.latex import Tabular
+from heatproof.drawing.pieces import Item, Table
 
 
 def depths(material, width):
@@ -79,10 +79,10 @@ ITEMS = (Item("depth-scores", "no paper", "table", depths),)
 USE = """
 import sys
 from pathlib import Path
-import torch, holdfast
-from holdfast.report import figures
-from holdfast.runs.study.registry import evaluations
-from holdfast.testing.check import check
+import torch, heatproof
+from heatproof.report import figures
+from heatproof.runs.study.registry import evaluations
+from heatproof.testing.check import check
 
 out = Path(sys.argv[1])
 torch.manual_seed(0)
@@ -90,20 +90,20 @@ net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
 other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
 images = torch.rand(9, 3, 16, 16)
 nets = {"a": net, "b": other}
-runs = [holdfast.evaluate(m, images, ["saliency", "random"], ["depth"], out / name) for name, m in nets.items()]
+runs = [heatproof.evaluate(m, images, ["saliency", "random"], ["depth"], out / name) for name, m in nets.items()]
 print("RANKING", runs[0].ranking()[["evaluation", "measure", "explainer"]].to_dict("list"))
 print("TESTS", runs[0].tests()[["evaluation", "measure"]].to_dict("list"))
 print("TEXT", runs[0].text())
 print("PAGE", "Fathoms" in runs[0].report().read_text(), ">Depth<" in runs[0].report().read_text())
 print("GATE", [o.passed for o in check(runs[0], ["depth.fathoms >= 0.01"])])
-print("COMPARE", holdfast.compare(*runs).differences["measure"].unique().tolist())
+print("COMPARE", heatproof.compare(*runs).differences["measure"].unique().tolist())
 print("FIGURES", [p.name for p in figures.write(runs[0], only=["depth-scores"])])
 """
 
 
 def test_an_axis_is_one_folder_and_one_name(tmp_path):
-    package = tmp_path / "holdfast"
-    shutil.copytree(Path(holdfast.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = tmp_path / "heatproof"
+    shutil.copytree(Path(heatproof.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     room = package / "axes" / "depth"
     room.mkdir()
     for name, text in (("__init__", RECORD), ("evaluation", EVALUATION), ("figures", FIGURES)):
@@ -128,6 +128,6 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
     assert said["COMPARE"] == "['fathoms']"
     assert "depth-scores.tex" in said["FIGURES"]
     for what, word in (("evaluations", "depth"), ("measures", "fathoms")):
-        command = [sys.executable, "-m", "holdfast", "ls", what]
+        command = [sys.executable, "-m", "heatproof", "ls", what]
         listed = subprocess.run(command, env=here, capture_output=True, text=True, check=True)
         assert word in listed.stdout

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.errors import UserError
-from holdfast.features import Patches, Superpixels, Tokens, Windows
-from holdfast.maps.masks import select, top
-from holdfast.types import Batch
+from heatproof.errors import UserError
+from heatproof.features import Patches, Superpixels, Tokens, Windows
+from heatproof.maps.masks import select, top
+from heatproof.types import Batch
 
 
 def pictures(n: int, channels: int = 3) -> Batch:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast import rand
-from holdfast.maps import chance, complexity, masks, ranks, similarity, ssim, undefined, warping
+from heatproof import rand
+from heatproof.maps import chance, complexity, masks, ranks, similarity, ssim, undefined, warping
 from support.recorded import recorded
 
 

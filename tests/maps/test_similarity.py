@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast import similarity
-from holdfast.errors import UserError
-from holdfast.maps import ranks as ties
-from holdfast.maps import ssim as windows
+from heatproof import similarity
+from heatproof.errors import UserError
+from heatproof.maps import ranks as ties
+from heatproof.maps import ssim as windows
 
 
 def maps(*shape: int, seed: int = 0, levels: int | None = None) -> torch.Tensor:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.models import Model
-from holdfast.models.convolutions import quickly_differentiated
-from holdfast.models.network import frozen_copy
+from heatproof.models import Model
+from heatproof.models.convolutions import quickly_differentiated
+from heatproof.models.network import frozen_copy
 
 
 class Standardised(nn.Conv2d):

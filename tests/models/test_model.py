@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from holdfast.errors import UserError
-from holdfast.models import Model
-from holdfast.models.guards import untrained_head
-from holdfast.models.randomised import random_weights
-from holdfast.types import Batch
+from heatproof.errors import UserError
+from heatproof.models import Model
+from heatproof.models.guards import untrained_head
+from heatproof.models.randomised import random_weights
+from heatproof.types import Batch
 
 
 @pytest.fixture(autouse=True)
@@ -304,7 +304,7 @@ def test_channels_of_mean_must_fit_the_data() -> None:
 
 
 def test_only_modules_are_wrapped() -> None:
-    with pytest.raises(UserError, match=r"was given a holdfast\.Model"):
+    with pytest.raises(UserError, match=r"was given a heatproof\.Model"):
         Model(Model(nn.Identity()))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"needs a torch\.nn\.Module, got function"):
         Model(lambda x: x)  # type: ignore[arg-type]
@@ -378,7 +378,7 @@ def test_trained_and_small_heads_are_not_flagged() -> None:
     reason="EfficientNet-Lite0 is not installed",
 )
 def test_a_real_classifier_is_not_flagged() -> None:
-    from holdfast.data.bundled import efficientnet_lite0
+    from heatproof.data.bundled import efficientnet_lite0
 
     net = efficientnet_lite0()
     assert untrained_head(net) is None

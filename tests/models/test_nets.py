@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Model
-from holdfast.data import open_data
-from holdfast.errors import UserError
-from holdfast.models.layers import activations
-from holdfast.models.loaders import load_model
-from holdfast.models.nets import (
+from heatproof import Model
+from heatproof.data import open_data
+from heatproof.errors import UserError
+from heatproof.models.layers import activations
+from heatproof.models.loaders import load_model
+from heatproof.models.nets import (
     GNN,
     BagOfWords,
     CircularCNN1d,
@@ -30,7 +30,7 @@ from holdfast.models.nets import (
     fit,
     seeded,
 )
-from holdfast.types import Batch
+from heatproof.types import Batch
 from support.paths import ROOT
 
 STUDIES = ROOT / "studies"
@@ -217,7 +217,7 @@ def test_mistakes_in_training_are_explained() -> None:
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(STUDIES))
-    monkeypatch.setenv("HOLDFAST_STUDIES", str(tmp_path))
+    monkeypatch.setenv("HEATPROOF_STUDIES", str(tmp_path))
     threads = torch.get_num_threads()
     yield importlib.import_module("train_points")
     torch.set_num_threads(threads)

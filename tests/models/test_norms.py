@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from holdfast.models import Model
-from holdfast.models.norms import quick_norms
+from heatproof.models import Model
+from heatproof.models.norms import quick_norms
 
 LAYERS = {
     "rows": (nn.BatchNorm1d, (4, 5)),

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast.errors import UserError
-from holdfast.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
-from holdfast.explainers.concepts.explain import layer_gradient
-from holdfast.models import Model
-from holdfast.models.batches import Workbench
-from holdfast.models.precision import arithmetic
-from holdfast.types import Batch
+import heatproof
+from heatproof.errors import UserError
+from heatproof.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
+from heatproof.explainers.concepts.explain import layer_gradient
+from heatproof.models import Model
+from heatproof.models.batches import Workbench
+from heatproof.models.precision import arithmetic
+from heatproof.types import Batch
 from support import small
 from support.laws import ALL
 
@@ -83,11 +83,11 @@ def test_sixteen_bits_stay_inside_the_network(precision: str) -> None:
 
 def test_a_run_records_its_precision_and_refuses_to_mix(tmp_path: object) -> None:
     model, data = small.model(), small.dataset(4)
-    run = holdfast.evaluate(model, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="bfloat16")
+    run = heatproof.evaluate(model, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="bfloat16")
     assert run.manifest["study"]["models"][model.name]["precision"] == "bfloat16"
     again = small.model()
     with pytest.raises(UserError, match="precision"):
-        holdfast.evaluate(again, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="tf32")
+        heatproof.evaluate(again, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="tf32")
 
 
 def test_tf32_is_allowed_only_inside_its_context() -> None:

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, rand
-from holdfast.explainers import EXPLAINERS
-from holdfast.features import Elements, Patches, Pixels, Superpixels
-from holdfast.models import batches, guards, modality, nets, randomised
-from holdfast.models.checkpoints import Checkpoint, unwrapped
-from holdfast.models.loaders.named import check_model_name, load_model, short_name
-from holdfast.models.smoothed import Smoothed, check_quantised
-from holdfast.models.tasks import Answer, Options, Readout, Regression, as_task, with_region
+from heatproof import Batch, Model, rand
+from heatproof.explainers import EXPLAINERS
+from heatproof.features import Elements, Patches, Pixels, Superpixels
+from heatproof.models import batches, guards, modality, nets, randomised
+from heatproof.models.checkpoints import Checkpoint, unwrapped
+from heatproof.models.loaders.named import check_model_name, load_model, short_name
+from heatproof.models.smoothed import Smoothed, check_quantised
+from heatproof.models.tasks import Answer, Options, Readout, Regression, as_task, with_region
 from support.fixed import normal, tried
 from support.laws import ALL
 from support.recorded import recorded

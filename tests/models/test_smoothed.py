@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Model
-from holdfast.axes.certificate.certify import certify
-from holdfast.errors import UserError
-from holdfast.explainers import EXPLAINERS
-from holdfast.features import Passages, Patches, Pixels, Superpixels, Tokens
-from holdfast.models.smoothed import Smoothed
-from holdfast.runs.study.registry import build
-from holdfast.types import Batch
+import heatproof
+from heatproof import Model
+from heatproof.axes.certificate.certify import certify
+from heatproof.errors import UserError
+from heatproof.explainers import EXPLAINERS
+from heatproof.features import Passages, Patches, Pixels, Superpixels, Tokens
+from heatproof.models.smoothed import Smoothed
+from heatproof.runs.study.registry import build
+from heatproof.types import Batch
 from support.decoders import PLACES, WORDS, Induction, questions
 from support.small import model as shapes
 from support.small import pictures
@@ -210,7 +210,7 @@ def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any
             logits: Tensor = super().forward(inputs_embeds, attention_mask).logits
             return logits + 5 * self.table(torch.tensor(WORDS.encode(PLACES[0])))  # where it knows nothing better
 
-    batch, base = questions(6)[0], holdfast.decoder(Longer(), WORDS, options=PLACES)
+    batch, base = questions(6)[0], heatproof.decoder(Longer(), WORDS, options=PLACES)
     short = torch.arange(6) >= 4  # these have lost their last passage
     gone = (batch.aux["_passages"] == 4) & short[:, None]
     numbers = {"_passages": batch.aux["_passages"].masked_fill(gone, 0)} if not hides.separators else {}
@@ -311,9 +311,9 @@ def test_scores_that_are_not_finite_have_no_radius(votes: bool) -> None:
 
 
 def test_what_cannot_be_smoothed_is_named() -> None:
-    with pytest.raises(UserError, match=r"plain holdfast\.Model"):
+    with pytest.raises(UserError, match=r"plain heatproof\.Model"):
         Smoothed(nn.Linear(2, 2), 0.5)
-    with pytest.raises(UserError, match=r"plain holdfast\.Model"):
+    with pytest.raises(UserError, match=r"plain heatproof\.Model"):
         Smoothed(Smoothed(shapes(), 0.5), 0.5)
     model = Smoothed(shapes(), 0.5, features=Superpixels())
     with pytest.raises(UserError, match="superpixels change with what is left of an input"):

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError, rand, tasks
-from holdfast.report.findings import findings
-from holdfast.types import name_of
+import heatproof
+from heatproof import Batch, Model, UserError, rand, tasks
+from heatproof.report.findings import findings
+from heatproof.types import name_of
 
-ROAD = holdfast.Faithfulness(imputers="zero", fractions=(0.25, 0.5), metrics=("road", "pixel_flipping"))
+ROAD = heatproof.Faithfulness(imputers="zero", fractions=(0.25, 0.5), metrics=("road", "pixel_flipping"))
 
 
 def exact(model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -121,7 +121,7 @@ MODELS = {
 @pytest.mark.parametrize("task", MODELS)
 def test_the_exact_map_is_first_on_faithfulness_the_shuffled_last_and_a_constant_undefined(task):
     model, x = MODELS[task]()
-    run = holdfast.evaluate(model, x, METHODS, ROAD, references=4, shard_size=7)
+    run = heatproof.evaluate(model, x, METHODS, ROAD, references=4, shard_size=7)
     table = run.table()
     ranks = run.ranking().set_index("explainer")["score"]
     assert ranks["exact"] > ranks["shuffled"] + 0.02
@@ -153,8 +153,8 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
         def __call__(self, batch, seed):
             return pushed(batch.x)
 
-    axis = holdfast.Stability(perturbations=["identity", Push()], k=3)
-    run = holdfast.evaluate(model, x, [exact], axis, references=4)
+    axis = heatproof.Stability(perturbations=["identity", Push()], k=3)
+    run = heatproof.evaluate(model, x, [exact], axis, references=4)
     fass = run.table().query("measure == 'fass'")
     assert set(fass.query("condition == 'identity'").status) == {"ok"}
     pairs = fass.query("condition == 'push'").sort_values("sample")
@@ -183,10 +183,10 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
 
 
 def test_every_task_goes_through_certificates_and_says_what_it_cannot():
-    axis, rates = holdfast.Certificate(radii=(2,), features=holdfast.features.Pixels()), {}
+    axis, rates = heatproof.Certificate(radii=(2,), features=heatproof.features.Pixels()), {}
     for task in ("binary", "multi_label", "regression", "own"):
         model, x = MODELS[task]()
-        table = holdfast.evaluate(model, x[:6], [exact], axis, references=4).table()
+        table = heatproof.evaluate(model, x[:6], [exact], axis, references=4).table()
         rates[task] = table.query("measure == 'rate'").sort_values("sample")
         assert set(rates[task].status) == {"ok"} and rates[task].value.between(0, 1).all()
     model, x = MODELS["regression"]()
@@ -197,32 +197,32 @@ def test_every_task_goes_through_certificates_and_says_what_it_cannot():
     np.testing.assert_allclose(rates["regression"]["value"], share, atol=1e-9)
     for axis, why in (
         (
-            holdfast.Certificate(agreement="margin", features=holdfast.features.Pixels()),
+            heatproof.Certificate(agreement="margin", features=heatproof.features.Pixels()),
             "agreement: margin.*regression",
         ),
-        (holdfast.Stability(max_drop=0.1), "max_drop is of a probability, and regression has none"),
-        (holdfast.Faithfulness(metrics=("irof",)), "irof is of a probability, and regression has none"),
-        (holdfast.Faithfulness(readout="margin"), "readout: margin is for classes"),
-        (holdfast.Faithfulness(against="label"), "against: label is for classes"),
+        (heatproof.Stability(max_drop=0.1), "max_drop is of a probability, and regression has none"),
+        (heatproof.Faithfulness(metrics=("irof",)), "irof is of a probability, and regression has none"),
+        (heatproof.Faithfulness(readout="margin"), "readout: margin is for classes"),
+        (heatproof.Faithfulness(against="label"), "against: label is for classes"),
     ):
         with pytest.raises(UserError, match=why):
-            holdfast.evaluate(model, x, [exact], axis)
+            heatproof.evaluate(model, x, [exact], axis)
     with pytest.raises(UserError, match="mfaba: it reads class probabilities, and regression has none"):
-        holdfast.evaluate(model, x, ["mfaba"], ROAD)
+        heatproof.evaluate(model, x, ["mfaba"], ROAD)
 
 
 def test_an_open_tolerance_is_a_share_of_the_spread_of_the_references_on_every_shard():
     net, x = linear(1), rows(30)
     model = Model(net, task="regression")
-    axis = holdfast.Stability(perturbations={"column_noise": {"sigma": 0.2}}, k=2)
+    axis = heatproof.Stability(perturbations={"column_noise": {"sigma": 0.2}}, k=2)
     tables = [
-        holdfast.evaluate(model, x, ["saliency"], axis, references=6, shard_size=size).table() for size in (4, 30)
+        heatproof.evaluate(model, x, ["saliency"], axis, references=6, shard_size=size).table() for size in (4, 30)
     ]
     assert tables[0].equals(tables[1])
     reasons = set(tables[0].query("status == 'flipped'").reason)
     used = {text.rsplit("more than ", 1)[1] for text in reasons}
-    from holdfast.data import open_data
-    from holdfast.runs.shard import load_references
+    from heatproof.data import open_data
+    from heatproof.runs.shard import load_references
 
     spread = float(net(load_references(open_data(x), 0, 6).x).detach().std())
     assert used == {f"{0.1 * spread:.2g}"}
@@ -238,8 +238,8 @@ def test_regression_on_a_real_table():
     net.weight.data, net.bias.data = torch.tensor(ridge.coef_).float()[None], torch.tensor([ridge.intercept_]).float()
     data = torch.tensor(x[:24]).float()
     found = {}
-    for name, model in {"torch": Model(net, task="regression"), "sklearn": holdfast.from_sklearn(ridge)}.items():
-        run = holdfast.evaluate(
+    for name, model in {"torch": Model(net, task="regression"), "sklearn": heatproof.from_sklearn(ridge)}.items():
+        run = heatproof.evaluate(
             model, data, ["feature_ablation", "random", {"kernel_shap": {"samples": 200}}], ["stability", ROAD]
         )
         ranks = run.ranking().query("measure == 'road'").set_index("explainer")["score"]
@@ -317,7 +317,7 @@ WRONG = [
 @pytest.mark.parametrize(("make", "message"), WRONG, ids=[m[:30] for _, m in WRONG])
 def test_wrong_tasks_are_refused_with_a_way_out(make, message):
     with pytest.raises(UserError, match=message):
-        holdfast.evaluate(make(), rows(6), ["saliency"], ROAD)
+        heatproof.evaluate(make(), rows(6), ["saliency"], ROAD)
 
 
 def test_what_a_task_has_not_got_is_said():
@@ -332,13 +332,13 @@ def test_what_a_task_has_not_got_is_said():
 
 def test_a_single_output_is_yes_or_no_where_names_or_labels_say_so():
     assert name_of(Model(linear(1), classes=["no", "yes"]).task) == "binary"
-    run = holdfast.evaluate(linear(1), (rows(8), torch.tensor([0, 1] * 4)), ["input_x_gradient"], ROAD, references=4)
+    run = heatproof.evaluate(linear(1), (rows(8), torch.tensor([0, 1] * 4)), ["input_x_gradient"], ROAD, references=4)
     assert set(run.table().query("measure == 'road'").status) == {"ok"}  # both answers have maps
     assert set(run.samples()["predicted"]) == {0, 1}
 
 
 def test_a_study_file_names_the_task_and_a_wrong_one_has_its_line(tmp_path):
-    from holdfast.runs.study.file import read_study
+    from heatproof.runs.study.file import read_study
 
     (tmp_path / "nets.py").write_text("import torch\ndef make():\n    return torch.nn.Linear(8, 1)\n")
     np.savez(tmp_path / "rows.npz", x=rows(6).numpy())
@@ -385,12 +385,12 @@ class TwoScores(nn.Module):
 def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_pass():
     net = TwoInputs()
     with pytest.raises(UserError, match=r"TwoInputs takes depth beside its first input.*aux_depth"):
-        holdfast.evaluate(net, rows(6), ["saliency"], ROAD)
+        heatproof.evaluate(net, rows(6), ["saliency"], ROAD)
     batch = Batch(tuple("abcdef"), rows(6), {"depht": torch.ones(6, 8), "depth": torch.ones(6, 8)})
     with pytest.raises(UserError, match="the data bring depht, and TwoInputs takes depth beside x"):
-        holdfast.evaluate(net, batch, ["saliency"], ROAD)
+        heatproof.evaluate(net, batch, ["saliency"], ROAD)
     good = Batch(batch.ids, batch.x, {"depth": torch.ones(6, 8)})
-    assert set(holdfast.evaluate(net, good, ["saliency"], ROAD).table().query("measure == 'road'").status) == {"ok"}
+    assert set(heatproof.evaluate(net, good, ["saliency"], ROAD).table().query("measure == 'road'").status) == {"ok"}
     with pytest.raises(UserError, match=r"dict without logits \(features \(4, 8\), classes \(4, 3\)\)"):
         Model(TwoScores()).logits(rows(4))
     with warnings.catch_warnings():
@@ -398,7 +398,7 @@ def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_
         script = torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
     for method in ("grad_cam", "deep_lift"):
         with pytest.raises(UserError, match=f"{method}: it watches the layers.*before torch.jit"):
-            holdfast.evaluate(script, torch.rand(3, 3, 8, 8), [method], ROAD)
+            heatproof.evaluate(script, torch.rand(3, 3, 8, 8), [method], ROAD)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_
 )
 def test_parameters_far_outside_the_range_of_pixels_are_refused(spec, message):
     with pytest.raises((UserError, ValueError), match=message):
-        holdfast.Stability(perturbations=spec)
+        heatproof.Stability(perturbations=spec)
 
 
 @pytest.mark.parametrize("dims", [1, 3])
@@ -420,13 +420,13 @@ def test_grad_cam_of_series_and_volumes_is_the_formula(dims):
     net = nn.Sequential(conv(2, 4, 3, padding=1), nn.ReLU(), pool(1), nn.Flatten(), nn.Linear(4, 3))
     shape = (2, 12) if dims == 1 else (2, 4, 6, 6)
     x = rand.normal(rand.keys(0, ("a", "b"), "x"), shape).float()
-    maps = holdfast.GradCAM()(Model(net), Batch(("a", "b"), x), torch.tensor([2, 0]), 0)
+    maps = heatproof.GradCAM()(Model(net), Batch(("a", "b"), x), torch.tensor([2, 0]), 0)
     features = net[:2](x)
     weights = net[4].weight[[2, 0]] / features[0, 0].numel()  # the gradient of a mean is even
     expected = torch.einsum("bc,bc...->b...", weights, features).relu()
     torch.testing.assert_close(maps, expected[:, None].expand_as(x).detach())
     with pytest.raises(UserError, match="grad_cam reads a map of a convolutional network"):
-        holdfast.GradCAM().check(Model(nn.Linear(12, 2)), (2, 12))
+        heatproof.GradCAM().check(Model(nn.Linear(12, 2)), (2, 12))
 
 
 class Sigmoids(nn.Module):
@@ -441,33 +441,33 @@ class Sigmoids(nn.Module):
 
 
 def test_sigmoids_and_a_missing_normalisation_are_findings():
-    run = holdfast.evaluate(Sigmoids(), rows(24), ["saliency"], ROAD)
+    run = heatproof.evaluate(Sigmoids(), rows(24), ["saliency"], ROAD)
     titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
     assert "The scores look like probabilities" in titles
     plain = linear(3)
-    run = holdfast.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
+    run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
     assert not {"The scores look like probabilities", "The model was given without its normalisation"} & set(titles)
     plain.pretrained_cfg = {"mean": (0.5,), "std": (0.25,)}  # as timm keeps it
-    run = holdfast.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
+    run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     (card,) = (f for f in findings(run.table(), run.samples(), run.manifest) if "without its normalisation" in f.title)
     assert "mean=(0.5,), std=(0.25,)" in card.seen
-    known = holdfast.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
+    known = heatproof.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
     assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None
 
 
 def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
     model, x = MODELS["regression"]()
-    axis = holdfast.Symmetry(group="cyclic", elements=8)
-    run = holdfast.evaluate(model, x, [exact], axis, references=4)
+    axis = heatproof.Symmetry(group="cyclic", elements=8)
+    run = heatproof.evaluate(model, x, [exact], axis, references=4)
     table = run.table()
     assert not table.measure.str.startswith("model_invariance").any()
     turned = torch.stack([model.module(x.roll(g, 1))[:, 1] for g in range(8)]).detach()
     rows = table.query("condition == 'cyclic'").sort_values("sample").set_index("measure")
     kept = ((turned - turned[0]).abs() <= 0.5).double().mean(0)
     np.testing.assert_allclose(rows.loc["model_agreement", "value"], kept, atol=1e-9)
-    from holdfast.data import open_data
-    from holdfast.runs.shard import load_references
+    from heatproof.data import open_data
+    from heatproof.runs.shard import load_references
 
     references = load_references(open_data(x), 0, 4)
     theirs = model.module(references.x)[:, 1].detach()
@@ -482,11 +482,11 @@ def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
 def test_the_region_of_a_segmentation_moves_with_the_sample():
     model, x = MODELS["segmentation"]()
     axes = {
-        "turns": holdfast.Symmetry(group="dihedral"),
-        "shifts": holdfast.Symmetry(group="torus", elements=16),
-        "moved": holdfast.Stability(perturbations={"translation": {"pixels": 1}}, k=5),
+        "turns": heatproof.Symmetry(group="dihedral"),
+        "shifts": heatproof.Symmetry(group="torus", elements=16),
+        "moved": heatproof.Stability(perturbations={"translation": {"pixels": 1}}, k=5),
     }
-    table = holdfast.evaluate(model, x, [exact], axes, references=4).table()
+    table = heatproof.evaluate(model, x, [exact], axes, references=4).table()
     for name in ("turns", "shifts"):
         rows = table[table.evaluation == name].set_index("measure")
         assert (rows.loc["equivariance", "value"] > 1 - 1e-6).all() and (
@@ -503,15 +503,15 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
         torch.manual_seed(0)
         nets["classes"] = Model(nn.Linear(6, 3))
         nets["number"] = Model(nn.Linear(6, 1), task="regression")
-    axis = holdfast.Faithfulness(imputers="zero", fractions=(0.2, 0.5))
+    axis = heatproof.Faithfulness(imputers="zero", fractions=(0.2, 0.5))
     tables = []
     for order in (list(nets), list(nets)[::-1]):
-        run = holdfast.evaluate({name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4)
+        run = heatproof.evaluate({name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4)
         assert run.manifest["study"]["evaluations"]["faithfulness"]["readout"] == "logit"
         tables.append(run.table().sort_values(["model", "measure", "condition", "level", "sample"], ignore_index=True))
     assert tables[0].equals(tables[1]) and set(tables[0].status) <= {"ok", "undefined"}
     for asked in ({"readout": "probability"}, {"metrics": ("road", "deletion_auc")}):
         passes = [net.passes for net in nets.values()]
         with pytest.raises(UserError, match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road"):
-            holdfast.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))
+            heatproof.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))
         assert passes == [net.passes for net in nets.values()]

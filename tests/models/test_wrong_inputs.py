@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, UserError, groups, open_data
-from holdfast.models.batches import Workbench
-from holdfast.models.checkpoints import Checkpoint
+import heatproof
+from heatproof import Batch, Model, UserError, groups, open_data
+from heatproof.models.batches import Workbench
+from heatproof.models.checkpoints import Checkpoint
 
 X, PICTURES = torch.rand(6, 8), torch.rand(4, 3, 16, 16)
 VOLUMES = torch.rand(4, 1, 8, 8, 8)
-ROAD = holdfast.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
+ROAD = heatproof.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
 
 
 class GraphNet(nn.Module):
@@ -44,15 +44,15 @@ def scripted() -> Any:
 
 
 def judged(model: Any, data: Any, explainer: Any = "saliency", axis: Any = ROAD) -> Callable[[], Any]:
-    return lambda: holdfast.evaluate(model, data, [explainer], axis)
+    return lambda: heatproof.evaluate(model, data, [explainer], axis)
 
 
 def shaken(spec: Any, data: Any = PICTURES) -> Callable[[], Any]:
-    return lambda: holdfast.evaluate(Never(), data, ["saliency"], holdfast.Stability(perturbations=spec))
+    return lambda: heatproof.evaluate(Never(), data, ["saliency"], heatproof.Stability(perturbations=spec))
 
 
 def symmetric(group: Any, data: Any) -> Callable[[], Any]:
-    return lambda: holdfast.evaluate(Never(), data, ["saliency"], holdfast.Symmetry(group=group))
+    return lambda: heatproof.evaluate(Never(), data, ["saliency"], heatproof.Symmetry(group=group))
 
 
 FRAME = pd.DataFrame({"age": [1.0, 2.0], "kind": ["a", "b"]})
@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "needs cubes, got 4×8×8; octahedral: {turns: false}",
     ),
     "a group of volumes on pictures": (symmetric("octahedral", PICTURES), r"needs volumes \(B, C, D, H, W\)"),
-    "an unknown group": (lambda: holdfast.Symmetry(group="octaedral"), "did you mean 'octahedral'"),
+    "an unknown group": (lambda: heatproof.Symmetry(group="octaedral"), "did you mean 'octahedral'"),
     "pixels of bytes": (lambda: open_data(torch.full((2, 3, 8, 8), 200.0)), r"\[0, 1\]|255"),
     "rows that are pictures": (
         lambda: open_data(torch.rand(3, 784)),
@@ -106,7 +106,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         r"Linear cannot predict samples of shape \(5,\): mat1 and mat2",
     ),
     "an explainer without a tensor": (
-        lambda: holdfast.explain(
+        lambda: heatproof.explain(
             nn.Linear(5, 2), torch.rand(2, 5), lambda model, batch, target, seed: batch.x.tolist()
         ),
         "explainer '.*' returned list; a tensor in the shape of the inputs is needed",

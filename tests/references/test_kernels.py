@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from holdfast import kernels
-from holdfast.features import superpixels as segment
-from holdfast.kernels import depthwise, quickshift, ssim
-from holdfast.maps import ssim as windows
-from holdfast.maps.similarity import compare, compare_all, profile
+from heatproof import kernels
+from heatproof.features import superpixels as segment
+from heatproof.kernels import depthwise, quickshift, ssim
+from heatproof.maps import ssim as windows
+from heatproof.maps.similarity import compare, compare_all, profile
 from support.recorded import constants, recorded
 
 runs_kernels = pytest.mark.skipif(not kernels.AVAILABLE, reason="Triton is not installed")

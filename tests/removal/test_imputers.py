@@ -11,12 +11,12 @@ from scipy import ndimage
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 
-from holdfast import removal
-from holdfast.errors import BadParameter, UserError, make
-from holdfast.rand import keys, normal
-from holdfast.removal import IMPUTERS
-from holdfast.removal.harmonic.linear import banded, interpolated
-from holdfast.removal.harmonic.multigrid import fill, framed, gathered, pixels, spread
+from heatproof import removal
+from heatproof.errors import BadParameter, UserError, make
+from heatproof.rand import keys, normal
+from heatproof.removal import IMPUTERS
+from heatproof.removal.harmonic.linear import banded, interpolated
+from heatproof.removal.harmonic.multigrid import fill, framed, gathered, pixels, spread
 
 EVERY = {
     "zero": removal.Zero(),

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast import removal
-from holdfast.errors import UserError
-from holdfast.explainers import GradCAM, IntegratedGradients, Lime, Occlusion, SmoothGrad
-from holdfast.features import Patches, Pixels, Tokens
-from holdfast.removal import contextual, imputers
-from holdfast.removal.harmonic import linear, multigrid, volumes
-from holdfast.types import Batch
+from heatproof import removal
+from heatproof.errors import UserError
+from heatproof.explainers import GradCAM, IntegratedGradients, Lime, Occlusion, SmoothGrad
+from heatproof.features import Patches, Pixels, Tokens
+from heatproof.removal import contextual, imputers
+from heatproof.removal.harmonic import linear, multigrid, volumes
+from heatproof.types import Batch
 from support.fixed import fixed
 from support.recorded import recorded
 

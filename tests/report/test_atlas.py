@@ -20,10 +20,10 @@ import torch
 from scipy import stats
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import cli
-from holdfast.drawing.sheet import Box, Words
-from holdfast.report.comparison import atlas
+import heatproof
+from heatproof import cli
+from heatproof.drawing.sheet import Box, Words
+from heatproof.report.comparison import atlas
 from support import small
 from support.paths import ROOT
 
@@ -306,7 +306,7 @@ WHOLE = [QUICK, {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees"
 
 
 @pytest.fixture(scope="module")
-def exported(study, tmp_path_factory) -> tuple[Path, list[holdfast.Run]]:
+def exported(study, tmp_path_factory) -> tuple[Path, list[heatproof.Run]]:
     """Three small networks as the grid would have them: real runs, kept as its exporter keeps them."""
     target, runs, cards = tmp_path_factory.mktemp("tables"), [], []
     x, _ = small.pictures(8)
@@ -317,8 +317,8 @@ def exported(study, tmp_path_factory) -> tuple[Path, list[holdfast.Run]]:
             for weights in net.parameters():
                 weights.mul_(1 + 0.05 * seed)
         name = f"cifar10-net{seed % 2}-s{seed}"
-        model = holdfast.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name)
-        runs.append(holdfast.evaluate(model, {"shapes": x}, methods, WHOLE, show_progress=False))
+        model = heatproof.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name)
+        runs.append(heatproof.evaluate(model, {"shapes": x}, methods, WHOLE, show_progress=False))
         cards.append((name, "cifar10", f"net{seed % 2}", "convolutional", seed, "plain", "image", 60.0))
     columns = ["network", "data", "architecture", "family", "seed", "variant", "modality", "seconds_to_train"]
     pd.DataFrame(cards, columns=columns).to_csv(target / "networks.csv", index=False)
@@ -505,10 +505,10 @@ ASKED = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"de
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory) -> holdfast.Run:
+def own(tmp_path_factory) -> heatproof.Run:
     x, _ = small.pictures(12)
     out = tmp_path_factory.mktemp("own") / "mine"
-    return holdfast.evaluate(small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False)
+    return heatproof.evaluate(small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False)
 
 
 @pytest.fixture
@@ -568,7 +568,7 @@ def test_what_the_decimals_of_the_table_hide_is_no_difference(own, there, apart,
 
 def test_without_the_table_it_is_said_in_one_line(own, monkeypatch, tmp_path):
     monkeypatch.setattr(atlas, "TABLE", tmp_path / "none.parquet")
-    with pytest.raises(holdfast.errors.UserError, match="not run yet") as told:
+    with pytest.raises(heatproof.errors.UserError, match="not run yet") as told:
         atlas.beside_atlas(own)
     assert "\n" not in str(told.value)
 

@@ -15,20 +15,20 @@ import typer
 from scipy import stats
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import perturbations
-from holdfast.axes import AXES as RECORDS
-from holdfast.axes import BY_NAME
-from holdfast.cli.compare import compare as compare_command
-from holdfast.cli.compare import leaderboard as leaderboard_command
-from holdfast.errors import UserError
-from holdfast.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from holdfast.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
-from holdfast.report.comparison.page import forests
-from holdfast.report.comparison.pairs import paired_differences
-from holdfast.report.comparison.words import SENTENCES, main_rows
-from holdfast.results import Scores
-from holdfast.types import name_of, parameters
+import heatproof
+from heatproof import perturbations
+from heatproof.axes import AXES as RECORDS
+from heatproof.axes import BY_NAME
+from heatproof.cli.compare import compare as compare_command
+from heatproof.cli.compare import leaderboard as leaderboard_command
+from heatproof.errors import UserError
+from heatproof.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
+from heatproof.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
+from heatproof.report.comparison.page import forests
+from heatproof.report.comparison.pairs import paired_differences
+from heatproof.report.comparison.words import SENTENCES, main_rows
+from heatproof.results import Scores
+from heatproof.types import name_of, parameters
 from support import small
 from support.edits import edit_study
 
@@ -36,14 +36,14 @@ AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gauss
 METHODS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
 
 
-def moved_model(seed: int = 3) -> holdfast.Model:
+def moved_model(seed: int = 3) -> heatproof.Model:
     """The trained net with noise on its weights: another model with other maps and some other predictions."""
     net = copy.deepcopy(small.network())
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in net.parameters():
             weights.add_(0.1 * weights.std(unbiased=False) * torch.randn(weights.shape, generator=g))
-    return holdfast.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
+    return heatproof.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 
     def run(name, model, explainers=METHODS, axes=AXES, data=x, **options):
         out = root / name
-        holdfast.evaluate(model, {"shapes": data}, explainers, axes, out, shard_size=8, show_progress=False, **options)
+        heatproof.evaluate(model, {"shapes": data}, explainers, axes, out, shard_size=8, show_progress=False, **options)
         return out
 
     wider = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": 5}}]}}}
@@ -82,7 +82,7 @@ def test_differences_are_those_of_the_joined_samples(runs):
     ).iloc[0]
     wide = []
     for name in ("base", "moved"):
-        table = holdfast.read(runs[name]).table().query("explainer == 'saliency' and condition == 'gaussian_noise'")
+        table = heatproof.read(runs[name]).table().query("explainer == 'saliency' and condition == 'gaussian_noise'")
         ok = table[table["status"] == "ok"]
         wide.append(ok.pivot(index="sample", columns="measure", values="value"))
     a, b = wide
@@ -160,7 +160,7 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     assert "explainers.saliency.absolute: true in base, false in several" in str(refused.value)
     assert "stability.k: 100 in base, 7 in several" in str(refused.value)
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
-    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 3"):
+    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 4"):
         compare(runs["base"], older, only_shared=True)
     with pytest.raises(UserError, match="needs at least two runs, got 1"):
         compare(runs["base"])
@@ -265,7 +265,7 @@ def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     for text in (page, found.text()):
         assert "cannot be told apart" in text or "comparisons separate" in text or "comparison separate" in text
     assert "default-src 'none'" in page
-    assert holdfast.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12] in page
+    assert heatproof.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12] in page
 
 
 def test_measures_have_a_direction():
@@ -283,14 +283,14 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     names = ("base", "again", "moved", "other data", "other seed", "wider")
     data, page = write_leaderboard([runs[name] for name in names], tmp_path)
     held = json.loads(data.read_text())
-    assert held["schema"] == "holdfast-leaderboard/1"
+    assert held["schema"] == "heatproof-leaderboard/1"
     assert page.read_text() == leaderboard_page(held)
     assert sorted({row["run"] for row in board["rows"]} for board in held["boards"]) == sorted(
         [{"base", "again", "moved"}, {"other"}, {"seed"}, {"wider"}], key=sorted
     )
     assert all(run["command"] for run in held["runs"])
     board = next(board for board in held["boards"] if len(board["rows"]) == 9)
-    own = holdfast.read(runs["moved"]).ranking("stability").set_index("explainer")
+    own = heatproof.read(runs["moved"]).ranking("stability").set_index("explainer")
     for row in board["rows"]:
         if row["run"] == "moved":
             assert row["score"] == pytest.approx(own["score"][row["explainer"]], abs=1e-6)
@@ -307,8 +307,8 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     controls = [row for row in board["rows"] if row["control"]]
     assert controls and all((row["rank"], row["unranked"]) == (None, "a control") for row in controls)
     assert ranks[0] == 1
-    with pytest.raises(UserError, match="schema is 'holdfast-leaderboard/9'"):
-        leaderboard_page({**held, "schema": "holdfast-leaderboard/9"})
+    with pytest.raises(UserError, match="schema is 'heatproof-leaderboard/9'"):
+        leaderboard_page({**held, "schema": "heatproof-leaderboard/9"})
 
 
 def test_an_unfinished_row_has_no_rank(runs, tmp_path):
@@ -351,7 +351,7 @@ def test_less_is_better_where_it_is(tmp_path):
     x, _ = small.pictures(8)
     axes = {"faithfulness": {"faithfulness": {"imputers": ["zero"], "fractions": [0.3], "metrics": "deletion_auc"}}}
     runs_ = [
-        holdfast.evaluate(model, {"shapes": x}, ["saliency", "random"], axes, tmp_path / name, show_progress=False)
+        heatproof.evaluate(model, {"shapes": x}, ["saliency", "random"], axes, tmp_path / name, show_progress=False)
         for name, model in (("a", small.model()), ("b", moved_model()))
     ]
     board = leaderboard(*runs_)["boards"][0]
@@ -384,7 +384,7 @@ class Sharpness:
 def test_without_a_direction_nothing_is_better_and_nothing_is_ranked():
     x, _ = small.pictures(12)
     pair = [
-        holdfast.evaluate(net, x, ["saliency", "random"], {"own": Sharpness()})
+        heatproof.evaluate(net, x, ["saliency", "random"], {"own": Sharpness()})
         for net in (small.model(), moved_model())
     ]
     rows = compare(*pair).differences
@@ -419,7 +419,7 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
     axes = [{"stability": {"perturbations": ["jpeg"], "k": 50}}, {"dependence": {"draws": 1, "k": 50}}]
     paths = [tmp_path / name for name in ("a", "b")]
     for path, net in zip(paths, (small.model(), moved_model()), strict=True):
-        holdfast.evaluate(net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False)
+        heatproof.evaluate(net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False)
     compared = compare(*paths)
     page = compared.page(tmp_path / "page.html").read_text()
     assert "sobel (blind)" in page and "Sobel (blind)" in page and "saliency (blind)" not in page
@@ -445,7 +445,7 @@ def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluat
         "evaluations": evaluations or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
     }
     blank = side(label, {"s": (0.5, "ok")})
-    return Side(label, label, {"study": study, "holdfast": "1"}, blank.table, blank.samples)
+    return Side(label, label, {"study": study, "heatproof": "1"}, blank.table, blank.samples)
 
 
 def test_other_versions_and_devices_are_told():
@@ -502,15 +502,15 @@ def test_a_condition_is_shared_where_the_same_entry_made_it():
 
 
 def test_a_run_with_nothing_that_counts_is_on_no_board(tmp_path):
-    asked = {"stability": holdfast.Stability(perturbations="identity", k=50)}
-    run = holdfast.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
-    assert holdfast.leaderboard(run)["boards"] == []
+    asked = {"stability": heatproof.Stability(perturbations="identity", k=50)}
+    run = heatproof.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    assert heatproof.leaderboard(run)["boards"] == []
 
 
 def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tmp_path):
-    asked = {"stability": holdfast.Stability(perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50)}
-    run = holdfast.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
-    board = holdfast.leaderboard(run)
+    asked = {"stability": heatproof.Stability(perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50)}
+    run = heatproof.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    board = heatproof.leaderboard(run)
     (told,) = board["runs"]
     study = run.manifest["study"]
     assert told["datasets"] == {name: facts["fingerprint"] for name, facts in study["datasets"].items()}

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
-from holdfast.drawing import forms, latex, methods, pictures, prose, tables
-from holdfast.drawing.plots import (
+from heatproof.drawing import forms, latex, methods, pictures, prose, tables
+from heatproof.drawing.plots import (
     Curve,
     Mark,
     Scale,
@@ -27,9 +27,9 @@ from holdfast.drawing.plots import (
     spot,
     wrapped,
 )
-from holdfast.drawing.scatter import points
-from holdfast.drawing.sheet import Box, Dot, Picture, Plot, Sheet, Stroke, Words, digits, flowed, plain, width_of
-from holdfast.results import Shown
+from heatproof.drawing.scatter import points
+from heatproof.drawing.sheet import Box, Dot, Picture, Plot, Sheet, Stroke, Words, digits, flowed, plain, width_of
+from heatproof.results import Shown
 from support.recorded import recorded
 
 LOOKS = methods.looks(["lime(samples=8)", "lime(samples=32)", "grad_cam", "mine(k=1)", "sobel"], {"sobel"})

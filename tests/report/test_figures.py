@@ -14,14 +14,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import statistics
-from holdfast.cli.export import figures
-from holdfast.drawing.latex import Cell, Tabular, escape, render, unbeaten
-from holdfast.errors import UserError
-from holdfast.report.figures import _free, items, write, write_all
-from holdfast.runs import table
-from holdfast.runs.run import Run
+import heatproof
+from heatproof import statistics
+from heatproof.cli.export import figures
+from heatproof.drawing.latex import Cell, Tabular, escape, render, unbeaten
+from heatproof.errors import UserError
+from heatproof.report.figures import _free, items, write, write_all
+from heatproof.runs import table
+from heatproof.runs.run import Run
 from support import synthetic
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
@@ -85,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     table.write_manifest(
         root, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest(evaluations=evaluations)}
     )
-    return holdfast.read(root)
+    return heatproof.read(root)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_tables_balance_their_braces_and_fill_their_columns(written: list[Path])
     assert len(tables) > 8
     for path in tables:
         text = path.read_text()
-        assert text.startswith("% from: holdfast run study.yaml --out runs/photos --limit 40\n% run ")
+        assert text.startswith("% from: heatproof run study.yaml --out runs/photos --limit 40\n% run ")
         code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
         plain = re.sub(r"\\[\\{}$&%#_]", "", code)
         assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0 and "#" not in plain
@@ -208,7 +208,7 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
 
 
 def _beyond_stability() -> list[str]:
-    return [item.name for item in items() if not item.name.startswith(("stability", "hold"))]
+    return [item.name for item in items() if not item.name.startswith(("stability", "proof"))]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def _beyond_stability() -> list[str]:
         ({"formats": ("jpg",)}, "unknown format 'jpg'; did you mean 'png'"),
         ({"width": "wide"}, "width must be column, text or inches from 2 to 20, got 'wide'"),
         ({"formats": ()}, "no format is given"),
-        ({"only": "stability-map"}, "names, such as hold-sheet; got 'stability-map'"),
+        ({"only": "stability-map"}, "names, such as proof-sheet; got 'stability-map'"),
         ({"only": []}, "only takes a list of names"),
     ],
 )
@@ -241,6 +241,6 @@ def test_figures_need_a_folder_and_names_of_their_own(run: Run, tmp_path: Path) 
 
 def test_without_matplotlib_tables_still_work(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=re.escape("pip install 'holdfast[figures]'")):
+    with pytest.raises(UserError, match=re.escape("pip install 'heatproof[figures]'")):
         write(run, tmp_path)
     assert [path.name for path in write(run, tmp_path, only=["removal-orders"])] == ["removal-orders.tex", "index.json"]

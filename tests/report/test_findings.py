@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes import Finding
-from holdfast.report.findings import findings
+from heatproof.axes import Finding
+from heatproof.report.findings import findings
 from support import synthetic
 from support.synthetic import rows_of
 
@@ -95,7 +95,7 @@ def test_guidelines_one_to_four_where_the_model_is_invariant() -> None:
     title = "This method breaks a symmetry that the model has"
     card = of(symmetric(0.6, 0.9999, repaired=0.995), study({"m": {"name": "lime"}}, symmetry=D4))[title]
     assert card.severity == "act" and "baseline that the group leaves alone" in card.do
-    assert "4 elements give 0.995" in card.do and 'holdfast.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
+    assert "4 elements give 0.995" in card.do and 'heatproof.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
     example = of(symmetric(0.6, 0.9999, "invariance"), study({"m": {"name": "simplex", "layer": "f"}}, symmetry=D4))
     assert "invariant layer" in example[title].do and "guidelines 2 and 4" in example[title].means
     concept = of(symmetric(0.6, 0.9999, "invariance"), study({"m": {"name": "cav", "layer": "f"}}, symmetry=D4))

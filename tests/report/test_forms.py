@@ -1,4 +1,4 @@
-"""The hold sheet of every kind of data: what is kept, and that page and paper draw it."""
+"""The proof sheet of every kind of data: what is kept, and that page and paper draw it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from PIL import Image
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor, nn
 
-from holdfast import Stability, Symmetry, evaluate
-from holdfast.data import Vocabulary, open_data
-from holdfast.drawing.forms import ground, layout, over
-from holdfast.drawing.sheet import Box, Dot, Words
-from holdfast.models import Model
-from holdfast.results import CLEAN, Exhibit, Shown
-from holdfast.runs.pictures import exhibit_rows, read_exhibits
-from holdfast.runs.run import Run
-from holdfast.types import Batch
+from heatproof import Stability, Symmetry, evaluate
+from heatproof.data import Vocabulary, open_data
+from heatproof.drawing.forms import ground, layout, over
+from heatproof.drawing.sheet import Box, Dot, Words
+from heatproof.models import Model
+from heatproof.results import CLEAN, Exhibit, Shown
+from heatproof.runs.pictures import exhibit_rows, read_exhibits
+from heatproof.runs.run import Run
+from heatproof.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets
 from support.pages import Page
 
@@ -66,7 +66,7 @@ def drawn_on(run: Run) -> tuple[list[dict[str, object]], dict[str, str]]:
     """The samples of the page's sheet and its pictures; the same sheet is drawn for paper."""
     page = Page(run.report().read_text())
     (samples,) = page.payload["sheets"].values()
-    with Image.open(io.BytesIO(run.hold_sheet().encoded("png", "Hold sheet", 5))) as picture:
+    with Image.open(io.BytesIO(run.proof_sheet().encoded("png", "Proof sheet", 5))) as picture:
         assert np.asarray(picture.convert("L")).std() > 5
     return samples, page.payload["pictures"]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes import Judged, judge
-from holdfast.drawing.methods import colour_of
-from holdfast.drawing.pictures import Album
-from holdfast.drawing.prose import with_interval
-from holdfast.drawing.scatter import _free_places
-from holdfast.drawing.sheet import Dot, Plot, Stroke, Words, width_of
-from holdfast.report.frontier import (
+from heatproof.axes import Judged, judge
+from heatproof.drawing.methods import colour_of
+from heatproof.drawing.pictures import Album
+from heatproof.drawing.prose import with_interval
+from heatproof.drawing.scatter import _free_places
+from heatproof.drawing.sheet import Dot, Plot, Stroke, Words, width_of
+from heatproof.report.frontier import (
     MOST_PLOTS,
     frontier_chart,
     frontier_charts,
@@ -23,8 +23,8 @@ from holdfast.report.frontier import (
     frontier_points,
     on_frontier,
 )
-from holdfast.report.sections import sections_of
-from holdfast.statistics import ranking
+from heatproof.report.sections import sections_of
+from heatproof.statistics import ranking
 from support import synthetic
 from support.faithfulness import axis_of, made_up
 from support.pages import NASTY, is_sound, marks

@@ -13,26 +13,26 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from holdfast.axes.stability.page import parts
-from holdfast.axes.stability.tiles import tiles, worst_pairs
-from holdfast.axes.stability.words import verdict
-from holdfast.drawing.charts import Chart
-from holdfast.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
-from holdfast.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
-from holdfast.drawing.prose import number
-from holdfast.drawing.sheet import Dot
-from holdfast.drawing.tables import to_csv
-from holdfast.errors import UserError
-from holdfast.explainers import EXPLAINERS
-from holdfast.report import build_report, text_summary
-from holdfast.report.findings import PILOT, TIED, findings
-from holdfast.report.hold import Hold, holds
-from holdfast.report.hold_paper import drawn, hold_sheet
-from holdfast.report.sections import number_rows
-from holdfast.results import Shown
-from holdfast.runs.engine import on_show
-from holdfast.statistics.cubes import arrange
-from holdfast.statistics.forms import pair_scores
+from heatproof.axes.stability.page import parts
+from heatproof.axes.stability.tiles import tiles, worst_pairs
+from heatproof.axes.stability.words import verdict
+from heatproof.drawing.charts import Chart
+from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
+from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
+from heatproof.drawing.prose import number
+from heatproof.drawing.sheet import Dot
+from heatproof.drawing.tables import to_csv
+from heatproof.errors import UserError
+from heatproof.explainers import EXPLAINERS
+from heatproof.report import build_report, text_summary
+from heatproof.report.findings import PILOT, TIED, findings
+from heatproof.report.proof_sheet import ProofSheet, proof_sheets
+from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
+from heatproof.report.sections import number_rows
+from heatproof.results import Shown
+from heatproof.runs.engine import on_show
+from heatproof.statistics.cubes import arrange
+from heatproof.statistics.forms import pair_scores
 from support import synthetic
 from support.pages import NASTY, Page, is_sound, marks
 
@@ -55,9 +55,9 @@ def frames_of(quality: dict[str, float], **options: Any) -> Any:
     return synthetic.frames_of(synthetic.table(quality, **options))
 
 
-def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> Hold:
-    (hold,) = holds([synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0))
-    return hold
+def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> ProofSheet:
+    (proof,) = proof_sheets([synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0))
+    return proof
 
 
 def test_a_hundred_samples_are_no_trial_any_more() -> None:
@@ -75,7 +75,7 @@ def test_every_section_is_there_in_order(page: Page) -> None:
     text = " ".join(page.words)
     for fact in ("8c1f0e6a2b7d", "0f3e9d8c7b6a", "40 samples, 1 unreadable", "15 November 2026, 19:40 UTC"):
         assert fact in text
-    for made in ("holdfast run study.yaml --out runs/photos --limit 40", "fass-paper", "2.13.0", "img/0040.jpg"):
+    for made in ("heatproof run study.yaml --out runs/photos --limit 40", "fass-paper", "2.13.0", "img/0040.jpg"):
         assert made in text
 
 
@@ -138,7 +138,7 @@ def test_names_are_inert_everywhere() -> None:
     exhibits = synthetic.exhibits(2, (NASTY, "b"), SHORT, dataset=NASTY, model=NASTY)
     exhibits = [replace(e, sample=e.sample + NASTY) for e in exhibits]
     manifest = synthetic.manifest(models={NASTY: {"fingerprint": NASTY, "untrained_head": NASTY}})
-    manifest |= {"command": NASTY, "created": NASTY, "holdfast": NASTY, "versions": {NASTY: NASTY}}
+    manifest |= {"command": NASTY, "created": NASTY, "heatproof": NASTY, "versions": {NASTY: NASTY}}
     page = Page(build_report(table, samples, exhibits, manifest))
     assert sum(tag == "script" for tag, _ in page.tags) == 2
     assert not [a for _, a in page.tags if "onerror" in a]
@@ -152,10 +152,10 @@ def test_maps_are_as_large_as_the_budget_allows() -> None:
         item if item.map is None else replace(item, map=np.roll(noise, i))
         for i, item in enumerate(synthetic.exhibits(6, tuple(explainers)))
     ]
-    hold, sizes = hold_of(synthetic.table(explainers, samples=8, flip=0.0), exhibits), []
+    proof, sizes = hold_of(synthetic.table(explainers, samples=8, flip=0.0), exhibits), []
     for budget in (2_000_000, 700_000, 40_000):
         album = Album()
-        kept = len(hold.pictured(album, budget))
+        kept = len(proof.pictured(album, budget))
         sizes.append((kept, sum(map(len, album.pictures.values()))))
         assert sizes[-1][1] < 1.1 * budget or kept == 1
     assert [kept for kept, _ in sizes] == [6, 6, 1]
@@ -178,9 +178,9 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
     means = np.nanmean(every[methods], (0, 1))
     far = np.abs(means - np.median(means))
     assert found.samples == [*sorted(("img/0000.jpg", "img/0002.jpg"), key=lambda s: far[int(s[4:8])]), "img/0001.jpg"]
-    (hold,) = holds([judged], synthetic.samples(unreadable=0))
-    shown = {s["id"]: s for s in hold.pictured(Album(), 10**7)}
-    flipped, row = shown["img/0001.jpg"], hold.rows.index("grad_cam")
+    (proof,) = proof_sheets([judged], synthetic.samples(unreadable=0))
+    shown = {s["id"]: s for s in proof.pictured(Album(), 10**7)}
+    flipped, row = shown["img/0001.jpg"], proof.rows.index("grad_cam")
     assert flipped["inputs"][1][1] == flipped["cells"][row][1][2] == "now: teapot" and not flipped["cells"][row][1][1]
     keys = (table["sample"] == "img/0001.jpg") & (table["condition"] == "jpeg") & (table["explainer"] == "grad_cam")
     value, chance = (table[keys & (table["measure"] == m)]["value"].iloc[0] for m in ("fass", "fass_chance"))
@@ -226,12 +226,12 @@ def test_the_sentence_says_what_tests_and_intervals_allow(quality: dict[str, flo
 
 
 def test_the_sheet_is_a_drawing_too() -> None:
-    hold = hold_of(synthetic.table(), synthetic.exhibits())
-    sheet = drawn(hold)
-    assert sheet.svg("", alone=True).count("<image") == 6 + 6 * len(hold.rows)
-    assert sheet.encoded("png", "Hold sheet", 7)[:4] == b"\x89PNG"
+    proof = hold_of(synthetic.table(), synthetic.exhibits())
+    sheet = drawn(proof)
+    assert sheet.svg("", alone=True).count("<image") == 6 + 6 * len(proof.rows)
+    assert sheet.encoded("png", "Proof sheet", 7)[:4] == b"\x89PNG"
     with pytest.raises(UserError, match="img/0001"):
-        drawn(hold, "img/001.jpg")
+        drawn(proof, "img/001.jpg")
     assert "not scored" not in sheet.svg("")
     lost = [s if s.map is None or s.explainer != "lime" else replace(s, map=None) for s in synthetic.exhibits()]
     assert "not scored" in drawn(hold_of(synthetic.table(), lost)).svg("")
@@ -240,9 +240,9 @@ def test_the_sheet_is_a_drawing_too() -> None:
 def test_a_sheet_of_what_the_run_does_not_have_is_refused() -> None:
     for given, said in (({"model": "mobilnet"}, "did you mean 'mobilenet'"), ({"dataset": "fotos"}, "'photos'")):
         with pytest.raises(UserError, match=said):
-            hold_sheet(synthetic.table(), synthetic.samples(), [], {}, **given)
+            proof_sheet(synthetic.table(), synthetic.samples(), [], {}, **given)
     with pytest.raises(UserError, match="the run has no scores to show"):
-        hold_sheet(synthetic.table()[:0], synthetic.samples(), [], {})
+        proof_sheet(synthetic.table()[:0], synthetic.samples(), [], {})
 
 
 def test_the_samples_on_show_are_drawn_before_the_run() -> None:

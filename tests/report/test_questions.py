@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.report import build_report
+from heatproof.report import build_report
 from support import synthetic
 
 READING = Path(__file__).parents[2] / "docs" / "reading.md"

@@ -10,25 +10,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import holdfast
-from holdfast import Stability
-from holdfast import statistics as st
-from holdfast.axes import BY_NAME, judge
-from holdfast.axes.certificate import page as certificates
-from holdfast.axes.certificate import smoothing_page
-from holdfast.axes.certificate.smoothing_findings import FURTHER
-from holdfast.axes.contract import Judged
-from holdfast.axes.faithfulness.words import lead as faithful_lead
-from holdfast.axes.stability.findings import findings
-from holdfast.axes.stability.frames import Frames, frames
-from holdfast.axes.stability.words import verdict
-from holdfast.axes.symmetry.words import lead as symmetry_lead
-from holdfast.drawing.latex import Cell, digits_for
-from holdfast.drawing.methods import looks, settings_of, spoken
-from holdfast.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval
-from holdfast.report.comparison.common import Common, Evaluated, Side
-from holdfast.report.comparison.compare import Comparison
-from holdfast.report.comparison.pairs import paired_differences
+import heatproof
+from heatproof import Stability
+from heatproof import statistics as st
+from heatproof.axes import BY_NAME, judge
+from heatproof.axes.certificate import page as certificates
+from heatproof.axes.certificate import smoothing_page
+from heatproof.axes.certificate.smoothing_findings import FURTHER
+from heatproof.axes.contract import Judged
+from heatproof.axes.faithfulness.words import lead as faithful_lead
+from heatproof.axes.stability.findings import findings
+from heatproof.axes.stability.frames import Frames, frames
+from heatproof.axes.stability.words import verdict
+from heatproof.axes.symmetry.words import lead as symmetry_lead
+from heatproof.drawing.latex import Cell, digits_for
+from heatproof.drawing.methods import looks, settings_of, spoken
+from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval
+from heatproof.report.comparison.common import Common, Evaluated, Side
+from heatproof.report.comparison.compare import Comparison
+from heatproof.report.comparison.pairs import paired_differences
 from support import synthetic
 from support.small import model, pictures
 
@@ -170,7 +170,7 @@ def test_what_is_guaranteed_names_its_delta() -> None:
 
 def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons() -> None:
     asked = {label: Stability(perturbations="jpeg", k=50) for label in ("first", "second")}
-    run = holdfast.evaluate(model(), pictures(6)[0], ["saliency", "random"], asked)
+    run = heatproof.evaluate(model(), pictures(6)[0], ["saliency", "random"], asked)
     text = run.text()
     assert "Stability: first" in text and "Stability: second" in text
     common = Common([("d", "d")], [("m", "m")], [("e", "e")], [])

@@ -15,11 +15,11 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast.cli.read import MOST_UNREADABLE, Listing, list_names, report, show
-from holdfast.errors import UserError
-from holdfast.report.figures import write
-from holdfast.report.story import _standing, sparkline
+import heatproof
+from heatproof.cli.read import MOST_UNREADABLE, Listing, list_names, report, show
+from heatproof.errors import UserError
+from heatproof.report.figures import write
+from heatproof.report.story import _standing, sparkline
 from support import small
 
 AXES = {
@@ -39,9 +39,9 @@ AXES = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     images, labels = small.pictures(9)
-    data = holdfast.Batch(tuple(f"set/{i:02d}.png" for i in range(9)), images, {}, labels)
+    data = heatproof.Batch(tuple(f"set/{i:02d}.png" for i in range(9)), images, {}, labels)
     out = tmp_path_factory.mktemp("show") / "run"
-    return holdfast.evaluate(small.model(), data, ["saliency", "random"], AXES, out)
+    return heatproof.evaluate(small.model(), data, ["saliency", "random"], AXES, out)
 
 
 def call(*arguments):
@@ -77,7 +77,7 @@ def test_the_story_tells_scores_flips_bounds_and_curves_as_the_table_has_them(ru
 
 
 def test_one_sample_is_not_set_beside_others(tmp_path):
-    lone = holdfast.evaluate(small.model(), small.pictures(1), ["saliency"], AXES["stability"], tmp_path / "run")
+    lone = heatproof.evaluate(small.model(), small.pictures(1), ["saliency"], AXES["stability"], tmp_path / "run")
     text = call("show", lone.path, "--sample", lone.samples()["sample"].iloc[0]).output
     assert re.search(r"jpeg quality 40 +\d\.\d\d", text) and "usual" not in text and "others" not in text
 
@@ -91,9 +91,9 @@ def test_a_value_stands_half_above_those_that_equal_it():
 
 
 def test_the_figure_of_maps_has_the_pictures_of_the_run(run, tmp_path):
-    (figure, _) = write(run, tmp_path, ("svg",), ["hold-sheet"])
+    (figure, _) = write(run, tmp_path, ("svg",), ["proof-sheet"])
     pictured = figure.read_text().count("<image")
-    assert pictured == str(run.hold_sheet().svg("")).count("<image") > 2
+    assert pictured == str(run.proof_sheet().svg("")).count("<image") > 2
 
 
 def test_a_filter_and_an_ending_find_what_they_name_and_mistakes_name_the_nearest(run):
@@ -144,8 +144,8 @@ def test_samples_that_could_not_be_read_are_told_of(tmp_path):
         (tmp_path / f"{i:02d}.png").write_bytes(b"no picture")
     for i in range(2):
         Image.fromarray((small.pictures(2)[0][i] * 255).byte().permute(1, 2, 0).numpy()).save(tmp_path / f"{i:02d}.png")
-    data, axis = holdfast.open_data(tmp_path, size=32), {"s": AXES["stability"]}
-    found = holdfast.evaluate(small.model(), data, "saliency", axis, tmp_path / "run", shard_size=2)
+    data, axis = heatproof.open_data(tmp_path, size=32), {"s": AXES["stability"]}
+    found = heatproof.evaluate(small.model(), data, "saliency", axis, tmp_path / "run", shard_size=2)
     n = MOST_UNREADABLE + 2
     assert f"complete; {n} samples could not be read" in call("show", found.path).output
     assert "  could not be read: " in call("show", found.path, "--sample", "05.png").output
@@ -156,16 +156,16 @@ def test_samples_that_could_not_be_read_are_told_of(tmp_path):
 
 def test_a_prediction_without_a_probability_is_told_as_it_is(tmp_path):
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 1))
-    value = holdfast.Model(net, task={"regression": {"tolerance": 9.0}})
+    value = heatproof.Model(net, task={"regression": {"tolerance": 9.0}})
     axis = {"stability": {"stability": {"perturbations": "brightness", "k": 5}}}
-    made = holdfast.evaluate(value, torch.rand(3, 3, 4, 4), "saliency", axis, tmp_path)
+    made = heatproof.evaluate(value, torch.rand(3, 3, 4, 4), "saliency", axis, tmp_path)
     (line,) = (line for line in call("show", tmp_path, "--sample", "0001").output.splitlines() if "predicted" in line)
     assert line == f"  predicted {made.samples().set_index('sample').predicted_name['0001']}"
 
 
 def test_nothing_is_lowest_where_only_controls_were_judged(tmp_path):
     axis = {"stability": {"stability": {"perturbations": "jpeg", "k": 50}}}
-    holdfast.evaluate(small.model(), small.pictures(2)[0], "random", axis, tmp_path)
+    heatproof.evaluate(small.model(), small.pictures(2)[0], "random", axis, tmp_path)
     assert "Samples with" not in call("show", tmp_path).output
 
 

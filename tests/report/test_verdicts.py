@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.report.findings import findings
-from holdfast.report.hold import holds
+from heatproof.report.findings import findings
+from heatproof.report.proof_sheet import proof_sheets
 from support import synthetic
 from support.recorded import recorded
 
@@ -33,8 +33,8 @@ def test_what_is_concluded(name: str) -> None:
     given = {"conditions": SHORT, "samples": 16, **CASES[name]}
     table, samples = synthetic.table(**given), synthetic.samples(given["samples"], unreadable=len(name) % 3)
     judged = synthetic.judged_of(table)
-    (hold,) = holds([judged], samples)
-    found: dict[str, Any] = {"sentence": hold.sentence, "chips": hold.chips}
-    found["columns"] = [[column.verdict, column.chance, column.leaders] for column in hold.columns]
+    (proof,) = proof_sheets([judged], samples)
+    found: dict[str, Any] = {"sentence": proof.sentence, "chips": proof.chips}
+    found["columns"] = [[column.verdict, column.chance, column.leaders] for column in proof.columns]
     found["findings"] = [asdict(finding) for finding in findings(table, samples, synthetic.manifest())]
     recorded(f"verdicts/{name.replace(' ', '-')}", found)

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import holdfast
-from holdfast.axes import judge
-from holdfast.axes.contract import findings_of
-from holdfast.axes.material import Material
-from holdfast.drawing.pieces import Item
-from holdfast.report import build_report
-from holdfast.report import comparison as room
-from holdfast.report.figures import items, write_all, write_items
-from holdfast.report.show import overview
-from holdfast.report.story import story
-from holdfast.report.terminal import styled_summary
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.run import Run
+import heatproof
+from heatproof.axes import judge
+from heatproof.axes.contract import findings_of
+from heatproof.axes.material import Material
+from heatproof.drawing.pieces import Item
+from heatproof.report import build_report
+from heatproof.report import comparison as room
+from heatproof.report.figures import items, write_all, write_items
+from heatproof.report.show import overview
+from heatproof.report.story import story
+from heatproof.report.terminal import styled_summary
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.run import Run
 from support.pages import Page
 from support.recorded import recorded
 from support.whole import BASE, MOVED
@@ -40,7 +40,7 @@ DRAWN = re.compile(r"-?\d+(?:\.\d+)?")
 
 @lru_cache(maxsize=2)
 def run(path: Path = BASE) -> Run:
-    return holdfast.read(path)
+    return heatproof.read(path)
 
 
 @lru_cache(maxsize=2)
@@ -138,7 +138,7 @@ def test_what_a_terminal_says_of_an_axis(evaluation: str) -> None:
 
 def without_place(text: str) -> str:
     """A text without the directory that a zip was unpacked to."""
-    return re.sub(r"/[^ \"]*holdfast-[^ ,\"]*", "RUN", text)
+    return re.sub(r"/[^ \"]*heatproof-[^ ,\"]*", "RUN", text)
 
 
 def told(lines: list[tuple[str, str]]) -> list[str]:
@@ -148,7 +148,7 @@ def told(lines: list[tuple[str, str]]) -> list[str]:
 def test_what_a_run_holds_and_its_worst_samples() -> None:
     text = " ".join(without_place(line) for line, _ in overview(run(MOVED), worst=3))
     moved = text.replace(run(MOVED).manifest["created"][:10], "DATE").split()
-    recorded("terminal/overview", " ".join(moved).partition("by holdfast")[2])  # before it is a path
+    recorded("terminal/overview", " ".join(moved).partition("by heatproof")[2])  # before it is a path
     recorded("terminal/overview-lime", told(overview(run(MOVED), "lime*", 2, 60))[-8:])
 
 

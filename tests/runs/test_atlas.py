@@ -22,8 +22,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-import holdfast
-from holdfast.runs.study.file import parse
+import heatproof
+from heatproof.runs.study.file import parse
 from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
@@ -120,11 +120,11 @@ def test_training_and_asking_norms_of_p4_agree(scripts: Callable[[str], ModuleTy
     assert torch.allclose(norm.running_var, by_channel.var((0, 2, 3, 4)), atol=1e-4)
     norm.running_var = by_channel.var((0, 2, 3, 4), correction=0)
     assert torch.allclose(norm.eval()(x), given, atol=1e-4)
-    model = holdfast.Model(
+    model = heatproof.Model(
         nn.Sequential(scripts("networks").P4Conv(1, 2, 3, lifts=True), norm, nn.ReLU(), nn.Flatten())
     )
-    batch = holdfast.Batch(("a",), torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(1)))
-    assert holdfast.Lrp()(model, batch, torch.tensor([3]), 0).isfinite().all()  # which knows every function in it
+    batch = heatproof.Batch(("a",), torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(1)))
+    assert heatproof.Lrp()(model, batch, torch.tensor([3]), 0).isfinite().all()  # which knows every function in it
 
 
 def test_augmentation_moves_whole_pictures(scripts: Callable[[str], ModuleType]) -> None:
@@ -176,9 +176,9 @@ def test_a_trained_network_loads_as_its_card_says(trained: Path, data: Path, scr
     grid = scripts("grid")
     study = grid.content(grid.Task("fashion-vit-s0", "maps"), trained, data, trained, 32)
     options = dict(study["model"])
-    model = holdfast.load_model(options.pop("source"), allow_code=True, **options)
+    model = heatproof.load_model(options.pop("source"), allow_code=True, **options)
     x, y = scripts("pictures").pictures("fashion", "test", data, trained / "cache")
-    batch = holdfast.Batch(tuple(map(str, range(len(x)))), torch.from_numpy(x).float() / 255)
+    batch = heatproof.Batch(tuple(map(str, range(len(x)))), torch.from_numpy(x).float() / 255)
     predicted = model.logits(model.inputs(batch)).argmax(1).numpy()
     assert (predicted == y).mean() == pytest.approx(card["accuracy"]["value"], abs=1.1 / PICTURES)
 
@@ -203,7 +203,7 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
     assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
-    kept = holdfast.open_data(trained / "fashion.npz")
+    kept = heatproof.open_data(trained / "fashion.npz")
     assert len(kept.ids) == PICTURES and kept.shape == (1, 28, 28)
     with pytest.raises(SystemExit, match="no such network: fashion-vgg"):
         grid.chosen(["fashion-vgg"])
@@ -215,11 +215,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     torch.manual_seed(0)
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
-    model = holdfast.Model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), *head), name="net")
+    model = heatproof.Model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), *head), name="net")
     axes = [{"stability": {"perturbations": [{"gaussian_noise": {"sigma": [0.01, 0.05]}}]}}]
     axes += [{"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.6], "metrics": ["road"]}}, "agreement"]
     images = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(1))
-    holdfast.evaluate(
+    heatproof.evaluate(
         model, images, ["saliency", "input_x_gradient", "random"], axes, folder / "net.trial", show_progress=False
     )
     cost = {"run": "net.trial", "round": 1, "done": True, "seconds": 8.0, "jobs": 4, "device": "cpu"}
@@ -230,10 +230,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tables_are_those_of_the_product(
     runs: Path, trained: Path, tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STUDIES", str(tmp_path / "none"))
+    monkeypatch.setenv("HEATPROOF_STUDIES", str(tmp_path / "none"))
     tables = scripts("tables")
     tables.export(runs, trained, tmp_path, "0 abc")
-    run = holdfast.read(runs / "net.trial")
+    run = heatproof.read(runs / "net.trial")
     cells, summary = pd.read_parquet(tmp_path / "cells.parquet"), run.summary()
     assert list(cells) == tables.CELLS and set(cells["axis"]) == {"stability", "faithfulness", "agreement"}
     chosen = cells[(cells["measure"] == "fass") & (cells["explainer"] == "saliency") & (cells["severity"] > 0.04)]
@@ -255,7 +255,7 @@ def test_tables_are_those_of_the_product(
     found = dict(zip(kept["sample"].astype(str), kept["value"], strict=True))
     assert found == pytest.approx(dict(zip(one["sample"], one["value"], strict=True)), abs=1e-4)
     about = pd.read_csv(tmp_path / "runs.csv").iloc[0]
-    assert about["device_seconds"] == 4.0 and about["samples"] == 6 and about["holdfast"] == "0 abc"
+    assert about["device_seconds"] == 4.0 and about["samples"] == 6 and about["heatproof"] == "0 abc"
     networks = pd.read_csv(tmp_path / "networks.csv")
     assert list(networks) == tables.NETWORKS and networks["network"].tolist() == ["fashion-vit-s0"]
     assert "| fashion-vit-s0 | 1.37 M |" in tables.markdown(networks)
@@ -276,7 +276,7 @@ def test_tables_of_another_machine_are_added(runs: Path, tmp_path: Path, scripts
 def test_runs_of_a_network_that_was_trained_anew_are_dropped(
     runs: Path, trained: Path, tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STUDIES", str(tmp_path / "none"))
+    monkeypatch.setenv("HEATPROOF_STUDIES", str(tmp_path / "none"))
     tables, grid = scripts("tables"), scripts("grid")
     for folder, key in (("old", "fashion-vit-s0.paper"), ("old", "net.trial"), ("new", "fashion-vit-s0.maps")):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -306,8 +306,8 @@ def test_shards_that_lack_a_method_are_left_out(runs: Path, tmp_path: Path, scri
     shutil.copytree(runs / "net.trial", cut)
     next(cut.glob("parts/*/*/stability/saliency*/*.parquet")).unlink()
     (tmp_path / "scratch").mkdir()
-    kept = holdfast.read(whole(cut, tmp_path / "scratch")).table()
-    every = holdfast.read(runs / "net.trial").table()
+    kept = heatproof.read(whole(cut, tmp_path / "scratch")).table()
+    every = heatproof.read(runs / "net.trial").table()
     assert set(kept["evaluation"]) == set(every["evaluation"]) - {"stability"}
     told = scripts("tables").of_run({}, "", cut)[1]["runs"]
     assert told["axes"] == "faithfulness; agreement" and told["samples"] == 6
@@ -326,9 +326,9 @@ def test_any_first_photographs_are_the_same_where_others_are_missing(
             Image.fromarray(pixels[i]).save(tmp_path / part / "imagenet" / "val500" / f"{i:03d}_n{i}_a.jpg")
     found = {}
     for part in ("all", "few"):
-        monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / part))
+        monkeypatch.setenv("HEATPROOF_DATA", str(tmp_path / part))
         photographs.packed(tmp_path / f"{part}.npz", 12)
-        found[part] = holdfast.open_data(tmp_path / f"{part}.npz", size=16)
+        found[part] = heatproof.open_data(tmp_path / f"{part}.npz", size=16)
     few = [sample for sample in found["all"].ids if int(sample[:3]) % 2 == 0]
     assert list(found["few"].ids) == few and few != sorted(few)
     assert found["few"].labels == tuple(int(sample[:3]) for sample in few)
@@ -358,9 +358,9 @@ def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, s
     nn.init.zeros_(net[1].weight)
     net[1].weight.data[2] = 1.0  # class 2 for everything that is not black
     names = ("001_n0_a", "002_n1_b", "001_n0_c")
-    data = holdfast.open_data(holdfast.Batch(names, 0.1 + 0.8 * torch.rand(3, 3, 8, 8)))
+    data = heatproof.open_data(heatproof.Batch(names, 0.1 + 0.8 * torch.rand(3, 3, 8, 8)))
     for name, right in (("mobilenet_v2", 2), ("squeezenet", 1)):
-        found = scripts("photographs").card(holdfast.Model(net, name=name), data)
+        found = scripts("photographs").card(heatproof.Model(net, name=name), data)
         assert (found["accuracy"]["value"], found["samples"], found["parameters"]) == (right / 3, 3, 768)
         (tmp_path / f"{name}.json").write_text(json.dumps(found), encoding="utf-8")
     rows = scripts("tables").cards(tmp_path, tmp_path).set_index("network")

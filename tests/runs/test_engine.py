@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-import holdfast
-from holdfast import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, SmoothGrad, Stability, UserError
-from holdfast.axes.stability.perturbations import Jpeg, Rotation
-from holdfast.maps.similarity import compare_all, composite, profile
-from holdfast.runs import shard as subject
+import heatproof
+from heatproof import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, SmoothGrad, Stability, UserError
+from heatproof.axes.stability.perturbations import Jpeg, Rotation
+from heatproof.maps.similarity import compare_all, composite, profile
+from heatproof.runs import shard as subject
 from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=50)
@@ -38,9 +38,9 @@ class Greedy:
         return Saliency()(model, batch, target, seed)
 
 
-def run(explainers, evaluation=JPEG, n=6, **options) -> holdfast.Run:
+def run(explainers, evaluation=JPEG, n=6, **options) -> heatproof.Run:
     given = {"model": model(), "data": pictures(n)[0], **options}
-    return holdfast.evaluate(explainers=explainers, evaluations=evaluation, **given)
+    return heatproof.evaluate(explainers=explainers, evaluations=evaluation, **given)
 
 
 def fass(frame: pd.DataFrame, measure: str = "fass") -> pd.DataFrame:
@@ -151,11 +151,11 @@ def test_flipped_pairs_are_not_explained():
 def test_references_are_the_same_for_every_shard_and_every_order():
     images = pictures(20)[0]
     ids = tuple(f"{i:04d}" for i in range(20))
-    forward = subject.load_references(holdfast.open_data(Batch(ids, images)), seed=0)
-    backward = subject.load_references(holdfast.open_data(Batch(ids[::-1], images.flip(0))), seed=0)
+    forward = subject.load_references(heatproof.open_data(Batch(ids, images)), seed=0)
+    backward = subject.load_references(heatproof.open_data(Batch(ids[::-1], images.flip(0))), seed=0)
     assert forward.ids == backward.ids and torch.equal(forward.x, backward.x)
     assert len(forward) == subject.usual_references(20)
-    assert subject.load_references(holdfast.open_data(Batch(ids, images)), seed=1).ids != forward.ids
+    assert subject.load_references(heatproof.open_data(Batch(ids, images)), seed=1).ids != forward.ids
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
     pd.testing.assert_frame_equal(fass(whole, "fass_chance"), fass(parts, "fass_chance"), rtol=1e-4)
@@ -166,7 +166,7 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
     images, network = pictures(12)[0], model()
     still = Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)
     frame = fass(run({"e": Saliency()}, still, 12, references=references).table(), "fass_chance")
-    data = holdfast.open_data(images)
+    data = heatproof.open_data(images)
     others = subject.load_references(data, 0, references)
     assert len(others) == references
 
@@ -181,10 +181,10 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
 
 
 def test_other_references_are_another_study(tmp_path):
-    data = holdfast.open_data(pictures(4)[0])
+    data = heatproof.open_data(pictures(4)[0])
     run({"e": Saliency()}, out=tmp_path / "run", data=data)
     chosen = subject.load_references(data, 0).ids
-    assert holdfast.read(tmp_path / "run").manifest["study"]["datasets"]["data"]["references"] == list(chosen)
+    assert heatproof.read(tmp_path / "run").manifest["study"]["datasets"]["data"]["references"] == list(chosen)
     with pytest.raises(UserError, match=rf"datasets\.data\.references: the run has {chosen[3]}, this study does not"):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=3)
     run({"e": Saliency()}, out=tmp_path / "few", data=data, references=3)
@@ -207,7 +207,7 @@ def test_a_reference_that_can_no_longer_be_read_is_another_study(tmp_path):
         def __getitem__(self, i: int) -> torch.Tensor:
             return load(i)
 
-    data = holdfast.open_data(Images())
+    data = heatproof.open_data(Images())
     run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
     _, second, third = subject.load_references(data, 0, 3).ids
     (tmp_path / f"{data.ids.index(second)} is gone").touch()
@@ -234,7 +234,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("shard_size", [1, 4])
 def test_a_picture_that_cannot_be_read_is_recorded_and_the_run_goes_on(folder, shard_size, tmp_path):
-    data = holdfast.open_data(folder, size=32)
+    data = heatproof.open_data(folder, size=32)
     result = run({"e": Saliency()}, data=data, shard_size=shard_size, out=tmp_path / "run")
     samples = result.samples().set_index("sample")
     assert list(samples.index) == [f"{i}.jpg" for i in range(7)]
@@ -256,7 +256,7 @@ def test_a_picture_that_cannot_be_read_is_recorded_and_the_run_goes_on(folder, s
 def test_data_of_which_nothing_can_be_read_is_an_error(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"not a picture")
     with pytest.raises(UserError, match="could be read"):
-        run({"e": Saliency()}, data=holdfast.open_data(tmp_path, size=32))
+        run({"e": Saliency()}, data=heatproof.open_data(tmp_path, size=32))
 
 
 class Fragile(nn.Module):
@@ -275,7 +275,7 @@ def test_a_prediction_that_is_not_finite_leaves_that_sample_undefined():
     images = pictures(5)[0]
     images[3, :, 0, 0] = 0.75
     still = Stability(perturbations=["identity", {"brightness": {"factor": 1.001}}], k=50)
-    explainers = {"saliency": Saliency(), "sobel": holdfast.SobelEdges()}
+    explainers = {"saliency": Saliency(), "sobel": heatproof.SobelEdges()}
     frame = run(explainers, still, data=images, model=Model(Fragile())).table()
     bad = frame[(frame["sample"] == "0003")]
     assert set(bad.status) == {"undefined"}
@@ -334,7 +334,7 @@ def test_ordinal_ties_inflate_the_score_of_piecewise_constant_maps():
     def coarse(model, batch, target, seed):
         return (batch.x * 4).floor()
 
-    explainers = {"lime": Lime(samples=30, features=holdfast.features.Patches(size=8)), "coarse": coarse}
+    explainers = {"lime": Lime(samples=30, features=heatproof.features.Patches(size=8)), "coarse": coarse}
     gentle = [{"brightness": {"factor": 1.1}}, {"gaussian_noise": {"sigma": 0.1}}]
     frames = []
     for ties in ("average", "ordinal"):
@@ -349,7 +349,7 @@ def test_ordinal_ties_inflate_the_score_of_piecewise_constant_maps():
 
 
 def test_redraw_rows_are_for_stochastic_explainers_only():
-    explainers = {"ig": IntegratedGradients(steps=3), "random": RandomMap(), "shap": holdfast.GradientShap(samples=2)}
+    explainers = {"ig": IntegratedGradients(steps=3), "random": RandomMap(), "shap": heatproof.GradientShap(samples=2)}
     frame = run(explainers, n=4).table()
     floor = frame[frame.condition == "redraw"]
     assert set(floor.explainer) == {"random", "shap"}
@@ -426,7 +426,7 @@ def test_a_map_with_one_channel_or_none_is_repeated_for_all():
     def no_channel(model, batch, target, seed):
         return model.inputs(batch).mean(1)
 
-    table = holdfast.evaluate(
+    table = heatproof.evaluate(
         model(), pictures(3), [one_channel, no_channel], Stability(perturbations="rotation")
     ).table()
     kept = table[table.status == "ok"]
@@ -439,7 +439,7 @@ def test_a_map_of_another_shape_is_refused_with_both_shapes():
         return model.inputs(batch)[:, :, ::2]
 
     with pytest.raises(UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"):
-        holdfast.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))
+        heatproof.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))
 
 
 class Smooth(nn.Module):

@@ -15,18 +15,18 @@ import pandas as pd
 import pytest
 import torch
 
-import holdfast
-from holdfast import Model, Stability, UserError
-from holdfast.runs import atomic, manifest, table
-from holdfast.runs.evaluate import execute
-from holdfast.runs.executors import Processes, WorkerError, pickled
-from holdfast.runs.merge import merge
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.plan import describe, make_plan
-from holdfast.runs.storage import part_of
-from holdfast.runs.study.file import read_study
-from holdfast.runs.verify import missing
-from holdfast.types import adopted
+import heatproof
+from heatproof import Model, Stability, UserError
+from heatproof.runs import atomic, manifest, table
+from heatproof.runs.evaluate import execute
+from heatproof.runs.executors import Processes, WorkerError, pickled
+from heatproof.runs.merge import merge
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.plan import describe, make_plan
+from heatproof.runs.storage import part_of
+from heatproof.runs.study.file import read_study
+from heatproof.runs.verify import missing
+from heatproof.types import adopted
 from support.edits import edit_json, rewrite_part
 from support.paths import SMALL
 from support.small import pictures
@@ -53,22 +53,22 @@ def linear() -> Model:
 
 def plan_with(*explainers, shard_size: int = 2):
     methods = {f"method {i}": adopted(item) for i, item in enumerate(explainers)}
-    data = {"shapes": holdfast.open_data(pictures(8)[0])}
+    data = {"shapes": heatproof.open_data(pictures(8)[0])}
     evaluation = {"stability": Stability(perturbations="brightness", k=50)}
     return make_plan({"linear": linear()}, data, methods, evaluation, shard_size=shard_size)
 
 
-def in_processes(plan, out: Path, count: int = 2) -> holdfast.Run:
+def in_processes(plan, out: Path, count: int = 2) -> heatproof.Run:
     with pickled(plan) as recipe:
         return execute(plan, out, "test", executor=Processes(recipe, count))
 
 
-def as_text(run: holdfast.Run) -> str:
+def as_text(run: heatproof.Run) -> str:
     """The whole table with every digit."""
     return run.table().to_csv(index=False, float_format="%.17g")
 
 
-def assert_same(one: holdfast.Run, other: holdfast.Run) -> None:
+def assert_same(one: heatproof.Run, other: heatproof.Run) -> None:
     assert as_text(one) == as_text(other)
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=0, atol=0)
     assert len(read_exhibits(one.path)) == len(read_exhibits(other.path))
@@ -85,7 +85,7 @@ def study(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(study, tmp_path_factory) -> holdfast.Run:
+def whole(study, tmp_path_factory) -> heatproof.Run:
     """The study done in this process."""
     plan = read_study(study, allow_code=True).plan(allow_code=True)
     return execute(plan, tmp_path_factory.mktemp("whole") / "run", "test")
@@ -98,7 +98,7 @@ def whole(study, tmp_path_factory) -> holdfast.Run:
 def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path):
     code, text, error = main("run", study, "--allow-code", "--workers", 2, "--out", tmp_path / "run")
     assert code == 0 and error == "" and "report.html" in text
-    run = holdfast.read(tmp_path / "run")
+    run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
     (session,) = run.manifest["sessions"]
     assert session["workers"] == {"kind": "processes", "count": 2, "lost": []}
@@ -112,8 +112,8 @@ def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path
 @pytest.mark.slow
 def test_workers_of_a_call_give_the_same_table(tmp_path):
     given = (linear(), pictures(5)[0], ["saliency", "random"], Stability(perturbations="jpeg", k=50))
-    alone = holdfast.evaluate(*given, tmp_path / "one", shard_size=2)
-    run = holdfast.evaluate(*given, tmp_path / "two", shard_size=2, workers=2)
+    alone = heatproof.evaluate(*given, tmp_path / "one", shard_size=2)
+    run = heatproof.evaluate(*given, tmp_path / "two", shard_size=2, workers=2)
     assert_same(run, alone)
     assert run.manifest["sessions"][0]["workers"]["count"] == 2
 
@@ -127,13 +127,13 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
         assert ("report.html" in text) == (i == 2)
         code, text, _ = main("run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / str(i))
         assert code == 0 and "parts of the study are not here" in text
-    assert_same(holdfast.read(tmp_path / "shared"), whole)
-    assert len(holdfast.read(tmp_path / "shared").manifest["sessions"]) == 2
+    assert_same(heatproof.read(tmp_path / "shared"), whole)
+    assert len(heatproof.read(tmp_path / "shared").manifest["sessions"]) == 2
     own = [{part_of(p.name) for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)]
     assert own == [{"00000", "00002", "00004"}, {"00001", "00003"}]
     code, text, error = main("merge", tmp_path / "joined", tmp_path / "1", tmp_path / "2")
     assert code == 0 and error == "" and str(tmp_path / "joined" / "report.html") in text
-    joined = holdfast.read(tmp_path / "joined")
+    joined = heatproof.read(tmp_path / "joined")
     assert_same(joined, whole)
     assert joined.manifest["study"] == whole.manifest["study"]
     assert len(joined.manifest["sessions"]) == 2
@@ -144,11 +144,11 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
 
 @pytest.mark.slow
 def test_the_tasks_of_an_array_may_start_at_once_in_one_directory(study, whole, tmp_path):
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--allow-code", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "heatproof", "run", str(study), "--allow-code", "--out", str(tmp_path / "run")]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     tasks = [subprocess.Popen([*command, "--shard", f"{i}/3"], env=one_thread) for i in (1, 2, 3)]
     assert [task.wait(300) for task in tasks] == [0, 0, 0]
-    run = holdfast.read(tmp_path / "run")
+    run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
     assert len(run.manifest["sessions"]) == 3 and all("seconds" in s for s in run.manifest["sessions"])
 
@@ -174,10 +174,12 @@ def test_a_shard_that_kills_every_worker_is_given_up(tmp_path):
 
 
 def test_an_error_in_a_worker_is_shown_and_what_is_finished_is_kept(tmp_path):
-    plan = plan_with(holdfast.Saliency(), holdfast.InputXGradient(), Treacherous("", "raise", once=False), shard_size=8)
+    plan = plan_with(
+        heatproof.Saliency(), heatproof.InputXGradient(), Treacherous("", "raise", once=False), shard_size=8
+    )
     with pytest.raises(WorkerError, match=r"at shard 0 of shapes on linear(.|\n)*in __call__(.|\n)*no such luck"):
         in_processes(plan, tmp_path, 1)
-    assert set(holdfast.read(tmp_path).table().explainer) >= {"method 0"}
+    assert set(heatproof.read(tmp_path).table().explainer) >= {"method 0"}
 
 
 def test_a_mistake_in_a_worker_is_one_message(tmp_path):
@@ -200,14 +202,14 @@ def test_a_model_that_is_not_the_same_in_every_process_is_refused(main, study, t
 def test_what_cannot_be_sent_to_workers_is_refused_before_any_starts(tmp_path):
     net = linear()
     with pytest.raises(UserError, match=r"that can be pickled: .*or name them in a study file"):
-        holdfast.evaluate(net, pictures(4)[0], {"mine": lambda *_: None}, "stability", tmp_path / "run", workers=2)
+        heatproof.evaluate(net, pictures(4)[0], {"mine": lambda *_: None}, "stability", tmp_path / "run", workers=2)
     assert net.passes == 0 and not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="workers must be at least 1, got 0"):
-        holdfast.evaluate(net, pictures(4)[0], "saliency", "stability", tmp_path / "run", workers=0)
+        heatproof.evaluate(net, pictures(4)[0], "saliency", "stability", tmp_path / "run", workers=0)
 
 
 def test_of_many_workers_only_as_many_start_as_there_are_shards(tmp_path):
-    plan = plan_with(holdfast.Saliency(), shard_size=8)
+    plan = plan_with(heatproof.Saliency(), shard_size=8)
     assert in_processes(plan, tmp_path, 50).manifest["sessions"][0]["workers"]["count"] == 1
 
 
@@ -251,7 +253,7 @@ def model():
 def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     (tmp_path / "held.py").write_text(HELD)
     (tmp_path / "study.yaml").write_text(STUDY.replace(f"python:{SMALL}:model", "python:held.py:model"))
-    command = [sys.executable, "-m", "holdfast", "run", "study.yaml", "--allow-code", "--out", "run"]
+    command = [sys.executable, "-m", "heatproof", "run", "study.yaml", "--allow-code", "--out", "run"]
     how = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": tmp_path}
     with (tmp_path / "said.txt").open("wb") as said:
         process = subprocess.Popen([*command, "--workers", "2"], stderr=said, start_new_session=True, **how)
@@ -276,7 +278,7 @@ def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     assert not any(map(is_running, workers))
     assert "Traceback" not in (tmp_path / "said.txt").read_text()
     assert subprocess.run(command, **how, check=False, capture_output=True).returncode == 0
-    assert as_text(holdfast.read(tmp_path / "run")) == as_text(whole)
+    assert as_text(heatproof.read(tmp_path / "run")) == as_text(whole)
 
 
 # --- joining ------------------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
 
 @pytest.fixture
 def halves(tmp_path) -> list[Path]:
-    plan = plan_with(holdfast.Saliency())
+    plan = plan_with(heatproof.Saliency())
     return [execute(plan, tmp_path / f"half {i}", "test", share=(i, 2)).path for i in (1, 2)]
 
 
@@ -292,16 +294,16 @@ def test_what_is_missing_is_said_and_can_be_finished(main, halves, tmp_path):
     code, text, error = main("merge", tmp_path / "joined", halves[0])
     assert code == 1 and text == ""
     assert "2 parts are missing" in error and "shard 1 of shapes on linear: stability of method 0" in error
-    run = execute(plan_with(holdfast.Saliency()), tmp_path / "joined", "test")
+    run = execute(plan_with(heatproof.Saliency()), tmp_path / "joined", "test")
     assert missing(run.path) == []
     assert_same(run, merge(tmp_path / "both", halves))
 
 
 def test_runs_of_different_studies_are_not_joined(halves, tmp_path):
-    other = execute(plan_with(holdfast.Saliency(absolute=False)), tmp_path / "other", "test", share=(2, 2)).path
+    other = execute(plan_with(heatproof.Saliency(absolute=False)), tmp_path / "other", "test", share=(2, 2)).path
     with pytest.raises(UserError, match=r"explainers\.method 0\.absolute: the first has true, the second says false"):
         merge(tmp_path / "joined", [halves[0], other])
-    more = execute(plan_with(holdfast.Saliency(), holdfast.RandomMap()), tmp_path / "more", "test", share=(2, 2)).path
+    more = execute(plan_with(heatproof.Saliency(), heatproof.RandomMap()), tmp_path / "more", "test", share=(2, 2)).path
     joined = merge(tmp_path / "united", [halves[0], more])
     assert set(joined.table().explainer) == {"method 0", "method 1"}
     assert missing(joined.path) == [f"shard {i} of shapes on linear: stability of method 1" for i in (0, 2)]
@@ -338,7 +340,7 @@ def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tm
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("dear to me")
     for taken in ("thesis", "thesis/main.tex"):
-        with pytest.raises(UserError, match="holds no holdfast run"):
+        with pytest.raises(UserError, match="holds no heatproof run"):
             merge(tmp_path / taken, halves)
     (tmp_path / "empty").mkdir()
     assert missing(merge(tmp_path / "empty", halves).path) == []
@@ -353,7 +355,7 @@ def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tm
 
 
 def test_the_second_of_two_that_start_at_once_follows_the_first(tmp_path, monkeypatch):
-    first, second = plan_with(holdfast.Saliency(), shard_size=2), plan_with(holdfast.Saliency(), shard_size=3)
+    first, second = plan_with(heatproof.Saliency(), shard_size=2), plan_with(heatproof.Saliency(), shard_size=3)
     create = atomic.create_atomically
 
     def too_late(path: Path, content: bytes) -> bool:
@@ -366,14 +368,14 @@ def test_the_second_of_two_that_start_at_once_follows_the_first(tmp_path, monkey
     assert run.manifest["shard_size"] == 2
     assert len(list((tmp_path / "run" / "samples").glob("**/*.parquet"))) == 4
     monkeypatch.setattr(atomic, "create_atomically", too_late)
-    other = plan_with(holdfast.Saliency(absolute=False))
+    other = plan_with(heatproof.Saliency(absolute=False))
     with pytest.raises(UserError, match=r"absolute: the run has true, this study says false"):
         execute(other, tmp_path / "run", "another")
 
 
 def test_what_two_sessions_add_at_once_is_kept(tmp_path):
     plans = [
-        plan_with(holdfast.Saliency(), *more) for more in ((), (holdfast.RandomMap(),), (holdfast.InputXGradient(),))
+        plan_with(heatproof.Saliency(), *more) for more in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
     ]
     studies = [describe(plan) for plan in plans]
     studies[2]["explainers"]["edges"] = studies[2]["explainers"].pop("method 1")
@@ -388,8 +390,8 @@ def test_what_two_sessions_add_at_once_is_kept(tmp_path):
 
 def test_a_name_that_another_session_takes_meanwhile_is_refused(tmp_path, monkeypatch):
     studies = [
-        describe(plan_with(holdfast.Saliency(), *m))
-        for m in ((), (holdfast.RandomMap(),), (holdfast.InputXGradient(),))
+        describe(plan_with(heatproof.Saliency(), *m))
+        for m in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
     ]
     manifest.begin(tmp_path, studies[0], 2, "test")
     record = manifest.record
@@ -406,7 +408,7 @@ def test_a_name_that_another_session_takes_meanwhile_is_refused(tmp_path, monkey
 
 
 def test_only_what_nobody_writes_any_more_is_swept(tmp_path):
-    plan = plan_with(holdfast.Saliency())
+    plan = plan_with(heatproof.Saliency())
     root = execute(plan, tmp_path / "run", "test").path
     here = atomic.this_host()
     kept = [root / f".a.{here}-{os.getppid()}.tmp", root / "parts" / ".a.elsewhere-7.tmp"]
@@ -452,5 +454,5 @@ def test_a_store_without_its_package_names_it(main, study, monkeypatch):
 def test_ray_without_ray_names_the_extra(main, study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, _, error = main("run", study, "--allow-code", "--out", tmp_path / "run", "--ray")
-    assert code == 2 and 'pip install "holdfast[ray]"' in error and len(error.strip().splitlines()) == 1
+    assert code == 2 and 'pip install "heatproof[ray]"' in error and len(error.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()

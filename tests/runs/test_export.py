@@ -15,10 +15,10 @@ import torch
 import yaml
 from pandas.testing import assert_frame_equal
 
-import holdfast
-from holdfast import UserError
-from holdfast.runs.export import export, fingerprint, unpacked
-from holdfast.runs.export.card import KINDS
+import heatproof
+from heatproof import UserError
+from heatproof.runs.export import export, fingerprint, unpacked
+from heatproof.runs.export.card import KINDS
 
 TRAP = '=HYPERLINK("http://x","y")'
 
@@ -31,10 +31,10 @@ def run(tmp_path_factory):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
-    methods = {TRAP: holdfast.SobelEdges(), "saliency": holdfast.Saliency()}
-    axes = {"stability": holdfast.Stability(perturbations=("jpeg",), k=5)}
+    methods = {TRAP: heatproof.SobelEdges(), "saliency": heatproof.Saliency()}
+    axes = {"stability": heatproof.Stability(perturbations=("jpeg",), k=5)}
     data = (images, torch.tensor([0, 1, 2, 3, 0]))
-    return holdfast.evaluate(net, data, methods, axes, tmp_path_factory.mktemp("runs") / "a", shard_size=2)
+    return heatproof.evaluate(net, data, methods, axes, tmp_path_factory.mktemp("runs") / "a", shard_size=2)
 
 
 def same(found, expected):
@@ -106,7 +106,7 @@ def test_a_zip_is_the_run_and_always_the_same_bytes(run, tmp_path):
     (run.path / "report.html").write_text("<html>drawn before</html>")
     first, second = export(run, "zip", tmp_path / "a.zip"), export(run, "zip", tmp_path / "b.zip")
     assert first.path.read_bytes() == second.path.read_bytes()
-    opened = holdfast.read(first.path)
+    opened = heatproof.read(first.path)
     assert_frame_equal(opened.table(), run.table())
     assert_frame_equal(opened.samples(), run.samples())
     assert opened.manifest == run.manifest and fingerprint(opened) == fingerprint(run)
@@ -118,7 +118,7 @@ def test_a_zip_is_the_run_and_always_the_same_bytes(run, tmp_path):
     assert export(first.path, "arrow").path == tmp_path / "a-arrow"
 
     by_hand = shutil.make_archive(str(tmp_path / "hand"), "zip", run.path.parent, run.path.name)  # in a folder
-    assert_frame_equal(holdfast.read(by_hand).table(), run.table())
+    assert_frame_equal(heatproof.read(by_hand).table(), run.table())
 
 
 def test_a_zip_without_a_report_gets_one(run, tmp_path):
@@ -160,7 +160,7 @@ def link(name):
 )
 def test_a_strangers_zip_does_no_harm(tmp_path, entries, why):
     with pytest.raises(UserError, match=why):
-        holdfast.read(hostile(tmp_path / "run.zip", entries))
+        heatproof.read(hostile(tmp_path / "run.zip", entries))
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
 
 
@@ -170,7 +170,7 @@ def test_an_encrypted_zip_is_refused(tmp_path):
     content[content.index(b"PK\x01\x02") + 8] |= 1  # the flag of encryption in the directory of the archive
     path.write_bytes(content)
     with pytest.raises(UserError, match="is encrypted; unpack it yourself"):
-        holdfast.read(path)
+        heatproof.read(path)
 
 
 def test_what_is_no_file_of_a_run_is_left_in_the_zip(run, tmp_path):
@@ -178,7 +178,7 @@ def test_what_is_no_file_of_a_run_is_left_in_the_zip(run, tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("setup.py", "print('hello')")
         archive.writestr("parts/.hidden.parquet", "x")
-    opened = holdfast.read(path)
+    opened = heatproof.read(path)
     assert_frame_equal(opened.table(), run.table())
     assert not list(opened.path.glob("**/setup.py")) and not list(opened.path.glob("**/.hidden*"))
 
@@ -190,7 +190,7 @@ def test_a_damaged_zip_is_an_error(run, tmp_path):
     (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
     for name in ("flipped.zip", "cut.zip"):
         with pytest.raises(UserError, match="not a zip that can be read"):
-            holdfast.read(tmp_path / name)
+            heatproof.read(tmp_path / name)
 
 
 def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(run, tmp_path):
@@ -230,7 +230,7 @@ def test_an_unfinished_run_says_so_everywhere(run, tmp_path, main):
 def test_the_command_says_where_and_what_next(run, tmp_path, main):
     code, out, err = main("export", run.path, "--to", "zip", "--out", tmp_path / "r.zip")
     assert (code, err) == (0, "")
-    assert str(tmp_path / "r.zip") in out and "holdfast.read" in out
+    assert str(tmp_path / "r.zip") in out and "heatproof.read" in out
     code, _, err = main("export", run.path, "--to", "zip", "--out", tmp_path / "r.zip")
     assert code == 2 and "is there already" in err
 

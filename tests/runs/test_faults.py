@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.runs import atomic
+import heatproof
+from heatproof.runs import atomic
 from support import faults
 from support.faults import Stage, flip, power_loss, race, rightly, trial
 
@@ -41,7 +41,7 @@ def test_a_fault_is_an_error_that_names_a_file_and_the_command_mends_it(stage, k
 
 def test_a_fault_while_pictures_are_read_is_told_and_read_again(stage):
     scene = next(scene for scene in stage.scenes("directory") if scene.name == "run")
-    (known,) = holdfast.read(stage.folder / "whole").manifest["study"]["datasets"].values()
+    (known,) = heatproof.read(stage.folder / "whole").manifest["study"]["datasets"].values()
     lost = next(name for name in ("5.png", "4.png", "3.png") if name not in known["references"])
     read = f"read {stage.folder / 'pictures' / lost}"
     stage.set_up("directory")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-from holdfast.errors import UserError
+from heatproof.errors import UserError
 from support.fuzzing import Desk
 
 SUBJECTS = (

@@ -15,8 +15,8 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from holdfast.cli import app
-from holdfast.errors import UserError
+from heatproof.cli import app
+from heatproof.errors import UserError
 
 EXPLAIN = "explainers: [random]\nevaluations: {s: {stability: {perturbations: jpeg}}}\n"
 DATA = "data: pictures.npz\n"
@@ -150,10 +150,10 @@ def test_a_bomb_of_aliases_is_an_error(desk: Path) -> None:
 def test_the_installed_command_shows_one_message(desk: Path, tmp_path: Path) -> None:
     Path("study.yaml").write_text(CODE[0])
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "run", "study.yaml"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "heatproof", "run", "study.yaml"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("holdfast: ") and "--allow-code" in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.startswith("heatproof: ") and "--allow-code" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "canary").exists()
 
 

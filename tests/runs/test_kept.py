@@ -12,14 +12,14 @@ import pytest
 import torch
 from PIL import Image
 
-import holdfast
-from holdfast.errors import UserError
-from holdfast.maps.complexity import gini
-from holdfast.results import Scores
-from holdfast.runs.export import export
-from holdfast.runs.plan import make_plan
-from holdfast.runs.table import KEY
-from holdfast.runs.verify import missing, verify
+import heatproof
+from heatproof.errors import UserError
+from heatproof.maps.complexity import gini
+from heatproof.results import Scores
+from heatproof.runs.export import export
+from heatproof.runs.plan import make_plan
+from heatproof.runs.table import KEY
+from heatproof.runs.verify import missing, verify
 from support.paths import SMALL
 from support.small import model, pictures
 
@@ -31,17 +31,17 @@ AXES = {
 X, _ = pictures(7)
 
 
-def keep(out: Path | None = None, axes: Any = AXES, keep_maps: Any = True, **options: Any) -> holdfast.Run:
+def keep(out: Path | None = None, axes: Any = AXES, keep_maps: Any = True, **options: Any) -> heatproof.Run:
     options = {"shard_size": 3, "batch_size": 4, **options}
-    return holdfast.evaluate(model(), X, METHODS, axes, out, keep_maps=keep_maps, show_progress=False, **options)
+    return heatproof.evaluate(model(), X, METHODS, axes, out, keep_maps=keep_maps, show_progress=False, **options)
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> holdfast.Run:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> heatproof.Run:
     return keep(tmp_path_factory.mktemp("kept") / "run")
 
 
-def every(run: holdfast.Run) -> dict[str, np.ndarray]:
+def every(run: heatproof.Run) -> dict[str, np.ndarray]:
     return {name: np.stack(list(run.maps(name).values())) for name in run.manifest["study"]["explainers"]}
 
 
@@ -51,24 +51,24 @@ def assert_alike(one: np.ndarray, other: np.ndarray) -> None:
     assert far.mean() < 0.01
 
 
-def test_maps_are_those_that_the_explainer_gives(kept: holdfast.Run) -> None:
+def test_maps_are_those_that_the_explainer_gives(kept: heatproof.Run) -> None:
     net = model()
-    batch = holdfast.Batch(tuple(f"{i:04d}" for i in range(7)), X)
+    batch = heatproof.Batch(tuple(f"{i:04d}" for i in range(7)), X)
     target = net.logits(net.inputs(batch)).argmax(1)
-    direct = holdfast.Saliency()(net, batch, target, 0).detach().numpy()
+    direct = heatproof.Saliency()(net, batch, target, 0).detach().numpy()
     assert (kept.maps("saliency", "0003").shape, kept.maps("saliency", "0003").dtype) == ((3, 32, 32), np.float32)
     assert_alike(direct, every(kept)["saliency"])
-    assert_alike(holdfast.explain(model(), X, "grad_cam"), every(kept)["grad_cam"])
+    assert_alike(heatproof.explain(model(), X, "grad_cam"), every(kept)["grad_cam"])
 
 
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 3), (64, 50)])
-def test_maps_do_not_depend_on_batch_and_shard_size(kept: holdfast.Run, batch_size: int, shard_size: int) -> None:
+def test_maps_do_not_depend_on_batch_and_shard_size(kept: heatproof.Run, batch_size: int, shard_size: int) -> None:
     again = every(keep(axes=[], batch_size=batch_size, shard_size=shard_size))
     for name, maps in every(kept).items():
         assert_alike(maps, again[name])
 
 
-def test_what_is_lost_or_damaged_comes_again_to_the_last_bit(kept: holdfast.Run, tmp_path: Path) -> None:
+def test_what_is_lost_or_damaged_comes_again_to_the_last_bit(kept: heatproof.Run, tmp_path: Path) -> None:
     before = every(kept)
     run = keep(tmp_path / "run")
     lost, hurt, *_ = sorted(tmp_path.glob("run/maps/**/*.parquet"))
@@ -82,7 +82,7 @@ def test_what_is_lost_or_damaged_comes_again_to_the_last_bit(kept: holdfast.Run,
     assert all(np.array_equal(maps, before[name]) for name, maps in every(done).items())
     assert {verdict.state for verdict in verify(run.path)} == {"whole"}
     assert done.manifest["sessions"][-1]["passes"]["shapes"] < passes, "only what was lost is computed"
-    packed = holdfast.read(export(done, "zip").path)
+    packed = heatproof.read(export(done, "zip").path)
     assert np.array_equal(packed.maps("grad_cam", "0003"), before["grad_cam"][3])
 
 
@@ -126,7 +126,7 @@ class Sparse:
             yield Scores.column(name, "gini", ("clean", 0.0), gini(maps), [""] * len(maps))
 
 
-def test_kept_maps_are_judged_without_the_model(kept: holdfast.Run) -> None:
+def test_kept_maps_are_judged_without_the_model(kept: heatproof.Run) -> None:
     table = kept.table()
     own = table[table["evaluation"] == "agreement"].sort_values(KEY, ignore_index=True)
     again = kept.judge_maps({"agreement": AXES["agreement"]}).sort_values(KEY, ignore_index=True)
@@ -144,8 +144,8 @@ def test_kept_maps_are_judged_by_regions_of_the_data() -> None:
     x, labels = pictures(5)
     masks = torch.zeros(5, 32, 32)
     masks[:, 8:24, 8:24] = 1
-    data = holdfast.open_data((x, labels), regions=masks)
-    run = holdfast.evaluate(model(), data, ["saliency", "grad_cam"], ["localisation"], keep_maps=True)
+    data = heatproof.open_data((x, labels), regions=masks)
+    run = heatproof.evaluate(model(), data, ["saliency", "grad_cam"], ["localisation"], keep_maps=True)
     again = run.judge_maps("localisation", data)
     own = run.table().sort_values(KEY, ignore_index=True)
     pd.testing.assert_frame_equal(own, again.sort_values(KEY, ignore_index=True)[own.columns], check_dtype=False)
@@ -153,7 +153,7 @@ def test_kept_maps_are_judged_by_regions_of_the_data() -> None:
         run.judge_maps([{"localisation": {"by": "mosaics"}}], data)
 
 
-def test_exported_maps_are_read_by_others_and_by_holdfast(kept: holdfast.Run, tmp_path: Path) -> None:
+def test_exported_maps_are_read_by_others_and_by_heatproof(kept: heatproof.Run, tmp_path: Path) -> None:
     done = export(kept, "maps", tmp_path / "maps")
     assert done.files["grad_cam.npz"] == 7
     with np.load(tmp_path / "maps" / "grad_cam.npz") as held:
@@ -164,8 +164,8 @@ def test_exported_maps_are_read_by_others_and_by_holdfast(kept: holdfast.Run, tm
         seen = np.asarray(picture.convert("L"), dtype=float)
     values = kept.maps("grad_cam", "0003").sum(0)
     assert seen.flat[values.argmax()] < seen.flat[values.argmin()], "the strongest place is the darkest"
-    stored = holdfast.explainers.EXPLAINERS["precomputed"](str(tmp_path / "maps" / "grad_cam.npz"))
-    again = holdfast.explain(model(), X, stored)
+    stored = heatproof.explainers.EXPLAINERS["precomputed"](str(tmp_path / "maps" / "grad_cam.npz"))
+    again = heatproof.explain(model(), X, stored)
     assert np.array_equal(again, every(kept)["grad_cam"])
 
 
@@ -190,7 +190,7 @@ keep_maps: true
     code, said, error = run(text)
     assert code == 0, error
     assert "maps are kept: 0.0 MB before they are compressed" in said  # 3 · 3 · 32² · 4 bytes
-    found = holdfast.read(tmp_path / "run")
+    found = heatproof.read(tmp_path / "run")
     assert found.manifest["study_file"] == text
     assert found.manifest["prepared"]["photos"] == {"source": str(photos), "size": 32, "resize": "squash"}
     code, _, error = run(text.replace("size: 32", "size: 24"))
@@ -201,7 +201,7 @@ keep_maps: true
 
 def test_the_plan_counts_the_bytes_of_maps() -> None:
     plan = make_plan(model(), X, ["saliency", "random"], [], keep_maps=True)
-    maps = [holdfast.explain(model(), X, name) for name in ("saliency", "random")]
+    maps = [heatproof.explain(model(), X, name) for name in ("saliency", "random")]
     assert plan.megabytes() == pytest.approx(sum(m.nbytes for m in maps) / 1e6)
 
 
@@ -211,8 +211,8 @@ def test_maps_of_several_models_are_asked_for_by_name_and_unreadable_shards_have
     for i in range(2):
         Image.fromarray(np.full((8, 8, 3), 90 * i, "uint8")).save(tmp_path / f"{i}.png")
     nets = {name: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2)) for name in ("a", "b")}
-    data = holdfast.open_data(tmp_path, size=8)
-    run = holdfast.evaluate(nets, data, "saliency", [], tmp_path / "run", keep_maps=True, shard_size=2)
+    data = heatproof.open_data(tmp_path, size=8)
+    run = heatproof.evaluate(nets, data, "saliency", [], tmp_path / "run", keep_maps=True, shard_size=2)
     with pytest.raises(UserError, match="the run has several models; name one of a, b"):
         run.maps("saliency", "0.png")
     assert sorted(run.maps("saliency", model="b")) == ["0.png", "1.png"]
@@ -224,4 +224,4 @@ def test_explain_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2))
     with pytest.raises(UserError, match=r"'bad.png' of .* has no map"):
-        holdfast.explain(net, holdfast.open_data(str(tmp_path), size=8), "saliency")
+        heatproof.explain(net, heatproof.open_data(str(tmp_path), size=8), "saliency")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-import holdfast
-from holdfast import Batch, UserError
-from holdfast.features import Patches
-from holdfast.models.loaders import load_model
-from holdfast.models.loaders.sklearn import from_sklearn
-from holdfast.runs.evaluate import execute
-from holdfast.runs.study.file import read_study
-from holdfast.runs.usual import with_usual_features
+import heatproof
+from heatproof import Batch, UserError
+from heatproof.features import Patches
+from heatproof.models.loaders import load_model
+from heatproof.models.loaders.sklearn import from_sklearn
+from heatproof.runs.evaluate import execute
+from heatproof.runs.study.file import read_study
+from heatproof.runs.usual import with_usual_features
 from support.model_cases import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]
@@ -60,7 +60,7 @@ def test_probabilities_come_back(named: bool) -> None:
     assert model.class_name(1) == "pays"
     assert model.fingerprint == from_sklearn(fitted(named)).fingerprint == pickle.loads(pickle.dumps(model)).fingerprint
     with pytest.raises(UserError, match="no gradient"):
-        holdfast.Saliency()(model, Batch(("a",), x32[:1]), torch.tensor([0]), 0)
+        heatproof.Saliency()(model, Batch(("a",), x32[:1]), torch.tensor([0]), 0)
     columns = ": age, income, debt, noise" if named else ""
     with pytest.raises(UserError, match=f"rows of 4 columns{columns}; the data has samples of shape"):
         model.logits(x32[:, :3])
@@ -124,9 +124,13 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
     ids=["table", "series", "set"],
 )
 def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
-    open_ones = {"lime": holdfast.Lime(), "kernel_shap": holdfast.KernelShap(), "certificate": holdfast.Certificate()}
-    given = {"explicit": holdfast.Lime(features=Patches(size=8)), "ablation": holdfast.FeatureAblation()}
-    model, first = holdfast.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
+    open_ones = {
+        "lime": heatproof.Lime(),
+        "kernel_shap": heatproof.KernelShap(),
+        "certificate": heatproof.Certificate(),
+    }
+    given = {"explicit": heatproof.Lime(features=Patches(size=8)), "ablation": heatproof.FeatureAblation()}
+    model, first = heatproof.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
     found = with_usual_features({**open_ones, **given}, {"net": model}, first)
     assert {found[name].features.name for name in open_ones} == {kind}
     assert {name: found[name] for name in given} == given

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast.cli import app
-from holdfast.errors import UserError
-from holdfast.models.precision import Precision
-from holdfast.runs import precision_audit as auditing
-from holdfast.runs.plan import Plan
-from holdfast.runs.precision_audit import audit, compare, lower, settle
-from holdfast.runs.study.registry import evaluations, explainers
+import heatproof
+from heatproof.cli import app
+from heatproof.errors import UserError
+from heatproof.models.precision import Precision
+from heatproof.runs import precision_audit as auditing
+from heatproof.runs.plan import Plan
+from heatproof.runs.precision_audit import audit, compare, lower, settle
+from heatproof.runs.study.registry import evaluations, explainers
 from support import small
 from support.paths import SMALL
 
@@ -36,7 +36,7 @@ def plain_kernels() -> Iterator[None]:
 @pytest.fixture
 def plan() -> Plan:
     axes = evaluations([{"stability": {"perturbations": [{"gaussian_noise": {"sigma": 0.02}}, "brightness"], "k": 20}}])
-    data = holdfast.open_data(small.pictures(12)[0], name="shapes")
+    data = heatproof.open_data(small.pictures(12)[0], name="shapes")
     return Plan(
         {"net": small.model()}, {"shapes": data}, explainers(["saliency", "input_x_gradient"]), axes, batch_size=4
     )
@@ -62,7 +62,7 @@ def test_the_shift_of_every_mean_score_is_that_of_two_separate_runs(plan: Plan, 
     for name in ("float32", "bfloat16"):
         model = lower(plan.models["net"], "bfloat16") if name == "bfloat16" else plan.models["net"]
         given = ({"net": model}, {"shapes": data}, plan.explainers, plan.evaluations, tmp_path / name)
-        run = holdfast.evaluate(*given, shard_size=6, batch_size=4)  # 16 bits round as their batch is cut
+        run = heatproof.evaluate(*given, shard_size=6, batch_size=4)  # 16 bits round as their batch is cut
         tables[name] = run.table()
     whole = compare(tables["float32"], tables["bfloat16"])
     keys = ["explainer", "measure"]
@@ -118,7 +118,7 @@ def test_the_seconds_of_a_trial_are_those_of_the_clock(plan: Plan) -> None:
 
 def test_a_precision_that_changes_the_answer_is_not_taken(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     paced(monkeypatch, {"float32": (0.0, 9.0), "bfloat16": (0.0, 1.0)})
-    coarse = replace(plan, models={"net": holdfast.Model(Coarse(small.model().module))})
+    coarse = replace(plan, models={"net": heatproof.Model(Coarse(small.model().module))})
     found = audit(coarse, ["float32", "bfloat16"], samples=8)
     assert found.chosen == "float32"
     assert found.trials[1].shift > auditing.TOLERANCE or found.trials[1].changed > auditing.MOST_LOST
@@ -134,10 +134,10 @@ def test_the_choice_is_kept_when_a_run_is_resumed(plan: Plan, tmp_path: Path, mo
     monkeypatch.setattr(auditing, "WORTH_AUDITING", 1)
     monkeypatch.setattr(auditing, "audit", lambda plan: auditing.Audit(chosen, (), auditing.pd.DataFrame()))
     given = (small.pictures(3)[0], ["saliency"], plan.evaluations, tmp_path)
-    first = holdfast.evaluate(small.model(), *given, precision="auto")
+    first = heatproof.evaluate(small.model(), *given, precision="auto")
     assert first.manifest["sessions"][-1]["audit"]["chosen"] == "bfloat16"
     monkeypatch.setattr(auditing, "audit", lambda plan: pytest.fail("audited twice"))
-    again = holdfast.evaluate(small.model(), *given, precision="auto")
+    again = heatproof.evaluate(small.model(), *given, precision="auto")
     assert again.manifest["study"]["models"]["shapes"]["precision"] == chosen
     assert settle(plan, tmp_path) == ("bfloat16", None)
 
@@ -153,7 +153,7 @@ def test_a_study_may_leave_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "largest shift of a mean score" in result.output
-    assert holdfast.read(tmp_path / "run").manifest["sessions"][-1]["audit"]["trials"][0]["precision"] == "float32"
+    assert heatproof.read(tmp_path / "run").manifest["sessions"][-1]["audit"]["trials"][0]["precision"] == "float32"
 
 
 def test_compiling_is_chosen_by_what_the_whole_study_would_take(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_compiling_is_chosen_by_what_the_whole_study_would_take(plan: Plan, monk
     monkeypatch.setattr(auditing, "_scores", lambda few, precision: (None, *times[net.is_compiled]))
     monkeypatch.setattr(torch, "compile", lambda module, dynamic: module)
     assert not auditing.compile_if_it_pays(plan, plan.jobs()) and not net.is_compiled  # a CPU
-    monkeypatch.setattr(holdfast.Model, "device", torch.device("cuda"))
+    monkeypatch.setattr(heatproof.Model, "device", torch.device("cuda"))
     assert auditing.compile_if_it_pays(plan, plan.jobs()) and net.is_compiled
     net.use()
     times[True] = (500.0, 600.0)
@@ -175,10 +175,10 @@ def test_compiling_is_chosen_by_what_the_whole_study_would_take(plan: Plan, monk
 
 def test_compiling_counts_only_what_is_left(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = (plan.models, plan.data, plan.explainers, plan.evaluations, tmp_path)
-    first = holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
+    first = heatproof.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
     assert first.manifest["sessions"][-1]["compiled"] is False
-    monkeypatch.setattr(holdfast.Model, "device", torch.device("cuda"))
+    monkeypatch.setattr(heatproof.Model, "device", torch.device("cuda"))
     monkeypatch.setattr(auditing, "_scores", lambda few, precision: pytest.fail("nothing is left"))
-    holdfast.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
+    heatproof.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
     with pytest.raises(UserError, match="compile must be true, false or auto, got 'yes'"):
-        holdfast.evaluate(*given, compile="yes")  # type: ignore[arg-type]
+        heatproof.evaluate(*given, compile="yes")  # type: ignore[arg-type]

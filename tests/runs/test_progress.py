@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
-import holdfast
-from holdfast.drawing.prose import with_interval
-from holdfast.runs import progress as progressing
-from holdfast.runs.evaluate import execute
-from holdfast.runs.plan import make_plan
-from holdfast.runs.progress import Clock, progress
+import heatproof
+from heatproof.drawing.prose import with_interval
+from heatproof.runs import progress as progressing
+from heatproof.runs.evaluate import execute
+from heatproof.runs.plan import make_plan
+from heatproof.runs.progress import Clock, progress
 from support.small import model, pictures
 
 COSTS = {"lime": 20.0, "saliency": 0.1, "rise": 7.0}
@@ -99,14 +99,14 @@ def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[s
                 time.sleep(0.01)
                 said += capsys.readouterr().err
     first = said.splitlines()[0]
-    assert re.fullmatch(r"holdfast: explaining, \d+ % done, about \d+ s left, now stability of lime", first), first
+    assert re.fullmatch(r"heatproof: explaining, \d+ % done, about \d+ s left, now stability of lime", first), first
     with progress({"a of b": 1}, "explaining", show=False) as tick:
         tick("a of b", 1)
     assert capsys.readouterr().err == ""
 
 
 def test_a_run_shows_itself_in_a_notebook() -> None:
-    run = holdfast.evaluate(
+    run = heatproof.evaluate(
         model(), pictures(6)[0], ["saliency", "random"], {"s": {"stability": {"perturbations": "jpeg", "k": 50}}}
     )
     shown = run._repr_html_()

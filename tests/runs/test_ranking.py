@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-import holdfast
-from holdfast import Faithfulness, Stability, Symmetry, UserError
-from holdfast.axes import Measure
-from holdfast.results import OK, Scores
-from holdfast.runs import manifest, table
+import heatproof
+from heatproof import Faithfulness, Stability, Symmetry, UserError
+from heatproof.axes import Measure
+from heatproof.results import OK, Scores
+from heatproof.runs import manifest, table
 from support.small import model, pictures
 
 EXPLAINERS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
 
 
-def run(evaluations, explainers=EXPLAINERS, n=6) -> holdfast.Run:
-    return holdfast.evaluate(model(), pictures(n)[0], explainers, evaluations)
+def run(evaluations, explainers=EXPLAINERS, n=6) -> heatproof.Run:
+    return heatproof.evaluate(model(), pictures(n)[0], explainers, evaluations)
 
 
 class Spread:
@@ -42,7 +42,7 @@ class Declared(Spread):
 
 
 @pytest.fixture(scope="module")
-def several() -> holdfast.Run:
+def several() -> heatproof.Run:
     faith = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("deletion_auc", "insertion_auc"))
     turned = Symmetry(group={"dihedral": {"n": 1}})
     return run({"jpeg": Stability(perturbations="jpeg", k=50), "turned": turned, "faith": faith, "spread": Spread()})
@@ -114,7 +114,7 @@ def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
     hit = Scores("saliency", "mask_hit", "zero", 0.0, torch.ones(2), torch.full((2,), OK), ("", ""))
     rows = table.score_rows("d", "m", "leak", "method", ["a", "b"], [hit])
     table.write_part(table.part_path(tmp_path, "d", "m", "leak", "saliency", 0), rows)
-    found = holdfast.read(tmp_path)
+    found = heatproof.read(tmp_path)
     assert found.ranking().empty and found.tests().empty
     assert {"evaluation", "measure"} <= set(found.ranking().columns) & set(found.tests().columns)
     assert found.ranking("leak", "mask_hit")["rank"].isna().all()
@@ -122,7 +122,7 @@ def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
 
 def test_a_control_stays_one_under_another_label():
     methods = ["saliency", {"random": {}, "as": "noise"}, {"sobel": {}, "as": "edges"}]
-    done = holdfast.evaluate(model(), pictures(4), methods, [{"stability": {"perturbations": "jpeg", "k": 50}}])
+    done = heatproof.evaluate(model(), pictures(4), methods, [{"stability": {"perturbations": "jpeg", "k": 50}}])
     roles = done.table().groupby("explainer").role.unique().map(list).to_dict()
     assert roles == {"saliency": ["method"], "noise": ["control"], "edges": ["control"]}
     assert done.ranking().set_index("explainer").control.to_dict() == {"saliency": False, "noise": True, "edges": True}

@@ -7,13 +7,13 @@ import torch
 from sklearn.ensemble import RandomForestClassifier
 from torch import nn
 
-import holdfast
-from holdfast import Model
-from holdfast.explainers import EXPLAINERS
-from holdfast.runs.plan import make_plan
-from holdfast.runs.study.file import read_study
-from holdfast.runs.study.recommended import WHY
-from holdfast.runs.study.registry import catalogue
+import heatproof
+from heatproof import Model
+from heatproof.explainers import EXPLAINERS
+from heatproof.runs.plan import make_plan
+from heatproof.runs.study.file import read_study
+from heatproof.runs.study.recommended import WHY
+from heatproof.runs.study.registry import catalogue
 from support.small import model, pictures
 from support.vit_shapes import seeded_vit
 
@@ -31,7 +31,7 @@ def test_what_suits_the_model_and_the_data_is_taken():
     images = pictures(3)[0]
     assert chosen(model(), images) == ["grad_cam", "integrated_gradients", "kernel_shap", "random", "sobel"]
     assert chosen(Model(seeded_vit()), images)[0] == "chefer"
-    assert chosen(holdfast.from_sklearn(FOREST), torch.tensor(ROWS)) == [
+    assert chosen(heatproof.from_sklearn(FOREST), torch.tensor(ROWS)) == [
         "kernel_shap", "lime", "feature_ablation", "random",
     ]  # fmt: skip
     series = Model(nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 28, 3)))
@@ -39,7 +39,7 @@ def test_what_suits_the_model_and_the_data_is_taken():
 
 
 def test_two_models_have_what_suits_both():
-    table = {"net": Model(nn.Linear(6, 2)), "forest": holdfast.from_sklearn(FOREST)}
+    table = {"net": Model(nn.Linear(6, 2)), "forest": heatproof.from_sklearn(FOREST)}
     assert "integrated_gradients" not in chosen(table, torch.tensor(ROWS))
 
 
@@ -51,7 +51,7 @@ def test_a_study_file_may_ask_for_it(tmp_path):
 
 
 def test_what_is_recommended_runs():
-    run = holdfast.evaluate(holdfast.from_sklearn(FOREST), torch.tensor(ROWS[:4]), "recommended")
+    run = heatproof.evaluate(heatproof.from_sklearn(FOREST), torch.tensor(ROWS[:4]), "recommended")
     assert set(run.table().explainer) == {"kernel_shap", "lime", "feature_ablation", "random"}
 
 

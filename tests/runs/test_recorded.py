@@ -13,22 +13,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, rand
-from holdfast.explainers import EXPLAINERS
-from holdfast.results import Exhibit
-from holdfast.runs import differences, engine, precision_audit
-from holdfast.runs.cost import trial
-from holdfast.runs.evaluate import execute
-from holdfast.runs.merge import merge
-from holdfast.runs.pictures import _shown, exhibit_rows
-from holdfast.runs.plan import describe, make_plan
-from holdfast.runs.precision_audit import Audit, Trial, compare
-from holdfast.runs.progress import Clock, duration
-from holdfast.runs.retrain import Cell, retrain
-from holdfast.runs.shard import load_references, usual_references
-from holdfast.runs.study.file import read_study
-from holdfast.runs.verify import missing
+import heatproof
+from heatproof import Batch, Model, rand
+from heatproof.explainers import EXPLAINERS
+from heatproof.results import Exhibit
+from heatproof.runs import differences, engine, precision_audit
+from heatproof.runs.cost import trial
+from heatproof.runs.evaluate import execute
+from heatproof.runs.merge import merge
+from heatproof.runs.pictures import _shown, exhibit_rows
+from heatproof.runs.plan import describe, make_plan
+from heatproof.runs.precision_audit import Audit, Trial, compare
+from heatproof.runs.progress import Clock, duration
+from heatproof.runs.retrain import Cell, retrain
+from heatproof.runs.shard import load_references, usual_references
+from heatproof.runs.study.file import read_study
+from heatproof.runs.verify import missing
 from support.fixed import fixed, tried
 from support.recorded import recorded
 from support.whole import BASE, MOVED
@@ -65,14 +65,14 @@ class Pictures:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> holdfast.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> heatproof.Run:
     out = tmp_path_factory.mktemp("recorded") / "run"
     explainers = ["input_x_gradient", {"gradient_shap": {"samples": 2}}, "random"]
     given: dict[str, Any] = {"keep_maps": ["ann/0", "eve/4"], "shard_size": 3, "references": 4, "show_progress": False}
-    return holdfast.evaluate(drawn(3, 16, 16), {"people": Pictures()}, explainers, AXES, out, **given)
+    return heatproof.evaluate(drawn(3, 16, 16), {"people": Pictures()}, explainers, AXES, out, **given)
 
 
-def test_the_rows_of_a_small_run(run: holdfast.Run) -> None:
+def test_the_rows_of_a_small_run(run: heatproof.Run) -> None:
     table = run.table()
     keys = ["evaluation", "explainer", "measure", "condition", "level", "imputer", "order", "status"]
     found = table.groupby(keys, dropna=False, sort=True, observed=True)["value"].agg(["size", "mean"]).reset_index()
@@ -81,7 +81,7 @@ def test_the_rows_of_a_small_run(run: holdfast.Run) -> None:
     assert set(table["role"][table["explainer"] == "random"]) == {"control"}
 
 
-def test_the_samples_and_files_of_a_small_run(run: holdfast.Run) -> None:
+def test_the_samples_and_files_of_a_small_run(run: heatproof.Run) -> None:
     samples = run.samples().drop(columns="digest").to_dict("records")
     recorded(
         "runs/samples",
@@ -92,7 +92,7 @@ def test_the_samples_and_files_of_a_small_run(run: holdfast.Run) -> None:
     assert not missing(run.path) and repr(run).startswith("Run(")
 
 
-def test_the_manifest_of_a_small_run(run: holdfast.Run) -> None:
+def test_the_manifest_of_a_small_run(run: heatproof.Run) -> None:
     manifest = run.manifest
     assert [session["passes"]["net"] > 50 for session in manifest["sessions"]] == [True]
     recorded(
@@ -104,7 +104,7 @@ def test_the_manifest_of_a_small_run(run: holdfast.Run) -> None:
     recorded("runs/study", study)
 
 
-def test_summaries_rankings_tests_and_maps_of_a_run(run: holdfast.Run) -> None:
+def test_summaries_rankings_tests_and_maps_of_a_run(run: heatproof.Run) -> None:
     found: dict[str, Any] = {
         "html": re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", run._repr_html_()).replace(str(run.path), "RUN"))[:300]
     }
@@ -122,11 +122,11 @@ def test_summaries_rankings_tests_and_maps_of_a_run(run: holdfast.Run) -> None:
         np.testing.assert_allclose(values, (x * weights).numpy(), rtol=1e-4, atol=1e-6)
     assert [*maps] == ["ann/0", "eve/4"]
     wrong = [lambda: run.maps("saliency"), lambda: run.ranking("stabilty"), lambda: run.tests("stability", "fas")]
-    wrong += [lambda: run.maps("random", dataset="x"), lambda: run.hold_sheet("nobody")]
+    wrong += [lambda: run.maps("random", dataset="x"), lambda: run.proof_sheet("nobody")]
     recorded("runs/refused", [str(tried(call)).replace(str(run.path), "RUN") for call in wrong])
 
 
-def test_shares_are_joined_and_ticks_count_everything(run: holdfast.Run, tmp_path: Path) -> None:
+def test_shares_are_joined_and_ticks_count_everything(run: heatproof.Run, tmp_path: Path) -> None:
     plan = make_plan(
         drawn(3, 16, 16), {"people": Pictures()}, ["input_x_gradient", "random"], AXES, shard_size=3, references=4
     )
@@ -149,7 +149,7 @@ def test_shares_are_joined_and_ticks_count_everything(run: holdfast.Run, tmp_pat
         drawn(3, 16, 16), {"people": Pictures()}, ["input_x_gradient", "random"], AXES, shard_size=3, references=4
     )
     work = fresh.work(tmp_path / "none")
-    holdfast.runs.manifest.begin(tmp_path / "again", describe(fresh), 3, "test")
+    heatproof.runs.manifest.begin(tmp_path / "again", describe(fresh), 3, "test")
     facts = engine.run_shards(fresh, tmp_path / "again", tick)
     assert {what: n for what, n in ticks.items() if n} == dict(work)
     recorded("runs/work", [dict(work), sorted(facts["durations"]), facts["batch_sizes"]])
@@ -331,13 +331,13 @@ def test_times_sizes_and_references_in_numbers() -> None:
     found["shown"] = [
         sorted(engine.on_show(tuple("abcdefghijklmnop"), seed, most)) for seed, most in ((0, 3), (1, 3), (0, 6))
     ]
-    data = holdfast.open_data(Pictures())
+    data = heatproof.open_data(Pictures())
     found["loaded"] = [load_references(data, seed, count).ids for seed, count in ((0, None), (0, 3), (1, 3), (0, 6))]
     found["named"] = [
         load_references(data, 0, 2, ("eve/6", "ann/1")).ids,
         tried(lambda: load_references(data, 0, 2, ("eve/5",))),
     ]
-    cell = Cell("lime", "morf", holdfast.removal.IMPUTERS["zero"](), 0.25, 1)
+    cell = Cell("lime", "morf", heatproof.removal.IMPUTERS["zero"](), 0.25, 1)
     found["cell"] = [cell.condition, cell.number]
     recorded("runs/numbers", found)
 
@@ -411,7 +411,7 @@ def exhibits() -> dict[str, Exhibit]:
 def test_what_is_kept_of_inputs_and_maps_for_the_page(large: bool) -> None:
     class Known:
         columns = ("age", "height", "b", "c", "d")
-        tokenizer = holdfast.data.Vocabulary(("a", "film"))
+        tokenizer = heatproof.data.Vocabulary(("a", "film"))
 
     found = {}
     for name, item in exhibits().items():
@@ -492,7 +492,7 @@ def test_a_retraining_in_closed_form(tmp_path: Path) -> None:
 
 
 def test_runs_in_zips_are_the_runs(tmp_path: Path) -> None:
-    base, moved = holdfast.read(BASE), holdfast.read(MOVED)
+    base, moved = heatproof.read(BASE), heatproof.read(MOVED)
     found = {}
     for name, run in (("base", base), ("moved", moved)):
         ranking = run.ranking()

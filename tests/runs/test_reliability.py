@@ -20,15 +20,15 @@ import pytest
 import torch
 from PIL import Image
 
-import holdfast
-from holdfast import Saliency, Stability, UserError, errors
-from holdfast.data import open_data
-from holdfast.models.loaders.onnx import content_digest, external_data
-from holdfast.runs import atomic, digests, shard, storage, table
-from holdfast.runs.export import export
-from holdfast.runs.merge import merge
-from holdfast.runs.plan import make_plan
-from holdfast.runs.verify import missing, verify
+import heatproof
+from heatproof import Saliency, Stability, UserError, errors
+from heatproof.data import open_data
+from heatproof.models.loaders.onnx import content_digest, external_data
+from heatproof.runs import atomic, digests, shard, storage, table
+from heatproof.runs.export import export
+from heatproof.runs.merge import merge
+from heatproof.runs.plan import make_plan
+from heatproof.runs.verify import missing, verify
 from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=20)
@@ -43,7 +43,7 @@ def no_pauses(monkeypatch):
 def run(out, data=None, explainers=("saliency", "random"), **how):
     named = explainers if isinstance(explainers, dict) else list(explainers)
     data = pictures(6)[0] if data is None else data
-    return holdfast.evaluate(model(), data, named, JPEG, out, **{"shard_size": 3, **how})
+    return heatproof.evaluate(model(), data, named, JPEG, out, **{"shard_size": 3, **how})
 
 
 def states(where) -> dict[str, list[str]]:
@@ -103,7 +103,7 @@ def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_p
         caplog.clear()
         run(tmp_path / "run")
         assert path.name in caplog.text and "computed anew" in caplog.text
-        pd.testing.assert_frame_equal(holdfast.read(done.path).table(), whole)
+        pd.testing.assert_frame_equal(heatproof.read(done.path).table(), whole)
         assert set(states(done.path)) == {"whole"}
 
 
@@ -116,7 +116,7 @@ def test_a_changed_digit_of_what_describes_a_run_is_damage(tmp_path, name):
     path.write_text(content.replace("2", "3", 1))
     assert path.read_text() != content
     with pytest.raises(UserError, match=f"{path.name} is damaged"):
-        holdfast.read(done.path)
+        heatproof.read(done.path)
     assert states(done.path)["damaged"] == [str(path.relative_to(done.path))]
 
 
@@ -168,7 +168,7 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
     with pytest.raises(UserError, match="are of the same shard"):
         done.table()
     run(tmp_path / "run")
-    assert "is of the same shard as" in caplog.text and len(holdfast.read(done.path).table()) == len(whole)
+    assert "is of the same shard as" in caplog.text and len(heatproof.read(done.path).table()) == len(whole)
     assert min(p.name for p in part.parent.iterdir()) in {p.name for p in part.parent.iterdir()}
 
 
@@ -199,7 +199,7 @@ def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
         bad = tmp_path / f"{position}.zip"
         bad.write_bytes(content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :])
         with pytest.raises(UserError, match=bad.name):
-            holdfast.read(bad)
+            heatproof.read(bad)
 
 
 def test_a_part_with_a_right_digest_that_is_no_parquet_is_damage(tmp_path, main):
@@ -224,7 +224,7 @@ def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
     table.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
     assert len(rows) and parts(root)[0].stat().st_size < 2**20
     with pytest.raises(UserError, match=r"would take .* to read"):
-        holdfast.read(root).table()
+        heatproof.read(root).table()
 
 
 # --- references -----------------------------------------------------------------------------------------------------
@@ -260,15 +260,15 @@ def test_a_reference_that_cannot_be_read_is_an_error_and_not_another_sample(tmp_
 
 def test_every_process_takes_the_references_of_the_manifest(tmp_path, monkeypatch):
     plan = make_plan(model(), pictures(12)[0], "saliency", JPEG, shard_size=3, references=4)
-    named = holdfast.runs.plan.describe(plan)
+    named = heatproof.runs.plan.describe(plan)
     source = next(iter(plan.data))
     ids = named["datasets"][source]["references"] = [f"{i:04d}" for i in (3, 5, 7, 11)]
-    holdfast.runs.manifest.begin(tmp_path, named, 3, "test")
+    heatproof.runs.manifest.begin(tmp_path, named, 3, "test")
     asked = []
     monkeypatch.setattr(
-        holdfast.runs.engine, "load_references", lambda *given: asked.append(given[3]) or shard.load_references(*given)
+        heatproof.runs.engine, "load_references", lambda *given: asked.append(given[3]) or shard.load_references(*given)
     )
-    holdfast.runs.engine.run_shards(plan, tmp_path, lambda what, amount: None)
+    heatproof.runs.engine.run_shards(plan, tmp_path, lambda what, amount: None)
     assert asked == [ids]
 
 
@@ -300,7 +300,7 @@ def test_one_pixel_in_the_middle_of_a_tar_or_a_large_file_changes_the_fingerprin
 
 
 def test_a_resume_on_changed_samples_is_refused_with_their_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(holdfast.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint looks at the first and the last
+    monkeypatch.setattr(heatproof.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint looks at the first and the last
     data = Flaky(9)
     run(tmp_path, data)
     data.x[4] = data.x[4].flip(-1)
@@ -355,7 +355,7 @@ def test_a_passing_fault_is_tried_again():
 
 
 def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(holdfast.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint needs the first and the last
+    monkeypatch.setattr(heatproof.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint needs the first and the last
     data = Flaky()
     right = run(tmp_path / "right", data, references=2).table()
     lost = next(i for i in (4, 3, 2, 1) if f"{i:04d}" not in shard.load_references(open_data(data), 0, 2).ids)
@@ -462,7 +462,7 @@ def test_a_full_disk_is_one_line_with_the_path_and_what_to_do(tmp_path, monkeypa
 def test_names_cannot_command_the_terminal(tmp_path, main):
     x = pictures(4)[0]
     nasty = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb"
-    data = holdfast.Batch(tuple(f"{nasty}{i}" for i in range(4)), x)
+    data = heatproof.Batch(tuple(f"{nasty}{i}" for i in range(4)), x)
     done = run(tmp_path / "run", {nasty: data}, {nasty: Saliency()})
     for command in (["show", done.path], ["report", done.path, "--text"], ["show", done.path, "--sample", f"{nasty}0"]):
         code, out, err = main(*command)
@@ -488,7 +488,7 @@ def test_a_pipe_that_is_called_a_picture_is_not_waited_for(tmp_path):
 def test_labels_that_are_no_classes_of_the_model_are_refused(tmp_path):
     labels = torch.tensor([0, 1, 2, 99, 0, 1])
     with pytest.raises(UserError, match=r"'0003' of .* has the label 99, and the model has the classes 0 to"):
-        run(tmp_path, holdfast.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels))
+        run(tmp_path, heatproof.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels))
 
 
 class Leaves(torch.nn.Module):
@@ -507,7 +507,7 @@ class Leaves(torch.nn.Module):
 
 def test_a_model_that_exits_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"called sys\.exit\(0\)"):
-        holdfast.evaluate(Leaves(), pictures(4)[0], "random", JPEG, tmp_path / "run")
+        heatproof.evaluate(Leaves(), pictures(4)[0], "random", JPEG, tmp_path / "run")
 
 
 def test_a_folder_that_cannot_be_removed_hides_no_error(tmp_path, monkeypatch):

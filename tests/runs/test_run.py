@@ -14,11 +14,11 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import holdfast
-from holdfast import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
-from holdfast.explainers import RepresentationSimilarity
-from holdfast.runs.shard import load_references
-from holdfast.runs.storage import part_of
+import heatproof
+from heatproof import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
+from heatproof.explainers import RepresentationSimilarity
+from heatproof.runs.shard import load_references
+from heatproof.runs.storage import part_of
 from support.edits import edit_json
 from support.small import model, pictures
 
@@ -27,9 +27,9 @@ COLUMNS += ["imputer", "order", "share", "repeat", "value", "low", "high", "stat
 JPEG = Stability(perturbations="jpeg", k=50)
 
 
-def run(explainers=("saliency",), evaluation=JPEG, out=None, n=5, **options) -> holdfast.Run:
+def run(explainers=("saliency",), evaluation=JPEG, out=None, n=5, **options) -> heatproof.Run:
     given = {"model": model(), "data": pictures(n)[0], "shard_size": 2, **options}
-    return holdfast.evaluate(explainers=explainers, evaluations=evaluation, out=out, **given)
+    return heatproof.evaluate(explainers=explainers, evaluations=evaluation, out=out, **given)
 
 
 def parts(out: Path) -> dict[str, tuple[int, bytes]]:
@@ -38,8 +38,8 @@ def parts(out: Path) -> dict[str, tuple[int, bytes]]:
 
 def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(tmp_path, monkeypatch):
     result, reads = run(("saliency", "sobel"), out=tmp_path), []
-    before = holdfast.runs.table.read_scores
-    monkeypatch.setattr(holdfast.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k))
+    before = heatproof.runs.table.read_scores
+    monkeypatch.setattr(heatproof.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k))
     summary, _, _ = result.summary(), result.ranking(), result.tests()
     assert len(reads) == 1
     run(("saliency", "sobel", "random"), out=tmp_path)
@@ -50,12 +50,12 @@ def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(tm
 
 
 def test_the_call_has_the_documented_names():
-    given = list(inspect.signature(holdfast.evaluate).parameters)
+    given = list(inspect.signature(heatproof.evaluate).parameters)
     assert given[:5] == ["model", "data", "explainers", "evaluations", "out"]
 
 
 def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
-    result = holdfast.evaluate(
+    result = heatproof.evaluate(
         model=model(),
         data=pictures(4)[0],
         explainers=["input_x_gradient", IntegratedGradients(steps=5), {"gradient_shap": {"samples": 2}}],
@@ -76,7 +76,7 @@ def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
         assert column in summary, column
     assert (summary.attempted == summary.retained + summary.flipped + summary.undefined).all()
     assert set(summary.measure) == {"ssim", "spearman", "jaccard", "fass"}
-    opened = holdfast.read(tmp_path / "run")
+    opened = heatproof.read(tmp_path / "run")
     pd.testing.assert_frame_equal(opened.table(), frame)
     pd.testing.assert_frame_equal(opened.summary(), summary)
     assert "input_x_gradient" in repr(opened) and "shapes" in repr(opened)
@@ -87,7 +87,7 @@ def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
 
 def test_a_bare_module_a_bare_name_and_no_directory_will_do():
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
-    first, second = (holdfast.evaluate(net, pictures(2)[0], "saliency", JPEG) for _ in range(2))
+    first, second = (heatproof.evaluate(net, pictures(2)[0], "saliency", JPEG) for _ in range(2))
     assert first.path != second.path and first.path.is_dir()
     assert set(first.table().model) == {"Sequential"}
 
@@ -106,18 +106,18 @@ def test_every_form_of_data_gives_the_same_scores(tmp_path):
         "tensor and labels": (images, labels),
         "dataset": TensorDataset(images, labels),
         "batch": Batch(ids=ids, x=images),
-        "data": holdfast.open_data(images),
+        "data": heatproof.open_data(images),
         "path": folder,
     }
     found = {}
     for what, data in forms.items():
-        source = holdfast.open_data(data, size=32) if what == "path" else data
+        source = heatproof.open_data(data, size=32) if what == "path" else data
         found[what] = run(data=source).table().value.to_numpy()
     for what in set(forms) - {"path"}:
         np.testing.assert_allclose(found[what], found["tensor"], rtol=1e-5, err_msg=what)
-    assert set(run(data=holdfast.open_data(folder, size=32)).table()["sample"]) == {f"{i}.png" for i in ids}
+    assert set(run(data=heatproof.open_data(folder, size=32)).table()["sample"]) == {f"{i}.png" for i in ids}
     named = [str(folder), folder]
-    by_path = [holdfast.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1) for p in named]
+    by_path = [heatproof.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1) for p in named]
     assert by_path[0].manifest["study"]["datasets"] == by_path[1].manifest["study"]["datasets"]
 
 
@@ -210,7 +210,7 @@ def test_adding_an_evaluation_keeps_the_first(tmp_path):
 
 
 def test_an_interrupted_run_is_completed_identically(tmp_path):
-    explainers = {"saliency": Saliency(), "shap": GradientShap(samples=2), "random": holdfast.RandomMap()}
+    explainers = {"saliency": Saliency(), "shap": GradientShap(samples=2), "random": heatproof.RandomMap()}
     whole = run(explainers, out=tmp_path).table()
     files = sorted(tmp_path.glob("**/*.parquet"))
     kept = {p: p.read_bytes() for p in files}
@@ -295,21 +295,21 @@ def test_another_study_in_the_same_directory_is_refused_with_the_difference(fini
 
 def test_a_run_of_another_version_is_refused(tmp_path):
     run(out=tmp_path)
-    edit_json(tmp_path / "manifest.json", lambda content: content.update(holdfast="0.0.1"))
-    with pytest.raises(UserError, match=r'holdfast: the run has "0\.0\.1"'):
+    edit_json(tmp_path / "manifest.json", lambda content: content.update(heatproof="0.0.1"))
+    with pytest.raises(UserError, match=r'heatproof: the run has "0\.0\.1"'):
         run(out=tmp_path)
 
 
 def test_a_directory_of_something_else_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear to me")
     net = model()
-    with pytest.raises(UserError, match="is not empty and holds no holdfast run"):
+    with pytest.raises(UserError, match="is not empty and holds no heatproof run"):
         run(out=tmp_path, model=net)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(UserError, match="is a file; a run needs a directory"):
         run(out=tmp_path / "thesis.tex", model=net)
     (tmp_path / "manifest.json").write_text('{"name": "web app"}')
-    with pytest.raises(UserError, match="not the manifest of a holdfast run"):
+    with pytest.raises(UserError, match="not the manifest of a heatproof run"):
         run(out=tmp_path, model=net)
     assert net.passes == 0
 
@@ -369,7 +369,7 @@ def test_a_mistake_is_found_before_any_model_pass_and_leaves_no_directory(what, 
 
 def test_data_of_which_nothing_can_be_read_are_a_mistake(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
-    net, data = model(), holdfast.open_data(tmp_path, size=32)
+    net, data = model(), heatproof.open_data(tmp_path, size=32)
     with pytest.raises(UserError, match=r"no sample of .* could be read; the first is \('a.png', 'not a picture"):
         run(model=net, data=data)
     with pytest.raises(UserError, match=r"no sample of .* could be read; the first error is not a picture"):
@@ -394,12 +394,12 @@ def test_a_gpu_that_is_not_there_is_a_mistake():
 
 def test_reading_what_is_no_run_is_a_mistake(tmp_path):
     with pytest.raises(UserError, match="is not a run directory"):
-        holdfast.read(tmp_path)
+        heatproof.read(tmp_path)
 
 
 def test_the_report_names_conditions_in_the_order_of_the_study(tmp_path):
     judged = Stability(perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50)
-    done = holdfast.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
+    done = heatproof.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
     page = done.report().read_text()
     places = [
         page.index(f">{words}</button>")

@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 import torch
 
-import holdfast
-from holdfast import errors
-from holdfast.errors import UserError
-from holdfast.report.figures import write
-from holdfast.results import OK, Exhibit, Scores
-from holdfast.runs import atomic, manifest, storage, table
-from holdfast.runs import merge as merging
-from holdfast.runs.pictures import exhibit_rows, read_exhibits
-from holdfast.runs.storage import StorePath, place
-from holdfast.runs.verify import keep_one, missing
+import heatproof
+from heatproof import errors
+from heatproof.errors import UserError
+from heatproof.report.figures import write
+from heatproof.results import OK, Exhibit, Scores
+from heatproof.runs import atomic, manifest, storage, table
+from heatproof.runs import merge as merging
+from heatproof.runs.pictures import exhibit_rows, read_exhibits
+from heatproof.runs.storage import StorePath, place
+from heatproof.runs.verify import keep_one, missing
 from support.loopback import keys, s3_server
 from support.paths import SMALL
 
@@ -54,7 +54,7 @@ def test_paths_and_addresses_are_told_apart(tmp_path):
 
 def test_a_directory_needs_no_fsspec(tmp_path):
     code = (
-        "import sys; from holdfast.runs import atomic, storage; root = storage.place(sys.argv[1]);"
+        "import sys; from heatproof.runs import atomic, storage; root = storage.place(sys.argv[1]);"
         "atomic.write_atomically(root / 'a.parquet', b'1'); assert storage.present(root / 'a.parquet');"
         "assert [path.read_bytes() for path in storage.files(root, '.parquet')] == [b'1'];"
         "assert 'fsspec' not in sys.modules"
@@ -135,7 +135,7 @@ def test_a_store_is_begun_once_and_refused_to_others():
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(UserError, match="pip install s3fs"):
-        storage.place("s3://holdfast-no-such/run").is_file()
+        storage.place("s3://heatproof-no-such/run").is_file()
     with pytest.raises(UserError, match="memory of one process"):
         storage.must_be_shared(fresh())
 
@@ -143,13 +143,13 @@ def test_what_is_missing_is_named(monkeypatch):
 class TestEvaluate:
     """The whole of a study, with a net of random weights."""
 
-    def run(self, out) -> holdfast.Run:
+    def run(self, out) -> heatproof.Run:
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
         weights = torch.rand(4, 3 * 16 * 16, generator=torch.Generator().manual_seed(1))
         net[1].weight.data, net[1].bias.data = weights, torch.zeros(4)
         images = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-        how = holdfast.Stability(perturbations="jpeg", k=20)
-        return holdfast.evaluate(net, images, ["saliency", "random"], how, out, shard_size=2)
+        how = heatproof.Stability(perturbations="jpeg", k=20)
+        return heatproof.evaluate(net, images, ["saliency", "random"], how, out, shard_size=2)
 
     def test_a_study_in_memory_is_the_study_on_disk(self, tmp_path):
         here, there = self.run(tmp_path / "run"), self.run(str(fresh()))
@@ -218,11 +218,11 @@ def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
         f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\nexplainers: [saliency, random]\n"
         "evaluations: [{stability: {perturbations: [jpeg], k: 50}}]\nshard_size: 4\ndevice: cpu\n"
     )
-    command = [sys.executable, "-m", "holdfast", "run", str(study), "--allow-code", "--limit", "12", "--out"]
+    command = [sys.executable, "-m", "heatproof", "run", str(study), "--allow-code", "--limit", "12", "--out"]
     subprocess.run([*command, str(tmp_path / "run")], check=True, capture_output=True)
     for _ in range(2):  # the second finds everything done
-        subprocess.run([*command, "s3://holdfast/run", "--workers", "2"], check=True, capture_output=True)
-    local, stored = holdfast.read(tmp_path / "run"), holdfast.read("s3://holdfast/run")
+        subprocess.run([*command, "s3://heatproof/run", "--workers", "2"], check=True, capture_output=True)
+    local, stored = heatproof.read(tmp_path / "run"), heatproof.read("s3://heatproof/run")
     pd.testing.assert_frame_equal(local.table(), stored.table())
     pd.testing.assert_frame_equal(local.samples(), stored.samples())
     assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest["sessions"][1].get("workers")

@@ -17,12 +17,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data import Vocabulary, open_data
-from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
-from holdfast.runs.evaluate import execute
-from holdfast.runs.run import Run
-from holdfast.runs.study.file import Study, read_study
-from holdfast.types import Batch
+from heatproof.data import Vocabulary, open_data
+from heatproof.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
+from heatproof.runs.evaluate import execute
+from heatproof.runs.run import Run
+from heatproof.runs.study.file import Study, read_study
+from heatproof.types import Batch
 from support.paths import ROOT, SHARED_DATA
 
 FOLDER = ROOT / "studies"
@@ -49,7 +49,7 @@ def studies(scripts: Callable[[str], ModuleType], tmp_path_factory: pytest.TempP
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(FOLDER, root / "studies", ignore=shutil.ignore_patterns("__pycache__", "atlas"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_STUDIES", str(root / "runs" / "studies"))
+        patch.setenv("HEATPROOF_STUDIES", str(root / "runs" / "studies"))
         patch.setattr(scripts("common"), "CONCEPT_EXAMPLES", 30)
         for name in NAMES:
             _train(name, root / "runs" / "studies" / name, scripts)

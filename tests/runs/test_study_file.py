@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.errors import UserError
-from holdfast.runs.study.file import LARGEST_FILE, read_study
-from holdfast.runs.study.yaml_lines import line_of
+from heatproof.errors import UserError
+from heatproof.runs.study.file import LARGEST_FILE, read_study
+from heatproof.runs.study.yaml_lines import line_of
 
 GOOD = """\
 seed: 3

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import holdfast
-from holdfast.errors import UserError
-from holdfast.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from holdfast.runs import pictures, table
-from holdfast.runs.atomic import write_atomically
-from holdfast.runs.columns import sorted_by_key
-from holdfast.runs.differences import differences
-from holdfast.runs.verify import missing
+import heatproof
+from heatproof.errors import UserError
+from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.runs import pictures, table
+from heatproof.runs.atomic import write_atomically
+from heatproof.runs.columns import sorted_by_key
+from heatproof.runs.differences import differences
+from heatproof.runs.verify import missing
 
 NAMES = [
     "saliency",
@@ -214,24 +214,24 @@ def test_a_long_value_is_cut():
 @pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"name": "my web app", "icons": []}'])
 def test_a_manifest_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match="is not the manifest of a holdfast run"):
+    with pytest.raises(UserError, match="is not the manifest of a heatproof run"):
         table.read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": 4}])
 def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
-    table.write_manifest(tmp_path, {**form, "holdfast": "0.1.0", "study": {"seed": 0}, "shard_size": 3})
+    table.write_manifest(tmp_path, {**form, "heatproof": "0.1.0", "study": {"seed": 0}, "shard_size": 3})
     with pytest.raises(UserError) as caught:
-        holdfast.read(tmp_path)
-    said = f"was written in format {form.get('format', 1)} by holdfast 0.1.0, and this version reads format 3"
+        heatproof.read(tmp_path)
+    said = f"was written in format {form.get('format', 1)} by heatproof 0.1.0, and this version reads format 3"
     assert str(caught.value) == f"{tmp_path} {said}; run the study again"
     with pytest.raises(UserError, match="run the study again"):
-        holdfast.evaluate(torch.nn.Flatten(), torch.rand(2, 3, 32, 32), "random", out=tmp_path)
+        heatproof.evaluate(torch.nn.Flatten(), torch.rand(2, 3, 32, 32), "random", out=tmp_path)
 
 
 def test_a_manifest_round_trips(tmp_path):
     study = {"seed": 0, "models": {"é": {"mean": None}}, "datasets": {}, "explainers": {}, "evaluations": {}}
-    manifest = {"format": 3, "holdfast": "1", "study": study, "shard_size": 3}
+    manifest = {"format": 3, "heatproof": "1", "study": study, "shard_size": 3}
     table.write_manifest(tmp_path, manifest)
     assert table.read_manifest(tmp_path) == manifest
 
@@ -248,7 +248,7 @@ def test_a_manifest_round_trips(tmp_path):
 )
 def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path, change, words):
     study = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
-    change(manifest := {"format": 3, "holdfast": "1", "study": study, "shard_size": 3})
+    change(manifest := {"format": 3, "heatproof": "1", "study": study, "shard_size": 3})
     table.write_manifest(tmp_path, manifest)
     with pytest.raises(UserError, match=words):
         missing(tmp_path)

@@ -12,16 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, Saliency, Stability, UserError
-from holdfast.data import Data, open_data
-from holdfast.data.dataset import Sample
-from holdfast.models.randomised import with_weights
-from holdfast.runs import engine, storage
-from holdfast.runs.evaluate import execute
-from holdfast.runs.plan import make_plan
-from holdfast.runs.table import part_path
-from holdfast.types import adopted
+import heatproof
+from heatproof import Batch, Model, Saliency, Stability, UserError
+from heatproof.data import Data, open_data
+from heatproof.data.dataset import Sample
+from heatproof.models.randomised import with_weights
+from heatproof.runs import engine, storage
+from heatproof.runs.evaluate import execute
+from heatproof.runs.plan import make_plan
+from heatproof.runs.table import part_path
+from heatproof.types import adopted
 from support.small import model, pictures
 
 JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
@@ -47,7 +47,7 @@ def nothing(ids: tuple[str, ...]) -> None:
     pass
 
 
-def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> holdfast.Run:
+def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> heatproof.Run:
     explainers = {name: adopted(Noted(call)) for name, call in (before or {"e": nothing}).items()}
     plan = make_plan({"shapes": model()}, {"noise": data}, explainers, JPEG, shard_size=shard_size)
     return execute(plan, out, "test", show_progress=False)
@@ -58,7 +58,7 @@ def drawn(n: int = 20, threads: int = 2) -> Data:
     return replace(open_data(pictures(n)[0]), threads=threads)
 
 
-def scores(found: holdfast.Run) -> pd.DataFrame:
+def scores(found: heatproof.Run) -> pd.DataFrame:
     return found.table().sort_values(["explainer", "measure", "condition", "sample"], ignore_index=True)
 
 
@@ -81,7 +81,7 @@ def test_the_next_shard_is_read_while_one_is_worked_on(tmp_path):
 
     def readers(positions):
         if tuple(positions) == tuple(range(10, 20)):
-            assert threading.current_thread().name.startswith("holdfast-reader")
+            assert threading.current_thread().name.startswith("heatproof-reader")
             read.set()
         return data.readers(positions)
 
@@ -131,7 +131,7 @@ def test_an_error_of_the_reader_comes_up_and_what_was_done_before_it_is_kept(tmp
 
 
 def reference_ids(data: Data) -> tuple[str, ...]:
-    return holdfast.runs.shard.load_references(data, 0).ids
+    return heatproof.runs.shard.load_references(data, 0).ids
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_what_was_handed_to_the_writer_before_an_interruption_is_written(tmp_pat
     with pytest.raises(KeyboardInterrupt):
         run(drawn(), tmp_path / "run", **names | {"c": stop})
     assert is_done(tmp_path / "run", "a", 0) and not is_done(tmp_path / "run", "c", 0)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("heatproof-")]
     found = run(drawn(), tmp_path / "run", **names)
     pd.testing.assert_frame_equal(scores(found), scores(run(drawn(), tmp_path / "plain", **names)))
 
@@ -187,11 +187,11 @@ class Small(nn.Module):
 
 def test_a_device_too_small_for_the_usual_size_still_finishes(tmp_path):
     images = pictures(5)[0]
-    found = holdfast.evaluate(Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run")
+    found = heatproof.evaluate(Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run")
     assert found.manifest["sessions"][-1]["batch_sizes"] == {"m": 2}
     plain = Model(Small(99), name="m")
     pd.testing.assert_frame_equal(
-        scores(found), scores(holdfast.evaluate(plain, images, Saliency(), JPEG, batch_size=2)), rtol=1e-5
+        scores(found), scores(heatproof.evaluate(plain, images, Saliency(), JPEG, batch_size=2)), rtol=1e-5
     )
 
 

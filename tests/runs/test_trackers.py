@@ -18,10 +18,10 @@ import pandas as pd
 import pytest
 import torch
 
-import holdfast
-from holdfast import UserError
-from holdfast.runs.export import fingerprint, trackers
-from holdfast.runs.export.trackers import payload, push
+import heatproof
+from heatproof import UserError
+from heatproof.runs.export import fingerprint, trackers
+from heatproof.runs.export.trackers import payload, push
 
 needs_mlflow = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
@@ -32,9 +32,12 @@ def measure(out, explainers):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
-    model = holdfast.Model(net, name="lin|ear?")
-    axes = {"stability": holdfast.Stability(perturbations=("jpeg", "brightness"), k=5), "road": holdfast.Faithfulness()}
-    return holdfast.evaluate(model, images, explainers, axes, out)
+    model = heatproof.Model(net, name="lin|ear?")
+    axes = {
+        "stability": heatproof.Stability(perturbations=("jpeg", "brightness"), k=5),
+        "road": heatproof.Faithfulness(),
+    }
+    return heatproof.evaluate(model, images, explainers, axes, out)
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +82,15 @@ def test_the_payload_is_the_scores_with_their_intervals(run):
         assert content.metrics[f"{name}/high"] == ranking.loc[explainer, "high"]
         assert f"road/road/{explainer}" in content.metrics
     facts = run.manifest["study"]["models"]["lin|ear?"]
-    assert content.tags["holdfast.models.lin_ear"] == facts["fingerprint"]
-    assert content.tags["holdfast.run"] == fingerprint(run) and content.tags["holdfast.state"] == "complete"
+    assert content.tags["heatproof.models.lin_ear"] == facts["fingerprint"]
+    assert content.tags["heatproof.run"] == fingerprint(run) and content.tags["heatproof.state"] == "complete"
     assert content.params["evaluations/stability/k"] == "5" and content.params["seed"] == "0"
     assert all(math.isfinite(value) for value in content.metrics.values())
 
 
 def test_a_missing_package_and_a_dead_server_are_one_sentence(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UserError, match=r"pip install 'holdfast\[mlflow\]'"):
+    with pytest.raises(UserError, match=r"pip install 'heatproof\[mlflow\]'"):
         push(run, "mlflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -105,7 +108,7 @@ def test_mlflow_takes_a_run_and_brings_it_up_to_date(run, server, tmp_path, main
 
     copy = shutil.copytree(run.path, tmp_path / "run")
     first = push(copy, "mlflow", "maps", server)
-    again = push(holdfast.read(copy), "mlflow", "maps", server)
+    again = push(heatproof.read(copy), "mlflow", "maps", server)
     assert (first.updated, again.updated) == (False, True) and again.where == first.where
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("maps").experiment_id
@@ -121,7 +124,7 @@ def test_mlflow_takes_a_run_and_brings_it_up_to_date(run, server, tmp_path, main
     fetched = client.download_artifacts(found.info.run_id, "scores.parquet", str(tmp_path))
     assert len(pd.read_parquet(fetched)) == len(run.table())
 
-    measure(copy, ["saliency", "random", holdfast.SmoothGrad(samples=2)])  # the same run, grown
+    measure(copy, ["saliency", "random", heatproof.SmoothGrad(samples=2)])  # the same run, grown
     code, out, err = main("push", copy, "--to", "mlflow", "--experiment", "maps", "--uri", server)
     assert code == 0 and "updated run" in out, err
     (grown,) = client.search_runs([experiment])

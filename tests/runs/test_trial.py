@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast.runs import cost as trying
-from holdfast.runs.plan import make_plan
+import heatproof
+from heatproof.runs import cost as trying
+from heatproof.runs.plan import make_plan
 from support import small
 
 EXPLAINERS = ["saliency", "grad_cam", "integrated_gradients", {"lime": {"samples": 80}}, "guided_backprop", "sobel"]
@@ -36,7 +36,7 @@ class Counted(nn.Module):
 
 def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = Counted(small.model().module)
-    model = holdfast.Model(net)
+    model = heatproof.Model(net)
     seen: list[int] = model.module.seen
     plan = make_plan(model, small.pictures(3)[0], EXPLAINERS, AXES, batch_size=8, references=2)
     monkeypatch.setattr(trying, "_pace", lambda model, batch, gradient: 1000.0)
@@ -45,8 +45,8 @@ def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.Mon
     assert 1000 * each < seconds < 1000 * each + 600, "each pass takes what it takes in the network"
     before = model.passes
     x = small.pictures(2)[0]
-    torch.testing.assert_close(model.logits(model.inputs(holdfast.Batch(("a", "b"), x))), net(x))  # as it was
-    holdfast.evaluate(model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2)
+    torch.testing.assert_close(model.logits(model.inputs(heatproof.Batch(("a", "b"), x))), net(x))  # as it was
+    heatproof.evaluate(model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2)
     assert 0.7 * 3 * each < model.passes - before < 1.3 * 3 * each
 
 
@@ -60,7 +60,7 @@ def test_the_time_of_passes_is_that_of_the_network(monkeypatch: pytest.MonkeyPat
             return super().forward(x)
 
     monkeypatch.setattr(trying.time, "perf_counter", lambda: now[0])
-    model = holdfast.Model(Slow(small.model().module))
-    batch = holdfast.Batch(("a", "b"), small.pictures(2)[0])
+    model = heatproof.Model(Slow(small.model().module))
+    batch = heatproof.Batch(("a", "b"), small.pictures(2)[0])
     assert trying._pace(model, batch, False) == pytest.approx(1.0)
     assert trying._pace(model, batch, True) == pytest.approx(3.0)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-import holdfast
-from holdfast.errors import UserError
-from holdfast.runs import manifest
-from holdfast.runs.executors.local import _serve
-from holdfast.runs.executors.worker import FromStudy, Pickled, Tally, Worker, WorkerError, pickled
-from holdfast.runs.plan import Plan, describe, make_plan
+import heatproof
+from heatproof.errors import UserError
+from heatproof.runs import manifest
+from heatproof.runs.executors.local import _serve
+from heatproof.runs.executors.worker import FromStudy, Pickled, Tally, Worker, WorkerError, pickled
+from heatproof.runs.plan import Plan, describe, make_plan
 from support.paths import SMALL
 from support.small import drawn, pictures
 
@@ -24,7 +24,7 @@ AXIS = {"stability": {"perturbations": "brightness", "k": 50}}
 
 
 def plan(seed: int = 0, weights: int = 1) -> Plan:
-    data = {"shapes": holdfast.open_data(pictures(5)[0])}
+    data = {"shapes": heatproof.open_data(pictures(5)[0])}
     return make_plan(drawn(weights), data, ["saliency", "random"], [AXIS], seed=seed, shard_size=2)
 
 

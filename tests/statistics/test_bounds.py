@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast import bounds, radii
-from holdfast.axes.certificate import sequential
-from holdfast.axes.certificate.sequential import (
+from heatproof import bounds, radii
+from heatproof.axes.certificate import sequential
+from heatproof.axes.certificate.sequential import (
     NO,
     OPEN,
     YES,
@@ -21,7 +21,7 @@ from holdfast.axes.certificate.sequential import (
     estimate_rule,
     hard_rule,
 )
-from holdfast.errors import UserError
+from heatproof.errors import UserError
 
 RATES = np.linspace(0, 1, 401)
 

@@ -15,15 +15,15 @@ import pytest
 import torch
 from scipy import stats
 
-import holdfast
-from holdfast import statistics as st
-from holdfast.data import open_data
-from holdfast.maps.chance import profile_of
-from holdfast.maps.similarity import compare_all, composite, spearman
-from holdfast.statistics.bounds_of_means import samples_needed
-from holdfast.statistics.estimates import calibrated, column, estimates, of_means
-from holdfast.statistics.intervals import ADDED, EXACT, STUDENT
-from holdfast.statistics.power import power_sentence, smallest_difference
+import heatproof
+from heatproof import statistics as st
+from heatproof.data import open_data
+from heatproof.maps.chance import profile_of
+from heatproof.maps.similarity import compare_all, composite, spearman
+from heatproof.statistics.bounds_of_means import samples_needed
+from heatproof.statistics.estimates import calibrated, column, estimates, of_means
+from heatproof.statistics.intervals import ADDED, EXACT, STUDENT
+from heatproof.statistics.power import power_sentence, smallest_difference
 from support import synthetic
 from support.small import model, pictures
 
@@ -162,8 +162,8 @@ def test_identical_explainers_share_their_rank_and_controls_have_none() -> None:
 )
 def test_what_references_add_does_not_depend_on_shards(tmp_path: Path, asked: dict[str, Any]) -> None:
     data, methods = pictures(12)[0], ["saliency", "input_x_gradient"]
-    runs = [holdfast.evaluate(model(), data, methods, {"s": asked}, tmp_path / str(n), shard_size=n) for n in (3, 12)]
-    first, second = (holdfast.axes.arrange(run.compact(), run.manifest)[0] for run in runs)
+    runs = [heatproof.evaluate(model(), data, methods, {"s": asked}, tmp_path / str(n), shard_size=n) for n in (3, 12)]
+    first, second = (heatproof.axes.arrange(run.compact(), run.manifest)[0] for run in runs)
     known = {m for m in first.values if m.endswith("_chance") and not m.startswith("model_")}
     headlines = {"dependence", "class_dependence"} & set(first.values)  # divided by their own chance, sample by sample
     assert set(first.by_reference) == set(second.by_reference) == (headlines or known)
@@ -177,9 +177,9 @@ def test_what_references_add_does_not_depend_on_shards(tmp_path: Path, asked: di
 def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: Path) -> None:
     """Against other references: the mean moves by the parts of those that leave and come, to first order."""
     asked = {"d": {"dependence": {"draws": 2, "k": 50, "classes": 0, "noise_floor": False}}}
-    run = holdfast.evaluate(model(), pictures(10)[0], "saliency", asked, tmp_path, references=10)
-    (cube,) = holdfast.axes.arrange(run.compact(), run.manifest)
-    maps = holdfast.Saliency()(model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0)
+    run = heatproof.evaluate(model(), pictures(10)[0], "saliency", asked, tmp_path, references=10)
+    (cube,) = heatproof.axes.arrange(run.compact(), run.manifest)
+    maps = heatproof.Saliency()(model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0)
     own = profile_of(maps, "image", 50)
     pairs = composite(compare_all(own, own)).numpy()
     np.fill_diagonal(pairs, np.nan)
@@ -197,15 +197,15 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
     np.testing.assert_allclose(found, slopes[order], atol=0.03 * np.abs(slopes).max())
 
 
-def targets(run: holdfast.Run) -> torch.Tensor:
+def targets(run: heatproof.Run) -> torch.Tensor:
     return torch.tensor(run.samples().sort_values("sample")["predicted"].to_numpy(dtype=np.int64))
 
 
 def test_groups_reach_the_interval_through_a_run() -> None:
     asked = {"s": {"stability": {"perturbations": "brightness", "k": 50}}}
     twice = torch.cat([pictures(8)[0]] * 2)
-    plain = holdfast.evaluate(model(), twice, "saliency", asked)
-    paired = holdfast.evaluate(model(), open_data(twice, groups=[str(i % 8) for i in range(16)]), "saliency", asked)
+    plain = heatproof.evaluate(model(), twice, "saliency", asked)
+    paired = heatproof.evaluate(model(), open_data(twice, groups=[str(i % 8) for i in range(16)]), "saliency", asked)
     wide, narrow = (np.ptp(run.ranking()[["raw_low", "raw_high"]].to_numpy()) for run in (paired, plain))
     assert wide > narrow and paired.samples()["group"].nunique() == 8
     assert "16 samples of 8 groups" in paired.text()

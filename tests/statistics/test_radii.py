@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError, bounds, radii
-from holdfast.features import Pixels
-from holdfast.models.smoothed import Smoothed
+from heatproof import Batch, Model, UserError, bounds, radii
+from heatproof.features import Pixels
+from heatproof.models.smoothed import Smoothed
 
 N, CLASSES = 6, 3
 SETS = torch.arange(2**N)

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 import torch
 
-from holdfast import statistics as st
-from holdfast.maps.chance import packed
-from holdfast.statistics import (
+from heatproof import statistics as st
+from heatproof.maps.chance import packed
+from heatproof.statistics import (
     bootstrap,
     bounds,
     bounds_of_means,

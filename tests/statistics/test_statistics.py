@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from holdfast import statistics as st
-from holdfast.maps.similarity import COMPONENTS
-from holdfast.results import STATUS
-from holdfast.statistics import bootstrap as resampling
+from heatproof import statistics as st
+from heatproof.maps.similarity import COMPONENTS
+from heatproof.results import STATUS
+from heatproof.statistics import bootstrap as resampling
 from support import synthetic
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import holdfast
-from holdfast.data.sequences import Vocabulary
+import heatproof
+from heatproof.data.sequences import Vocabulary
 
 SHARP = 8.0
 """How much more a head looks at what stood behind the token in question than at anything else."""
@@ -69,7 +69,7 @@ class Causal(nn.Module):
         return logits
 
 
-def questions(count: int = 8, passages: int = 4) -> tuple[holdfast.Batch, Tensor]:
+def questions(count: int = 8, passages: int = 4) -> tuple[heatproof.Batch, Tensor]:
     """Prompts "ann rome. ben oslo. … ben", and the number of the passage that holds the answer, (N,)."""
     g = torch.Generator().manual_seed(3)
     texts, right = [], []
@@ -81,9 +81,9 @@ def questions(count: int = 8, passages: int = 4) -> tuple[holdfast.Batch, Tensor
         pieces = [f"{long}{KEYS[k]} {PLACES[p]} ." for long, k, p in zip(longer, keys, places, strict=True)]
         texts.append([*pieces, f"where {KEYS[keys[asked]]}"])
         right.append(asked + 1)
-    return holdfast.prompts(WORDS, texts), torch.tensor(right)
+    return heatproof.prompts(WORDS, texts), torch.tensor(right)
 
 
-def induction(**options: Any) -> holdfast.Model:
+def induction(**options: Any) -> heatproof.Model:
     """The decoder as a model."""
-    return holdfast.decoder(Induction(len(WORDS)), WORDS, **options)
+    return heatproof.decoder(Induction(len(WORDS)), WORDS, **options)

@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.runs import digests, table
-from holdfast.runs.storage import files
-from holdfast.runs.verify import PARTS
+from heatproof.runs import digests, table
+from heatproof.runs.storage import files
+from heatproof.runs.verify import PARTS
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes import Judged, arrange
-from holdfast.axes.faithfulness import AXIS
+from heatproof.axes import Judged, arrange
+from heatproof.axes.faithfulness import AXIS
 from support.synthetic import Entry, rows_of
 
 FRACTIONS = (0.1, 0.5, 0.9)

@@ -26,10 +26,10 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
 
-import holdfast
-from holdfast import errors
-from holdfast.runs import storage, table
-from holdfast.runs.verify import verify
+import heatproof
+from heatproof import errors
+from heatproof.runs import storage, table
+from heatproof.runs.verify import verify
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
 NAMELESS = ("read", "write", "fsync")
@@ -243,16 +243,16 @@ def call(*arguments: str) -> tuple[int, str]:
 
     Commands that compute draw no report, which has scenes of its own.
     """
-    from holdfast import cli
-    from holdfast.cli.read import print_summary
+    from heatproof import cli
+    from heatproof.cli.read import print_summary
 
     storage.forget_listings()
     said = io.StringIO()
     handler = _Logged(said)
-    quick = mock.patch.object(sys.modules["holdfast.cli.run"], "_present", print_summary)
+    quick = mock.patch.object(sys.modules["heatproof.cli.run"], "_present", print_summary)
     with (
         quick,
-        mock.patch.object(sys, "argv", ["holdfast", *arguments]),
+        mock.patch.object(sys, "argv", ["heatproof", *arguments]),
         redirect_stdout(said),
         redirect_stderr(said),
         handler,
@@ -272,7 +272,7 @@ class _Logged:
     def __init__(self, sink: Any) -> None:
         import logging
 
-        self._logger, self._handler = logging.getLogger("holdfast"), logging.StreamHandler(sink)
+        self._logger, self._handler = logging.getLogger("heatproof"), logging.StreamHandler(sink)
 
     def __enter__(self) -> None:
         self._logger.addHandler(self._handler)
@@ -306,7 +306,7 @@ class Stage:
             call("export", str(self.folder / "whole"), "--to", "zip", "--out", str(self.folder / "whole.zip"))[0] == 0
         )
         whole = self.folder / "whole"
-        self.expected = table.read_scores(whole).to_csv(), holdfast.read(whole).samples().to_csv()
+        self.expected = table.read_scores(whole).to_csv(), heatproof.read(whole).samples().to_csv()
         self._right: dict[str, Any] = {}
         self._database = 0
 
@@ -341,7 +341,7 @@ class Stage:
         from mlflow import MlflowClient
 
         if not self._database:
-            MlflowClient(f"sqlite:///{self.folder}/mlflow.db").create_experiment("holdfast", f"{self.work}/artefacts")
+            MlflowClient(f"sqlite:///{self.folder}/mlflow.db").create_experiment("heatproof", f"{self.work}/artefacts")
         self._database += 1
         run, uri = self.scenes(kind)[3].command[1], f"sqlite:///{self.work}/{self._database}.db"
         return Scene("push", ("push", run, "--to", "mlflow", "--uri", uri), ("whole",))
@@ -388,7 +388,7 @@ class Stage:
         """What a scene has come to: the table, or what it made, or what it said."""
         if scene.table is not None:
             root = self.place(kind, scene.table)
-            return table.read_scores(root).to_csv(), holdfast.read(root).samples().to_csv()
+            return table.read_scores(root).to_csv(), heatproof.read(root).samples().to_csv()
         if scene.name == "push":
             return _tracked(scene.command[-1])
         made = self.work / scene.made if scene.made else None
@@ -404,14 +404,14 @@ def _tracked(uri: str) -> Any:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    (found,) = client.search_runs([client.get_experiment_by_name("holdfast").experiment_id])
+    (found,) = client.search_runs([client.get_experiment_by_name("heatproof").experiment_id])
     folder = Path(found.info.artifact_uri.removeprefix("file://"))
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     return found.data.metrics, found.data.params, found.info.status, files
 
 
 def _zipped(path: Path) -> dict[str, Any]:
-    opened = holdfast.read(path)
+    opened = heatproof.read(path)
     return {"table": opened.table(), "samples": opened.samples()}
 
 
@@ -561,6 +561,6 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     code, said = call(*(word.replace("broken_off", "whole") for word in command))
     if code != 0 or path.name not in said:
         return what, f"{what} {path}: running again says {said}"
-    found = holdfast.read(stage.work / "whole")
+    found = heatproof.read(stage.work / "whole")
     same = (table.read_scores(found.path).to_csv(), found.samples().to_csv()) == stage.expected
     return what, None if same else f"{what} {path}: running again came to something else"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError
+from heatproof import Batch, Model, UserError
 
 
 def fixed(*shape: int, seed: int = 0, low: float = 0.0, high: float = 1.0) -> Tensor:

@@ -24,12 +24,12 @@ import yaml
 from hypothesis import strategies as st
 from PIL import Image
 
-import holdfast
-from holdfast import Model, Saliency, Stability, UserError
-from holdfast.data import open_data
-from holdfast.runs import digests, storage
-from holdfast.runs.study.file import read_study
-from holdfast.runs.verify import verify
+import heatproof
+from heatproof import Model, Saliency, Stability, UserError
+from heatproof.data import open_data
+from heatproof.runs import digests, storage
+from heatproof.runs.study.file import read_study
+from heatproof.runs.verify import verify
 from support.faults import Stage, call
 from support.small import pictures
 
@@ -187,7 +187,7 @@ class Desk:
     def model(self, output: Callable[[torch.Tensor], Any]) -> None:
         x, out = pictures(3)[0], self.emptied() / "run"
         net = _Says(output)
-        done = holdfast.evaluate(
+        done = heatproof.evaluate(
             Model(net, name="odd"), x, {"saliency": Saliency()}, {"s": Stability(perturbations="jpeg", k=5)}, out,
             references=2, device="cpu",
         )  # fmt: skip
@@ -200,7 +200,7 @@ def use(where: Path) -> None:
     """Everything that reads a run of a stranger; what is wrong with it is said, and never as a traceback."""
     storage.forget_listings()
     found: list[UserError] = []
-    for read in (verify, lambda path: holdfast.read(path).table(), lambda path: holdfast.read(path).samples()):
+    for read in (verify, lambda path: heatproof.read(path).table(), lambda path: heatproof.read(path).samples()):
         try:
             read(where)
         except UserError as error:

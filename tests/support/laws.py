@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-import holdfast
-from holdfast import Batch, Model
-from holdfast.axes import axis_of
-from holdfast.explainers.concepts.concepts import Concept
-from holdfast.explainers.examples.training_set import Examples
-from holdfast.runs.study.registry import EXPLAINERS, build
+import heatproof
+from heatproof import Batch, Model
+from heatproof.axes import axis_of
+from heatproof.explainers.concepts.concepts import Concept
+from heatproof.explainers.examples.training_set import Examples
+from heatproof.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
 from support.vit_shapes import TimmViT
 
@@ -106,16 +106,16 @@ def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, 
     others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
     given = pictures(n) if data is None else data
     if axis == "localisation":
-        given = holdfast.open_data(
+        given = heatproof.open_data(
             given, regions={f"{i:04}": torch.eye(32) + (i == torch.arange(32)) for i in range(9)}
         )
-    return holdfast.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
+    return heatproof.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
 
 
 def run_otherwise(what: str, n: int = 4, **options: Any) -> pd.DataFrame:
     """An explainer of `OTHERWISE` on inputs that move."""
     judged = [{"symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "sensitivity": 0.02}}]
-    return holdfast.evaluate(model(), pictures(n), [OTHERWISE[what]], judged, **options).table()
+    return heatproof.evaluate(model(), pictures(n), [OTHERWISE[what]], judged, **options).table()
 
 
 def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]]:

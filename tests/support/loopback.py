@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runs import storage
+from heatproof.runs import storage
 
 
 def free_port() -> int:
@@ -36,14 +36,14 @@ def keys(port: int) -> dict[str, str]:
 
 @contextmanager
 def s3_server(said: Path) -> Iterator[int]:
-    """The port of an S3 server with the bucket `holdfast`; what it says goes to a file."""
+    """The port of an S3 server with the bucket `heatproof`; what it says goes to a file."""
     for name in ("moto", "flask", "s3fs"):
         pytest.importorskip(name, reason="needs moto[server] and s3fs for an S3 server on loopback")
     port = free_port()
     with said.open("wb") as log:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         server = subprocess.Popen(command, stdout=log, stderr=log)
-    make = "import boto3; boto3.client('s3').create_bucket(Bucket='holdfast')"
+    make = "import boto3; boto3.client('s3').create_bucket(Bucket='heatproof')"
     try:
         until = time.monotonic() + 120
         while not _listens(port):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.features import Elements, Patches, Pixels, Superpixels, Tokens, Windows
-from holdfast.models import Model
-from holdfast.types import Batch
+from heatproof.features import Elements, Patches, Pixels, Superpixels, Tokens, Windows
+from heatproof.models import Model
+from heatproof.types import Batch
 
 
 def generator(seed: int = 0) -> torch.Generator:

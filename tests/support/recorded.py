@@ -1,6 +1,6 @@
 """Values that were found once, looked at, and must not change unnoticed: `recorded("statistics/intervals", found)`.
 
-They lie in tests/recorded/ as JSON that a person can read. `HOLDFAST_RENEW=1 pytest …` writes them anew; look at the
+They lie in tests/recorded/ as JSON that a person can read. `HEATPROOF_RENEW=1 pytest …` writes them anew; look at the
 difference before it is committed. Numbers are compared with a tolerance, also those inside of texts, so that how a
 processor rounds does not matter; give it inputs without ties.
 """
@@ -27,10 +27,10 @@ def recorded(name: str, found: Any, rtol: float = 1e-4, atol: float = 1e-6) -> N
     """Compare with what was found before; in a text, numbers may differ by one in their last digit."""
     path = FOLDER / f"{name}.json"
     plain = _plain(found)
-    if os.environ.get("HOLDFAST_RENEW"):
+    if os.environ.get("HEATPROOF_RENEW"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_in_lines(json.dumps(plain, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8")
-    assert path.is_file(), f"{path} is not there; HOLDFAST_RENEW=1 writes it"
+    assert path.is_file(), f"{path} is not there; HEATPROOF_RENEW=1 writes it"
     _compare(plain, json.loads(path.read_text(encoding="utf-8")), name, rtol, atol)
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast import Model, rand
+from heatproof import Model, rand
 
 SIZE = 32
 CLASSES = ("disc", "bar", "cross", "ring")
@@ -76,7 +76,7 @@ def network() -> nn.Module:
 
 
 def drawn(seed: int) -> Model:
-    """The same net with weights drawn by `holdfast.rand`: for laws, which hold for any weights."""
+    """The same net with weights drawn by `heatproof.rand`: for laws, which hold for any weights."""
     net = copy.deepcopy(network())
     for name, weights in net.named_parameters():
         if name.endswith("weight") and weights.ndim > 1:

@@ -1,4 +1,4 @@
-"""holdfast as a program that sends itself a signal at the n-th time that it syncs, renames or links a file.
+"""heatproof as a program that sends itself a signal at the n-th time that it syncs, renames or links a file.
 
     python stopping.py 12 SIGKILL run study.yaml --out run
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import cli
+from heatproof import cli
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.axes import Judged, judge
-from holdfast.axes.stability.frames import Frames, frames
-from holdfast.results import Shown
+from heatproof.axes import Judged, judge
+from heatproof.axes.stability.frames import Frames, frames
+from heatproof.results import Shown
 
 CONDITIONS = (("rotation", 15.0), ("translation", 20.0), ("brightness", 1.5), ("noise", 0.15), ("jpeg", 40.0))
 GEOMETRIC = ("rotation", "translation")
@@ -151,9 +151,9 @@ def manifest(**study: Any) -> dict[str, Any]:
     explainers: dict[str, Any] = {label: {} for label in QUALITY}
     explainers["integrated_gradients(steps=16)"] = {"steps": 16}
     return {
-        "holdfast": "0.1.0",
+        "heatproof": "0.1.0",
         "created": "2026-11-15T19:40:00+00:00",
-        "command": "holdfast run study.yaml --out runs/photos --limit 40",
+        "command": "heatproof run study.yaml --out runs/photos --limit 40",
         "study": {
             "seed": 0,
             "limit": 40,

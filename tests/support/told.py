@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.axes import Judged
-from holdfast.axes.contract import figures_of, findings_of, page_of
-from holdfast.axes.material import Material
-from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.latex import Cell, Entry
-from holdfast.drawing.pieces import Drawing, Piece, Skipped
-from holdfast.drawing.sheet import Plot
+from heatproof.axes import Judged
+from heatproof.axes.contract import figures_of, findings_of, page_of
+from heatproof.axes.material import Material
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.latex import Cell, Entry
+from heatproof.drawing.pieces import Drawing, Piece, Skipped
+from heatproof.drawing.sheet import Plot
 from support.fixed import brief
 
 DATA = re.compile(r'data:[^"]+|\s+')

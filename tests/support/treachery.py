@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.errors import UserError
-from holdfast.runs import atomic
+from heatproof.errors import UserError
+from heatproof.runs import atomic
 
 
 @dataclass(frozen=True)

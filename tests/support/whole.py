@@ -34,26 +34,26 @@ SAMPLES = 12
 
 
 def _runs() -> None:
-    import holdfast
-    from holdfast.runs import engine
-    from holdfast.runs.export import export
+    import heatproof
+    from heatproof.runs import engine
+    from heatproof.runs.export import export
     from support import small
 
     chosen = engine.on_show
     engine.on_show = lambda ids, seed, most=2: chosen(ids, seed, min(most, 2))  # type: ignore[assignment]
     images, labels = small.pictures(SAMPLES)
     regions = {f"set/{i:02d}.png": (image.mean(0) > 0.5).float() for i, image in enumerate(images)}
-    batch = holdfast.Batch(tuple(regions), images, {}, labels)
+    batch = heatproof.Batch(tuple(regions), images, {}, labels)
     moved = copy.deepcopy(small.network())
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for weights in moved.parameters():
             weights.add_(0.1 * weights.std(unbiased=False) * torch.randn(weights.shape, generator=noise))
-    other = holdfast.Model(moved, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
+    other = heatproof.Model(moved, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
     for model, target, axes in ((small.model(), BASE, AXES), (other, MOVED, AXES[:1] + AXES[4:5])):
         with tempfile.TemporaryDirectory() as folder:
-            data = {"shapes": holdfast.open_data(batch, regions=regions)}
-            run = holdfast.evaluate(model, data, METHODS, axes, Path(folder) / "run", show_progress=False)
+            data = {"shapes": heatproof.open_data(batch, regions=regions)}
+            run = heatproof.evaluate(model, data, METHODS, axes, Path(folder) / "run", show_progress=False)
             whole = export(run, "zip", Path(folder) / "whole.zip").path
             with zipfile.ZipFile(whole) as given, zipfile.ZipFile(target, "w") as kept:
                 for entry in given.infolist():

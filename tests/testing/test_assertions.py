@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-import holdfast
-from holdfast import testing
-from holdfast.errors import UserError
-from holdfast.runs.plan import make_plan
-from holdfast.testing.cache import fingerprint
+import heatproof
+from heatproof import testing
+from heatproof.errors import UserError
+from heatproof.runs.plan import make_plan
+from heatproof.testing.cache import fingerprint
 from support import small
 from support.paths import TESTS
 
@@ -35,38 +35,38 @@ AXIS = {{"stability": {{"stability": {{"perturbations": {MILD!r}, "k": 50}}}}}}
 
 
 @pytest.mark.explanations("stability.fass >= 0.3 @ 0.9", "stability.retention >= 0.5")
-def test_holds(holdfast_run):
-    run = holdfast_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
+def test_holds(heatproof_run):
+    run = heatproof_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
     assert len(run.samples()) == 10
 
 
 @pytest.mark.explanations("stability.fass >= 0.999 @ 0.9")
-def test_falls_short(holdfast_run):
-    holdfast_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
+def test_falls_short(heatproof_run):
+    heatproof_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
 
 
 @pytest.mark.explanations("stability.fass >= 0.1")
-def test_forgets_to_run(holdfast_run):
+def test_forgets_to_run(heatproof_run):
     pass
 
 
 @pytest.mark.explanations("stability.road >= 0.1")
-def test_asks_for_what_is_not_there(holdfast_run):
-    holdfast_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
+def test_asks_for_what_is_not_there(heatproof_run):
+    heatproof_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
 
 
 @pytest.mark.explanations("stability.fass >= 0.999")
-def test_fails_by_itself(holdfast_run):
+def test_fails_by_itself(heatproof_run):
     raise ZeroDivisionError("the test's own fault")
 
 
-def test_without_requirements(holdfast_run):
-    holdfast_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
+def test_without_requirements(heatproof_run):
+    heatproof_run(small.model(), small.pictures(10)[0], ["saliency"], AXIS)
 """
 
 
 def test_assertions_raise_with_the_lines_of_the_check_and_name_the_run_that_was_kept(tmp_path):
-    images, axis = small.pictures(10)[0], holdfast.Stability(perturbations=MILD, k=50)
+    images, axis = small.pictures(10)[0], heatproof.Stability(perturbations=MILD, k=50)
     found = testing.assert_holds(small.model(), images, ["saliency", "random"], "stability.fass >= 0.3 @ 0.9", axis)
     assert [(o.explainer, o.passed) for o in found] == [("saliency", True)]
     keep, wish = tmp_path / "kept", "stability.fass >= 0.999 @ 0.95"
@@ -83,8 +83,8 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     entry_points = metadata.entry_points(group="pytest11")
     plugin = (
         []
-        if any(e.value == "holdfast.testing.pytest_plugin" for e in entry_points)
-        else ["-p", "holdfast.testing.pytest_plugin"]
+        if any(e.value == "heatproof.testing.pytest_plugin" for e in entry_points)
+        else ["-p", "heatproof.testing.pytest_plugin"]
     )
     command = [sys.executable, "-m", "pytest", "-W", "error", "--strict-markers", "-q", *plugin, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -97,22 +97,22 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
     assert first.returncode == 1, first.stdout + first.stderr
     assert "4 failed, 2 passed" in first.stdout
     assert "  FAIL  saliency" in first.stdout and ">= 0.999: a mean" in first.stdout
-    assert "made no run with holdfast_run" in first.stdout
+    assert "made no run with heatproof_run" in first.stdout
     assert "unknown measure of stability 'road'" in first.stdout
     assert "the test's own fault" in first.stdout
     cases = {case.get("name"): case for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase")}
     properties = [entry.get("name") for entry in cases["test_holds"].iter("property")]
     assert properties == [
-        "holdfast stability.fass >= 0.3 @ 0.9 [saliency]",
-        "holdfast stability.retention >= 0.5 [saliency]",
+        "heatproof stability.fass >= 0.3 @ 0.9 [saliency]",
+        "heatproof stability.retention >= 0.5 [saliency]",
     ]
     assert "do not hold" in cases["test_falls_short"].find("failure").get("message")
 
-    (cached,) = (tmp_path / ".pytest_cache" / "d" / "holdfast").iterdir()  # four tests, one run
-    passes = [session["passes"]["shapes"] for session in holdfast.read(cached).manifest["sessions"]]
+    (cached,) = (tmp_path / ".pytest_cache" / "d" / "heatproof").iterdir()  # four tests, one run
+    passes = [session["passes"]["shapes"] for session in heatproof.read(cached).manifest["sessions"]]
     assert passes[0] > 0 and passes[1:] == [0, 0, 0]
 
-    kept = pytest_in(tmp_path, "-k", "test_without", "--holdfast-out", "kept")
+    kept = pytest_in(tmp_path, "-k", "test_without", "--heatproof-out", "kept")
     assert kept.returncode == 0 and "report.html" in kept.stdout, kept.stdout
     (page,) = tmp_path.glob("kept/test_without_requirements-*/report.html")
     assert page.stat().st_size > 10_000
@@ -147,7 +147,7 @@ def test_a_network_that_was_typed_in_is_known_by_its_name():
 
 def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):
     (tmp_path / "test_model.py").write_text(
-        "import pytest\n\n@pytest.mark.explanations('stability.fass is fine')\ndef test_it(holdfast_run):\n    pass\n"
+        "import pytest\n\n@pytest.mark.explanations('stability.fass is fine')\ndef test_it(heatproof_run):\n    pass\n"
     )
     done = pytest_in(tmp_path, "-p", "no:cacheprovider")
     assert done.returncode == 4 and "cannot read the requirement 'stability.fass is fine'" in done.stderr
@@ -155,7 +155,7 @@ def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):
 
 def test_the_plugin_loads_nothing_heavy():
     heavy = "{'torch', 'pandas', 'scipy', 'numpy', 'pyarrow', 'rich', 'pydantic'}"
-    load = "import sys; from holdfast.testing import pytest_plugin, requirement"
+    load = "import sys; from heatproof.testing import pytest_plugin, requirement"
     code = f"{load}; sys.exit(str({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"

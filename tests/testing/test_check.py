@@ -15,20 +15,20 @@ import typer
 from scipy import stats
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import statistics
-from holdfast.cli.compare import check as check_command
-from holdfast.errors import UserError
-from holdfast.runs.table import FORMAT, SAMPLES, SCORES, part_path, samples_path, write_manifest, write_part
-from holdfast.statistics.bounds_of_means import bound_mean, guaranteed, samples_needed
-from holdfast.statistics.estimates import of_means
-from holdfast.testing.check import Limits, check
-from holdfast.testing.output import lines
-from holdfast.testing.requirement import parse, read_requirements
+import heatproof
+from heatproof import statistics
+from heatproof.cli.compare import check as check_command
+from heatproof.errors import UserError
+from heatproof.runs.table import FORMAT, SAMPLES, SCORES, part_path, samples_path, write_manifest, write_part
+from heatproof.statistics.bounds_of_means import bound_mean, guaranteed, samples_needed
+from heatproof.statistics.estimates import of_means
+from heatproof.testing.check import Limits, check
+from heatproof.testing.output import lines
+from heatproof.testing.requirement import parse, read_requirements
 from support import synthetic
 
 
-def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
+def run_of(root: Path, table: pd.DataFrame) -> heatproof.Run:
     """A run directory with these rows, as a finished study would leave it."""
     datasets = {str(name): {"samples": rows["sample"].nunique()} for name, rows in table.groupby("dataset")}
     study = {"seed": 0, "datasets": datasets, "models": {name: {} for name in table["model"].unique()}}
@@ -41,7 +41,7 @@ def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
         }
         for name, own in table.groupby("evaluation")
     }
-    write_manifest(root, {"format": FORMAT, "holdfast": "0", "shard_size": 10_000, "study": study})
+    write_manifest(root, {"format": FORMAT, "heatproof": "0", "shard_size": 10_000, "study": study})
     whole = pd.DataFrame({"imputer": "", "order": "", "share": np.nan, "repeat": 0}, table.index).assign(**table)
     for (dataset, model, evaluation, explainer), rows in whole.groupby(
         ["dataset", "model", "evaluation", "explainer"], sort=False
@@ -50,7 +50,7 @@ def run_of(root: Path, table: pd.DataFrame) -> holdfast.Run:
         write_part(part_path(root, dataset, model, evaluation, explainer, 0), part)
     for dataset, model in table[["dataset", "model"]].drop_duplicates().itertuples(index=False):
         write_part(samples_path(root, dataset, model, 0), SAMPLES.empty_table())
-    return holdfast.read(root)
+    return heatproof.read(root)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from holdfast.truth import GRADES, Summed, corrupted, truths, validate
-from holdfast.truth.validate import ASKED, markdown, needed, sentences
+from heatproof.truth import GRADES, Summed, corrupted, truths, validate
+from heatproof.truth.validate import ASKED, markdown, needed, sentences
 from support.fixed import brief, digest
 from support.recorded import recorded
 

@@ -11,12 +11,12 @@ import torch
 from scipy import stats
 from typer.testing import CliRunner
 
-from holdfast import UserError
-from holdfast.axes import AXES
-from holdfast.cli import app
-from holdfast.models.tasks import REGION
-from holdfast.truth import GRADES, corrupted, truths, validate
-from holdfast.truth.validate import MARK, markdown, needed, sentences
+from heatproof import UserError
+from heatproof.axes import AXES
+from heatproof.cli import app
+from heatproof.models.tasks import REGION
+from heatproof.truth import GRADES, corrupted, truths, validate
+from heatproof.truth.validate import MARK, markdown, needed, sentences
 
 EVERY = truths()
 PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
@@ -124,7 +124,7 @@ def test_words_and_page_say_what_the_table_says(found):
     assert told["faithfulness.infidelity"].startswith("It prefers the right map to")
     assert told["dependence.dependence"].startswith("No direction is better; it scores the right map higher than")
     text = markdown(found, 6, " --quick")
-    assert text.startswith("`holdfast validate --quick --markdown docs/validation.md`, 6 samples of each model")
+    assert text.startswith("`heatproof validate --quick --markdown docs/validation.md`, 6 samples of each model")
     assert all(f"- `{name}`: {sentence}" in text for name, sentence in told.items())
 
 
@@ -134,7 +134,7 @@ def test_the_command_prints_and_writes(tmp_path):
     done = CliRunner().invoke(app, ["validate", "--quick", "--only", "columns", "--markdown", str(page)])
     assert done.exit_code == 0, done.output
     assert "stability.fass: It prefers" in done.output and "columns" in page.read_text()
-    assert page.read_text().startswith(f"# Kept\n\n{MARK}`holdfast validate") and "gone" not in page.read_text()
+    assert page.read_text().startswith(f"# Kept\n\n{MARK}`heatproof validate") and "gone" not in page.read_text()
     with pytest.raises(UserError, match="did you mean 'planted'"):
         validate(2, only=["plantd"])
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
-import holdfast
-from holdfast import UserError
-from holdfast.axes import judge
-from holdfast.axes.agreement.page import clustered, matrix
+import heatproof
+from heatproof import UserError
+from heatproof.axes import judge
+from heatproof.axes.agreement.page import clustered, matrix
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -21,15 +21,15 @@ AXIS = {"agreement": {"k": 40}}
 
 
 @pytest.fixture(scope="module")
-def run() -> holdfast.Run:
-    return holdfast.evaluate(model(), pictures(6), METHODS, [AXIS])
+def run() -> heatproof.Run:
+    return heatproof.evaluate(model(), pictures(6), METHODS, [AXIS])
 
 
-def maps_of(run: holdfast.Run) -> dict[str, np.ndarray]:
+def maps_of(run: heatproof.Run) -> dict[str, np.ndarray]:
     net, (images, _) = model(), pictures(6)
-    batch = holdfast.Batch(tuple(sorted(run.samples()["sample"])), images)
+    batch = heatproof.Batch(tuple(sorted(run.samples()["sample"])), images)
     target = net.logits(net.inputs(batch)).argmax(1)
-    explainers = {"input_x_gradient": holdfast.InputXGradient(), "saliency": holdfast.Saliency()}
+    explainers = {"input_x_gradient": heatproof.InputXGradient(), "saliency": heatproof.Saliency()}
     return {name: e(net, batch, target, 0).flatten(1).numpy() for name, e in explainers.items()}
 
 
@@ -57,8 +57,8 @@ def test_each_measure_against_its_definition(run):
 
 
 def test_a_method_agrees_with_itself_and_noise_with_nobody():
-    copies = {"one": holdfast.Saliency(), "two": holdfast.Saliency(), "noise": holdfast.RandomMap()}
-    run = holdfast.evaluate(model(), pictures(6), copies, [AXIS])
+    copies = {"one": heatproof.Saliency(), "two": heatproof.Saliency(), "noise": heatproof.RandomMap()}
+    run = heatproof.evaluate(model(), pictures(6), copies, [AXIS])
     (judged,) = judge(run.in_study_order(), run.samples(), (), run.manifest)
     found = matrix(judged)
     one, two, noise = (found.explainers.index(name) for name in copies)
@@ -70,7 +70,7 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
 def test_no_extra_pass_beside_another_axis():
     def passes(*axes: dict[str, object]) -> int:
         net = model()
-        holdfast.evaluate(net, pictures(5), METHODS, list(axes))
+        heatproof.evaluate(net, pictures(5), METHODS, list(axes))
         return net.passes
 
     stability = {"stability": {"perturbations": "jpeg", "k": 40}}
@@ -80,15 +80,15 @@ def test_no_extra_pass_beside_another_axis():
 def test_an_explainer_added_later_gives_the_same_table(run, tmp_path: Path):
     for number, first in enumerate((METHODS[:2], METHODS[2:], [METHODS[3], METHODS[1]])):
         out = tmp_path / str(number)
-        holdfast.evaluate(model(), pictures(6), first, [AXIS], out, shard_size=4)
-        grown = holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], out)
+        heatproof.evaluate(model(), pictures(6), first, [AXIS], out, shard_size=4)
+        grown = heatproof.evaluate(model(), pictures(6), METHODS, [AXIS], out)
         pd.testing.assert_frame_equal(grown.table(), run.table(), rtol=1e-6)
 
 
 def test_a_run_cut_off_while_one_is_added_is_finished_all_the_same(run, tmp_path: Path):
-    holdfast.evaluate(model(), pictures(6), METHODS[:2], [AXIS], tmp_path)
+    heatproof.evaluate(model(), pictures(6), METHODS[:2], [AXIS], tmp_path)
     old = {path: path.read_bytes() for path in tmp_path.glob("parts/**/*.parquet")}
-    holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
+    heatproof.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
     folders = {path.parent for path in old}
     last = [path for path in tmp_path.glob("parts/**/*.parquet") if path.parent not in folders]
     assert len(last) == 2 and not any(path.exists() for path in old)
@@ -96,14 +96,14 @@ def test_a_run_cut_off_while_one_is_added_is_finished_all_the_same(run, tmp_path
     for path, content in list(old.items())[:1]:
         next(path.parent.iterdir()).unlink()
         path.write_bytes(content)  # and before the first of the old ones was written anew
-    grown = holdfast.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
+    grown = heatproof.evaluate(model(), pictures(6), METHODS, [AXIS], tmp_path)
     pd.testing.assert_frame_equal(grown.table(), run.table(), rtol=1e-6)
 
 
 def test_one_explainer_is_refused_before_any_pass():
     net = model()
     with pytest.raises(UserError, match="compares explainers with each other, and there is one"):
-        holdfast.evaluate(net, pictures(2), "saliency", [AXIS])
+        heatproof.evaluate(net, pictures(2), "saliency", [AXIS])
     assert net.passes == 0
 
 
@@ -113,7 +113,7 @@ def test_rows_of_tables_and_a_constant_map():
     def flat(network, batch, target, seed):
         return torch.ones_like(batch.x)
 
-    run = holdfast.evaluate(net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"])
+    run = heatproof.evaluate(net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"])
     rows = run.table()[lambda t: t.condition == "flat"]
     assert set(rows.status) == {"undefined"} and set(rows.reason) == {"flat: the map is constant"}
 

@@ -16,9 +16,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast import boolean
-from holdfast.axes.certificate.boolean import bounds as boolean_bounds
-from holdfast.errors import UserError
+from heatproof import boolean
+from heatproof.axes.certificate.boolean import bounds as boolean_bounds
+from heatproof.errors import UserError
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
 
@@ -334,7 +334,7 @@ def test_every_public_name_is_there():
     assert all(getattr(boolean, name) is not None for name in boolean.__all__)
     assert boolean.stability_rate is boolean_bounds.stability_rate
     with pytest.raises(AttributeError, match="stability_rte"):
-        importlib.import_module("holdfast.axes.certificate.boolean").stability_rte  # noqa: B018
+        importlib.import_module("heatproof.axes.certificate.boolean").stability_rte  # noqa: B018
 
 
 @pytest.mark.parametrize(

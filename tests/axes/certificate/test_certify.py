@@ -10,14 +10,14 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from holdfast import Model, rand
-from holdfast.axes.certificate.agreement import Problem
-from holdfast.axes.certificate.certify import Certificates, certify
-from holdfast.axes.certificate.sequential import estimate_rule
-from holdfast.axes.certificate.strata import all_supersets, drawn_strata, random_supersets, supersets
-from holdfast.errors import UserError
-from holdfast.features import Patches, Pixels, Tokens, Windows
-from holdfast.types import Batch
+from heatproof import Model, rand
+from heatproof.axes.certificate.agreement import Problem
+from heatproof.axes.certificate.certify import Certificates, certify
+from heatproof.axes.certificate.sequential import estimate_rule
+from heatproof.axes.certificate.strata import all_supersets, drawn_strata, random_supersets, supersets
+from heatproof.errors import UserError
+from heatproof.features import Patches, Pixels, Tokens, Windows
+from heatproof.types import Batch
 from support.paths import SHARED_DATA
 
 N = 14

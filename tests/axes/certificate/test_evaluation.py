@@ -6,15 +6,15 @@ import pandas as pd
 import pytest
 import torch
 
-import holdfast
-from holdfast import Batch, Certificate, Model, Stability, UserError
-from holdfast.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_CLASSES, NO_FLIP
-from holdfast.axes.certificate.explanations import MASKED_NOT_FINITE
-from holdfast.axes.certificate.flips import TRIALS, find_flips
-from holdfast.features import Patches, Pixels, Superpixels, count
-from holdfast.maps.masks import select
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Batch, Certificate, Model, Stability, UserError
+from heatproof.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_CLASSES, NO_FLIP
+from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
+from heatproof.axes.certificate.flips import TRIALS, find_flips
+from heatproof.features import Patches, Pixels, Superpixels, count
+from heatproof.maps.masks import select
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.table import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches": {"size": 8}}}}]
@@ -22,7 +22,7 @@ METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches"
 
 def run(n=5, evaluations=None, **options):
     axis = evaluations or Certificate(radii=(1, 4), features=Patches(8))
-    return holdfast.evaluate(model(), pictures(n), METHODS, axis, **options)
+    return heatproof.evaluate(model(), pictures(n), METHODS, axis, **options)
 
 
 def test_rows_are_rates_with_guaranteed_bounds():
@@ -43,11 +43,11 @@ def test_rows_agree_with_the_function():
     subject, (images, _) = model(), pictures(5)
     table = run().table()
     ids = tuple(sorted(table["sample"].unique()))
-    batch = holdfast.Batch(ids, images)
+    batch = heatproof.Batch(ids, images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
-    maps = holdfast.Saliency()(subject, batch, target, 0)
+    maps = heatproof.Saliency()(subject, batch, target, 0)
     mask = select(maps, batch, Patches(8), fraction=0.25, seed=0)
-    found = holdfast.certify(subject, batch, mask, Patches(8), (1, 4), seed=0)
+    found = heatproof.certify(subject, batch, mask, Patches(8), (1, 4), seed=0)
     rows = table[(table.explainer == "saliency") & (table.measure == "rate")].sort_values(["level", "sample"])
     assert torch.equal(torch.tensor(rows.value.to_numpy()).reshape(2, 5).T.float(), found.rate.float())
 
@@ -66,7 +66,7 @@ def test_explainers_certified_together_have_the_rows_and_flips_of_those_alone_in
     axis = Certificate(radii=(1, 4), features=Superpixels(kernel_size=1.0, max_dist=4.0))  # of any number
 
     def found(methods, rows):
-        done = holdfast.evaluate(model(), pictures(5), methods, axis, batch_size=rows)
+        done = heatproof.evaluate(model(), pictures(5), methods, axis, batch_size=rows)
         shown = {(e.explainer, e.sample, e.condition): (e.level, e.note) for e in read_exhibits(done.path)}
         return done.table().set_index(KEY).sort_index()[["value", "status", "reason"]], shown
 
@@ -93,7 +93,7 @@ def test_a_constant_map_has_no_certificate():
         return torch.ones_like(model.inputs(batch))
 
     axis = Certificate(radii=(1,), features=Patches(8))
-    table = holdfast.evaluate(model(), pictures(2), [flat], axis).table()
+    table = heatproof.evaluate(model(), pictures(2), [flat], axis).table()
     assert set(table.status) == {"undefined"}
     assert set(table.reason) == {"the map is constant"}
 
@@ -120,7 +120,7 @@ def linear(**parameters) -> pd.DataFrame:
         net.weight.copy_(torch.randn(3, 10, generator=g))
         net.bias.zero_()
     axis = Certificate(features=Pixels(), **parameters)
-    return holdfast.evaluate(net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis).table()
+    return heatproof.evaluate(net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis).table()
 
 
 def test_decisions_agree_with_exact_rates():
@@ -153,12 +153,12 @@ def test_the_prediction_on_the_whole_input_can_be_the_anchor():
     subject, (images, _) = model(), pictures(12)
     batch = Batch(tuple(f"p{i:02}" for i in range(12)), images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
-    mask = select(holdfast.RandomMap()(subject, batch, target, 0), batch, Patches(8), fraction=0.25, seed=0)
-    truth = holdfast.certify(subject, batch, mask, Patches(8), (1,), target=target)
+    mask = select(heatproof.RandomMap()(subject, batch, target, 0), batch, Patches(8), fraction=0.25, seed=0)
+    truth = heatproof.certify(subject, batch, mask, Patches(8), (1,), target=target)
     rows = {}
     for anchor in ("explanation", "full"):
         axis = Certificate(radii=(1,), features=Patches(8), anchor=anchor)
-        table = holdfast.evaluate(subject, batch, ["random"], axis).table()
+        table = heatproof.evaluate(subject, batch, ["random"], axis).table()
         rows[anchor] = {
             m: table[table.measure == m].sort_values("sample").value.tolist() for m in ("rate", "sufficient")
         }
@@ -204,7 +204,7 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
 
     for mode, measure in (("estimate", "rate"), ("decide", "stable"), ("hard", "unflipped")):
         axis = Certificate(features=Pixels(), radii=(1, 3), mode=mode)
-        table = holdfast.evaluate(Fragile(), x, [last_first], axis).table()
+        table = heatproof.evaluate(Fragile(), x, [last_first], axis).table()
         rows = table[table.measure.isin([measure, "sufficient"])]
         lost = rows[rows["sample"] == sorted(set(rows["sample"]))[2]]
         assert set(lost.status) == {"undefined"} and set(lost.reason) == {MASKED_NOT_FINITE}
@@ -214,7 +214,7 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
 
 def test_a_number_is_no_class_that_could_stay_the_same():
     numbers = Model(torch.nn.Linear(6, 1), task="regression")
-    table = holdfast.evaluate(numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())).table()
+    table = heatproof.evaluate(numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())).table()
     alone = table.measure == "sufficient"
     assert set(table[alone].status) == {"undefined"} and set(table[alone].reason) == {NO_CLASSES}
     assert set(table[~alone].status) == {"ok"}
@@ -224,13 +224,13 @@ def test_exhibits_really_flip():
     subject, (images, labels) = model(), pictures(5)
     ids = tuple(f"p{i}" for i in range(5))
     axis = Certificate(radii=(1,), features=Patches(8), fraction=0.2)
-    done = holdfast.evaluate(subject, Batch(ids, images, label=labels), ["saliency", "random"], axis)
+    done = heatproof.evaluate(subject, Batch(ids, images, label=labels), ["saliency", "random"], axis)
     shown = {(e.explainer, e.sample, e.condition): e for e in read_exhibits(done.path) if e.evaluation == "certificate"}
     assert len(shown) == 2 * EXAMPLES * 3
     batch = Batch(ids, images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
     flipped = 0
-    for name, explainer in (("saliency", holdfast.Saliency()), ("random", holdfast.RandomMap())):
+    for name, explainer in (("saliency", heatproof.Saliency()), ("random", heatproof.RandomMap())):
         mask = select(explainer(subject, batch, target, 0), batch, Patches(8), fraction=0.2, seed=0)
         for i, sample in enumerate(ids[:EXAMPLES]):
             flip, alpha = shown[name, sample, FLIP], shown[name, sample, EXPLANATION]
@@ -275,14 +275,14 @@ def test_the_search_for_a_flip_keeps_to_its_budget_and_finds_the_smallest_of_a_s
 def test_other_data_has_no_pictures_and_lone_features_a_reason():
     numbers = Batch(("a", "b"), torch.rand(2, 6, generator=torch.Generator().manual_seed(0)))
     net = torch.nn.Linear(6, 3)
-    done = holdfast.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
+    done = heatproof.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
     assert set(done.table().status) == {"ok"} and not [e for e in read_exhibits(done.path) if e.explainer]
 
     images, _ = pictures(2)
     images[0] = 0.5  # one colour is one superpixel
     grouping = Superpixels(kernel_size=1.0, max_dist=20.0)
     assert count(grouping.segments(Batch(("a", "b"), images))).tolist()[0] == 1
-    table = holdfast.evaluate(model(), images, ["random"], Certificate(radii=(1,), features=grouping)).table()
+    table = heatproof.evaluate(model(), images, ["random"], Certificate(radii=(1,), features=grouping)).table()
     by_sample = table.groupby("sample").status.agg(set).tolist()
     assert by_sample == [{"undefined"}, {"ok"}]
     assert set(table.reason) == {"", "with 1 features none is left to be added"}
@@ -291,12 +291,12 @@ def test_other_data_has_no_pictures_and_lone_features_a_reason():
 def test_what_cannot_work_is_refused_before_any_pass():
     subject = model()
     with pytest.raises(UserError, match="make one feature"):
-        holdfast.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(32)))
+        heatproof.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(32)))
     with pytest.raises(UserError, match="selects all 4 features"):
-        holdfast.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9))
+        heatproof.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9))
     flat = Certificate(features=Pixels(), fill="blur")
     with pytest.raises(UserError, match="volumes and series"):
-        holdfast.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)
+        heatproof.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)
     assert subject.passes == 0
     for options, message in (
         ({"radii": (1, 1)}, "different"),

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes import judge
-from holdfast.axes.contract import Finding, Judged, figures_of, findings_of, page_of
-from holdfast.axes.material import Material
-from holdfast.drawing.charts import Chart
-from holdfast.drawing.pieces import Skipped
+from heatproof.axes import judge
+from heatproof.axes.contract import Finding, Judged, figures_of, findings_of, page_of
+from heatproof.axes.material import Material
+from heatproof.drawing.charts import Chart
+from heatproof.drawing.pieces import Skipped
 from support.synthetic import Entry, rows_of
 
 N = 40

@@ -9,23 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import holdfast
-from holdfast import Certificate
-from holdfast.axes import BY_NAME, arrange, judge
-from holdfast.axes.certificate import page as certified
-from holdfast.axes.certificate import smoothing_page as smoothed
-from holdfast.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
-from holdfast.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
-from holdfast.axes.certificate.smoothing import Smoothing
-from holdfast.axes.certificate.words import certificate_lead
-from holdfast.axes.contract import Judged, findings_of, page_of
-from holdfast.drawing.charts import Panel
-from holdfast.drawing.prose import at_least
-from holdfast.features import Patches
-from holdfast.results import Shown
-from holdfast.runs.pictures import read_exhibits
-from holdfast.statistics import exact_share
-from holdfast.statistics.bounds import clopper_pearson_low
+import heatproof
+from heatproof import Certificate
+from heatproof.axes import BY_NAME, arrange, judge
+from heatproof.axes.certificate import page as certified
+from heatproof.axes.certificate import smoothing_page as smoothed
+from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
+from heatproof.axes.certificate.smoothing import Smoothing
+from heatproof.axes.certificate.words import certificate_lead
+from heatproof.axes.contract import Judged, findings_of, page_of
+from heatproof.drawing.charts import Panel
+from heatproof.drawing.prose import at_least
+from heatproof.features import Patches
+from heatproof.results import Shown
+from heatproof.runs.pictures import read_exhibits
+from heatproof.statistics import exact_share
+from heatproof.statistics.bounds import clopper_pearson_low
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 from support.synthetic import rows_of
@@ -176,7 +176,7 @@ def test_a_real_run_is_drawn():
         "certificate": Certificate(radii=(1, 6), features=Patches(8)),
         "smoothing": Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1, 3), features=Patches(8), epsilon=0.3),
     }
-    done = holdfast.evaluate(model(), pictures(4), ["saliency", "random"], axes)
+    done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
     results = judge(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
     drawn = {result.label: page_of(result.axis).parts(result) for result in results}
     assert [part.key for part in drawn["certificate"]] == ["certified", "example"]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast import Batch
-from holdfast.axes.certificate.boolean import bounds, expansions
-from holdfast.axes.certificate.certify import Certificates, certify
-from holdfast.axes.certificate.evaluation import Certificate
-from holdfast.axes.certificate.flips import as_pictures, find_flips
-from holdfast.axes.certificate.sequential import Rule, decide_rule, endings, estimate_rule, hard_rule
-from holdfast.axes.certificate.smoothing import Smoothing
-from holdfast.axes.certificate.strata import (
+from heatproof import Batch
+from heatproof.axes.certificate.boolean import bounds, expansions
+from heatproof.axes.certificate.certify import Certificates, certify
+from heatproof.axes.certificate.evaluation import Certificate
+from heatproof.axes.certificate.flips import as_pictures, find_flips
+from heatproof.axes.certificate.sequential import Rule, decide_rule, endings, estimate_rule, hard_rule
+from heatproof.axes.certificate.smoothing import Smoothing
+from heatproof.axes.certificate.strata import (
     all_supersets,
     drawn_strata,
     exact_radius,
@@ -23,9 +23,9 @@ from holdfast.axes.certificate.strata import (
     random_supersets,
     supersets,
 )
-from holdfast.features import Patches, Pixels
-from holdfast.models.smoothed import Smoothed
-from holdfast.rand import keys
+from heatproof.features import Patches, Pixels
+from heatproof.models.smoothed import Smoothed
+from heatproof.rand import keys
 from support.fixed import batch_of, brief, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 

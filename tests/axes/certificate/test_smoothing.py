@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes.certificate.smoothing import OTHERWISE, UNLABELLED, Smoothing
-from holdfast.explainers import InputXGradient, RandomMap, Saliency
-from holdfast.features import Patches, Pixels, Superpixels, Tokens
-from holdfast.maps.masks import select
-from holdfast.models.smoothed import Smoothed
-from holdfast.runs.plan import make_plan
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes.certificate.smoothing import OTHERWISE, UNLABELLED, Smoothing
+from heatproof.explainers import InputXGradient, RandomMap, Saliency
+from heatproof.features import Patches, Pixels, Superpixels, Tokens
+from heatproof.maps.masks import select
+from heatproof.models.smoothed import Smoothed
+from heatproof.runs.plan import make_plan
+from heatproof.runs.table import KEY
 from support.small import model as shapes
 from support.small import pictures
 
@@ -53,7 +53,7 @@ def sweep(masks: str = "quantised", keeps: tuple[float, ...] = KEEPS, **changes)
 
 def run(axis: Smoothing, batch: Batch | None = None, explainers=("saliency", "random"), **options) -> pd.DataFrame:
     data = rows_of_numbers() if batch is None else batch
-    return holdfast.evaluate(Model(Wavering()), data, list(explainers), {"smoothing": axis}, **options).table()
+    return heatproof.evaluate(Model(Wavering()), data, list(explainers), {"smoothing": axis}, **options).table()
 
 
 def explanation(explainer, batch: Batch) -> Tensor:
@@ -156,8 +156,8 @@ def test_the_plan_says_what_no_number_of_samples_can_show():
 
 def test_keeping_everything_is_the_model_itself():
     smoothing = run(sweep(keeps=(1.0,), radii=(1, 4), epsilon=0.2))
-    plain = holdfast.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2)
-    own = holdfast.evaluate(Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain).table()
+    plain = heatproof.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2)
+    own = heatproof.evaluate(Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain).table()
     keys = ["explainer", "measure", "level", "sample"]
     for measure in ("rate", "certified", "passes"):
         a, b = (
@@ -192,7 +192,7 @@ def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
     for names in (["saliency"], ["saliency", "random"]):
         subject = Model(Wavering())
         axis = sweep(keeps=(0.25, 1.0), radii=(1, 3))
-        table = holdfast.evaluate(subject, batch, names, {"smoothing": axis}).table()
+        table = heatproof.evaluate(subject, batch, names, {"smoothing": axis}).table()
         counted = table[table.measure == "passes"].value.sum()
         whole, clean, references = 7, 7, 7
         explained = 7  # saliency of the samples, which are all references too; random maps cost nothing
@@ -221,14 +221,14 @@ def test_a_run_resumes_with_the_explainers_that_are_missing(tmp_path):
     axis = sweep(keeps=(0.5, 1.0), epsilon=0.3)
     subject = Model(Wavering())
     whole = run(axis, explainers=["saliency", "random"], shard_size=3)
-    holdfast.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    heatproof.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
     part = next((tmp_path / "r" / "parts").glob("**/00001.*.parquet"))
     part.unlink()
     both = ["saliency", "random"]
-    again = holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    again = heatproof.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
     pd.testing.assert_frame_equal(again.table(), whole.assign(dataset=again.table().dataset))
     before = subject.passes
-    holdfast.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    heatproof.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
     assert subject.passes == before
 
 
@@ -240,14 +240,14 @@ def test_memory_that_runs_out_halves_the_batches():
             return super().forward(x)
 
     axis = sweep(keeps=(0.5,), epsilon=0.3)
-    narrow = holdfast.evaluate(Model(Narrow()), rows_of_numbers(), ["random"], {"smoothing": axis}, batch_size=64)
+    narrow = heatproof.evaluate(Model(Narrow()), rows_of_numbers(), ["random"], {"smoothing": axis}, batch_size=64)
     wide = run(axis, explainers=["random"]).drop(columns="model")
     pd.testing.assert_frame_equal(narrow.table().drop(columns="model"), wide)
 
 
 def test_pictures_and_texts():
     axis = Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1,), features=Patches(8), mode="hard", epsilon=0.3)
-    table = holdfast.evaluate(shapes(), pictures(2), ["saliency"], {"smoothing": axis}).table()
+    table = heatproof.evaluate(shapes(), pictures(2), ["saliency"], {"smoothing": axis}).table()
     assert set(table.status) == {"ok"}
 
     class Count(nn.Module):
@@ -262,7 +262,7 @@ def test_pictures_and_texts():
     def first_words(model, batch, target, seed):
         return torch.arange(6, 0, -1).float().expand(len(batch), 6)
 
-    table = holdfast.evaluate(Model(Count()), texts, [first_words], {"smoothing": tokens}).table()
+    table = heatproof.evaluate(Model(Count()), texts, [first_words], {"smoothing": tokens}).table()
     assert set(table.status) == {"ok"}
     right = table[(table.measure == "correct") & (table.condition == "λ=1")]
     assert right.value.tolist() == [1.0, 1.0]
@@ -289,10 +289,10 @@ def test_mistakes_are_named(options, message):
 def test_features_that_differ_between_samples_are_refused_before_any_pass():
     subject = shapes()
     with pytest.raises(UserError, match="change with what is left of an input"):
-        holdfast.evaluate(subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())})
+        heatproof.evaluate(subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())})
     with pytest.raises(UserError, match="make one feature"):
-        holdfast.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))})
+        heatproof.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))})
     everything = Smoothing(features=Patches(16), fraction=0.9)
     with pytest.raises(UserError, match="selects all 4 features"):
-        holdfast.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": everything})
+        heatproof.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": everything})
     assert subject.passes == 0

@@ -9,22 +9,22 @@ import torch
 from scipy import stats
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes import arrange
-from holdfast.axes.dependence.page import lead, overview
-from holdfast.axes.dependence.verdicts import marks
-from holdfast.maps.complexity import entropy, gini
-from holdfast.models.randomised import layers_in_order, random_weights, with_weights
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes import arrange
+from heatproof.axes.dependence.page import lead, overview
+from heatproof.axes.dependence.verdicts import marks
+from heatproof.maps.complexity import entropy, gini
+from heatproof.models.randomised import layers_in_order, random_weights, with_weights
 from support.small import model, pictures
 
 CONTROLS = ["random", "sobel", "weight_noise"]
 
 
 @pytest.fixture(scope="module")
-def run() -> holdfast.Run:
+def run() -> heatproof.Run:
     asked = [{"stability": {"perturbations": "jpeg", "k": 50}}, {"dependence": {"draws": 2, "k": 50}}]
-    return holdfast.evaluate(model(), pictures(10), ["saliency", {"gradient_shap": {"samples": 2}}, *CONTROLS], asked)
+    return heatproof.evaluate(model(), pictures(10), ["saliency", {"gradient_shap": {"samples": 2}}, *CONTROLS], asked)
 
 
 def values(table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str | None = None) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_a_linear_models_gradient_in_closed_form():
     images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     signed = {"saliency": {"absolute": False}, "as": "gradient"}
     axis = [{"dependence": {"draws": 2, "classes": 1, "k": 20}}]
-    run = holdfast.evaluate(net, images, [signed], axis)
+    run = heatproof.evaluate(net, images, [signed], axis)
     table, samples = run.table(), run.samples().sort_values("sample")
     wrapped = Model(net)
     for draw in range(2):
@@ -108,7 +108,7 @@ class ClassChannel(nn.Module):
 
 def test_attention_to_the_class_channel_only():
     images = torch.rand(7, 3, 6, 6, generator=torch.Generator().manual_seed(2))
-    table = holdfast.evaluate(
+    table = heatproof.evaluate(
         ClassChannel(), images, "saliency", [{"dependence": {"draws": 0, "classes": 2, "k": 36}}]
     ).table()
     other = table[table.condition == "class"]
@@ -131,7 +131,7 @@ def test_descriptions_of_a_map():
 
 def test_completeness_and_passes_stand_beside_it():
     methods = ["saliency", {"integrated_gradients": {"steps": 64}}, {"gradient_shap": {"samples": 1}}, "deep_lift"]
-    table = holdfast.evaluate(
+    table = heatproof.evaluate(
         model(), pictures(4), methods, [{"dependence": {"draws": 0, "classes": 0, "k": 50}}]
     ).table()
     clean = table[table.condition == "clean"].groupby(["explainer", "measure"]).value.mean().unstack()
@@ -169,7 +169,7 @@ def test_random_networks_keep_values_ties_and_the_original():
 
 
 def test_a_smoothed_model_is_randomised_inside():
-    smoothed = holdfast.Smoothed(model(), keep=0.5, samples=4, features=holdfast.features.Patches(8))
+    smoothed = heatproof.Smoothed(model(), keep=0.5, samples=4, features=heatproof.features.Patches(8))
     twin = with_weights(smoothed, random_weights(smoothed, seed=0))
     batch = Batch(("a",), pictures(1)[0])
     assert not torch.allclose(twin.logits(twin.inputs(batch)), smoothed.logits(smoothed.inputs(batch)), atol=1e-3)
@@ -202,7 +202,7 @@ def test_a_cascade_ends_where_all_weights_are_random():
     layers_changed.stochastic = False
     axis = [{"dependence": {"draws": 1, "classes": 0, "cascades": ["top_down", "bottom_up"], "steps": 2, "k": 3}}]
     images = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    run = holdfast.evaluate(net, images, [layers_changed], axis)
+    run = heatproof.evaluate(net, images, [layers_changed], axis)
     means = run.table()[lambda t: t.measure == "dependence"].groupby(["condition", "level"]).value.mean()
     assert means["top_down", 1.0] == means["bottom_up", 1.0] == means["weights", 0.0]
     assert means["top_down", 0.5] > 0 and means["bottom_up", 0.5] > 0
@@ -223,7 +223,7 @@ def test_maps_of_random_networks_that_cannot_be_scored_are_rows_with_their_reaso
             raise UserError("no layer sees the input")
         return network.inputs(batch)
 
-    run = holdfast.evaluate(wrapped, pictures(3), [constant, refuses], [{"dependence": {"draws": 1, "k": 50}}])
+    run = heatproof.evaluate(wrapped, pictures(3), [constant, refuses], [{"dependence": {"draws": 1, "k": 50}}])
     rows = run.table()[lambda t: (t.measure == "dependence") & (t.condition == "weights")]
     assert set(rows.status) == {"undefined"} and len(rows) == 6
     assert set(rows[rows.explainer == "constant"].reason) == {"the map of the random network is constant"}
@@ -239,9 +239,9 @@ def test_a_model_without_weights_is_refused_before_any_pass():
             raise AssertionError("a pass")
 
     with pytest.raises(UserError, match="has no weights that can be drawn anew; draws: 0 asks about classes alone"):
-        holdfast.evaluate(Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}])
+        heatproof.evaluate(Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}])
     with pytest.raises(UserError, match="k must be below the 48 values of a map, got 100"):
-        holdfast.evaluate(model(), torch.rand(2, 3, 4, 4), "saliency", "dependence")
+        heatproof.evaluate(model(), torch.rand(2, 3, 4, 4), "saliency", "dependence")
 
 
 def test_clean_maps_and_redraws_are_shared_with_other_axes():
@@ -250,7 +250,7 @@ def test_clean_maps_and_redraws_are_shared_with_other_axes():
 
     def passes(*axes: dict[str, object]) -> int:
         net = model()
-        holdfast.evaluate(net, pictures(6), methods, list(axes))
+        heatproof.evaluate(net, pictures(6), methods, list(axes))
         return net.passes
 
     alone, other, both = passes(stability), passes(dependence), passes(stability, dependence)
@@ -271,7 +271,7 @@ def test_words_say_no_more_than_the_intervals(run):
     assert methods.class_low.min() > 0.1 and any(f"{least} changes least" in s or f"that of {least}" in s for s in said)
 
 
-def judged_of(run: holdfast.Run) -> list:
-    from holdfast.axes import judge
+def judged_of(run: heatproof.Run) -> list:
+    from heatproof.axes import judge
 
     return judge(run.in_study_order(), run.samples(), (), run.manifest)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model
-from holdfast.models.randomised import random_weights, with_weights
+import heatproof
+from heatproof import Batch, Model
+from heatproof.models.randomised import random_weights, with_weights
 
 quantus = pytest.importorskip("quantus", reason="quantus is not installed; it is the reference here")
 
@@ -27,7 +27,7 @@ def two_classes() -> tuple[Model, Batch, pd.DataFrame]:
         net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6 * 6, 2))
     images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     batch = Batch(tuple(f"{i}" for i in range(6)), images)
-    run = holdfast.evaluate(net, batch, "saliency", [{"dependence": {"draws": 1, "k": K}}])
+    run = heatproof.evaluate(net, batch, "saliency", [{"dependence": {"draws": 1, "k": K}}])
     return Model(net), batch, run.table()
 
 
@@ -37,7 +37,7 @@ def column(table: pd.DataFrame, measure: str, condition: str) -> np.ndarray:
 
 
 def maps(model: Model, batch: Batch, target: Any) -> np.ndarray:
-    return holdfast.Saliency()(model, batch, torch.as_tensor(target), 0).numpy()
+    return heatproof.Saliency()(model, batch, torch.as_tensor(target), 0).numpy()
 
 
 def quantus_scores(metric: Any, model: Model, batch: Batch, explain: Any) -> np.ndarray:

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from holdfast import UserError
-from holdfast.axes.faithfulness.consistency import _reliability, agreement, consistency
-from holdfast.axes.faithfulness.frames import detectability
-from holdfast.axes.faithfulness.retraining.leakage import leakage_summary
-from holdfast.statistics.ranks import spearman
+from heatproof import UserError
+from heatproof.axes.faithfulness.consistency import _reliability, agreement, consistency
+from heatproof.axes.faithfulness.frames import detectability
+from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
+from heatproof.statistics.ranks import spearman
 from support.faithfulness import leaking
 from support.synthetic import Entry, rows_of
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes.faithfulness.curves import readouts
-from holdfast.axes.faithfulness.evaluation import NEEDS, Faithfulness
-from holdfast.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
-from holdfast.errors import make
-from holdfast.features import Patches, Pixels, Tokens
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes.faithfulness.curves import readouts
+from heatproof.axes.faithfulness.evaluation import NEEDS, Faithfulness
+from heatproof.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
+from heatproof.errors import make
+from heatproof.features import Patches, Pixels, Tokens
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.table import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", "random"]
@@ -27,7 +27,7 @@ FEW = {"imputers": ["noisy_linear", "zero"], "fractions": (0.2, 0.6), "masks": 8
 
 def run(axis=None, n=5, methods=METHODS, subject=None, **options):
     data = options.pop("data", pictures(n))
-    return holdfast.evaluate(subject or model(), data, methods, axis or Faithfulness(**FEW), **options)
+    return heatproof.evaluate(subject or model(), data, methods, axis or Faithfulness(**FEW), **options)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
     batch = Batch(ids, images)
     clean = subject.logits(subject.inputs(batch))
     target = clean.argmax(1)
-    maps = holdfast.InputXGradient()(subject, batch, target, 0).sum(1).double()
+    maps = heatproof.InputXGradient()(subject, batch, target, 0).sum(1).double()
     linear = resolve_imputer("noisy_linear")
     for order in ("morf", "lerf"):
         ranks = removal_ranks(maps.flatten(1), torch.full((5,), 1024), ids, order, 0).reshape(5, 32, 32)
@@ -353,20 +353,20 @@ def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
 def test_the_fill_is_what_the_explainer_measures_against():
     """Exact contributions of a linear network of normalised inputs: mass and drop agree with its own baseline only."""
     torch.manual_seed(0)
-    linear = holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25)
+    linear = heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25)
     images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     methods = {
-        "zero": holdfast.IntegratedGradients(steps=4),
-        "one": holdfast.IntegratedGradients(steps=4, baseline=1.0),
+        "zero": heatproof.IntegratedGradients(steps=4),
+        "one": heatproof.IntegratedGradients(steps=4, baseline=1.0),
     }
     axis = {"fractions": (0.5,), "segments": Patches(2), "masks": 16, "orders": ()}
     axis["metrics"] = ("infidelity", "sensitivity_n")
-    rows = holdfast.evaluate(linear, images, methods, Faithfulness(**axis)).table()
+    rows = heatproof.evaluate(linear, images, methods, Faithfulness(**axis)).table()
     wide = rows.groupby(["explainer", "measure"], observed=True).value.agg(["min", "max"])
     for name in methods:
         assert wide.loc[(name, "infidelity"), "max"] < 1e-8
         assert wide.loc[(name, "sensitivity_n"), "min"] > 1 - 1e-5
-    black = holdfast.evaluate(linear, images, methods, Faithfulness(baseline="zero", **axis)).table()
+    black = heatproof.evaluate(linear, images, methods, Faithfulness(baseline="zero", **axis)).table()
     assert black[black.measure == "infidelity"].value.min() > 1e-3
     assert set(rows.condition) == {"own_baseline"} and set(black.condition) == {"zero"}
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.axes import Finding, judge
-from holdfast.axes.contract import findings_of
-from holdfast.axes.faithfulness.findings import findings
-from holdfast.axes.faithfulness.words import lead
+from heatproof.axes import Finding, judge
+from heatproof.axes.contract import findings_of
+from heatproof.axes.faithfulness.findings import findings
+from heatproof.axes.faithfulness.words import lead
 from support.faithfulness import axis_of, made_up
 from support.synthetic import Entry, rows_of, samples
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
-from holdfast.errors import UserError
+from heatproof.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
+from heatproof.errors import UserError
 
 
 def exact(joint: np.ndarray) -> tuple[float, float, float]:

@@ -10,10 +10,10 @@ import torch
 from captum.metrics import infidelity as captum_infidelity
 from scipy import stats
 
-from holdfast import UserError, rand
-from holdfast.axes.faithfulness.mask_bank import correlation, fill_bank, infidelity, random_masks, scores
-from holdfast.features import Patches, Pixels, count
-from holdfast.types import Batch
+from heatproof import UserError, rand
+from heatproof.axes.faithfulness.mask_bank import correlation, fill_bank, infidelity, random_masks, scores
+from heatproof.features import Patches, Pixels, count
+from heatproof.types import Batch
 
 
 def black(x, keep, ids, seed):
@@ -90,7 +90,7 @@ def test_the_bank_does_not_depend_on_neighbours_chunks_or_the_number_of_maps(mon
     batch = Batch(("a", "b", "c"), random(3, 3, 8, 8))
     maps = random(2, 3, 8, 8, seed=3)
     whole, _ = filled(predict, maps, batch, masks=12)
-    monkeypatch.setattr("holdfast.axes.faithfulness.sweeps.VALUES", {"cpu": 5 * batch.x[0].numel()})
+    monkeypatch.setattr("heatproof.axes.faithfulness.sweeps.VALUES", {"cpu": 5 * batch.x[0].numel()})
     chunked, _ = filled(predict, maps, batch, masks=12)
     alone, _ = filled(predict, maps[1:, 2:], batch[2:], masks=12)
     assert torch.allclose(whole.drop, chunked.drop, atol=1e-5) and torch.equal(whole.mass, chunked.mass)

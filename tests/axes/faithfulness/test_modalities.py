@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import Batch, Faithfulness, Model, UserError, cli, removal
-from holdfast.axes.faithfulness.curves import readouts
-from holdfast.axes.faithfulness.sweeps import bound, removal_ranks, removal_sizes, resolve_imputers
-from holdfast.features import Pixels, Tokens, Windows
-from holdfast.removal import Hidden, ReferenceMean
-from holdfast.runs.table import KEY
+import heatproof
+from heatproof import Batch, Faithfulness, Model, UserError, cli, removal
+from heatproof.axes.faithfulness.curves import readouts
+from heatproof.axes.faithfulness.sweeps import bound, removal_ranks, removal_sizes, resolve_imputers
+from heatproof.features import Pixels, Tokens, Windows
+from heatproof.removal import Hidden, ReferenceMean
+from heatproof.runs.table import KEY
 from support.modalities import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])
@@ -53,12 +53,12 @@ def convolutional() -> Model:
 @pytest.fixture(scope="module")
 def tables() -> pd.DataFrame:
     axis = Faithfulness(imputers=BOTH)
-    return holdfast.evaluate(linear(), rows(40), ["input_x_gradient", "random"], axis).table()
+    return heatproof.evaluate(linear(), rows(40), ["input_x_gradient", "random"], axis).table()
 
 
 @pytest.fixture(scope="module")
 def series() -> pd.DataFrame:
-    return holdfast.evaluate(convolutional(), waves(6), METHODS, Faithfulness(masks=8), batch_size=16).table()
+    return heatproof.evaluate(convolutional(), waves(6), METHODS, Faithfulness(masks=8), batch_size=16).table()
 
 
 def part(table: pd.DataFrame, **where: Any) -> pd.DataFrame:
@@ -69,7 +69,7 @@ def part(table: pd.DataFrame, **where: Any) -> pd.DataFrame:
 
 def test_the_deletion_curve_of_a_linear_model_of_a_table_is_known_exactly() -> None:
     x, model = rows(6), linear()
-    table = holdfast.evaluate(model, x, METHODS, Faithfulness()).table()
+    table = heatproof.evaluate(model, x, METHODS, Faithfulness()).table()
     weight, mean = model.module.weight.detach(), x.mean(0)  # six rows are all among the references
     logits = x @ weight.T
     target = logits.argmax(1)
@@ -90,7 +90,7 @@ def test_rows_of_series_are_what_the_model_says_of_series_imputed_by_hand(series
     model, x = convolutional(), waves(6)
     batch = Batch(tuple(sorted(series["sample"].unique())), x)
     target = model.logits(x).argmax(1)
-    maps = holdfast.InputXGradient()(model, batch, target, 0).sum(1).double()
+    maps = heatproof.InputXGradient()(model, batch, target, 0).sum(1).double()
     for order in ("morf", "lerf"):
         ranks = removal_ranks(maps, torch.full((6,), 40), batch.ids, order, 0)
         for fraction in (0.1, 0.5, 0.9):
@@ -152,11 +152,11 @@ def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame)
 def test_batches_and_shards_change_nothing(series: pd.DataFrame) -> None:
     first = series.set_index(KEY)
     axis = Faithfulness(masks=8)
-    again = holdfast.evaluate(convolutional(), waves(6), METHODS, axis, batch_size=1, shard_size=2).table()
+    again = heatproof.evaluate(convolutional(), waves(6), METHODS, axis, batch_size=1, shard_size=2).table()
     second = again.set_index(KEY).reindex(first.index)
     assert (first.status == second.status).all() and (first.value - second.value).abs().max() < 2e-4
     x = rows(12)
-    whole, parts = (holdfast.evaluate(linear(), x, ["saliency"], Faithfulness(), shard_size=s) for s in (12, 5))
+    whole, parts = (heatproof.evaluate(linear(), x, ["saliency"], Faithfulness(), shard_size=s) for s in (12, 5))
     whole, parts = (run.table().set_index(KEY).value for run in (whole, parts))
     assert (whole - parts.reindex(whole.index)).abs().max() < 1e-4
 
@@ -169,12 +169,12 @@ def test_tokens_are_hidden_and_special_ones_stay(name: str, hiding: dict[str, in
     tokens = Tokens(special=(special,), **hiding)
     axis = Faithfulness(features=tokens, fractions=(0.5,), masks=8)
     methods = [{"feature_ablation": {"features": tokens}}, *(["saliency"] if name == "vectors" else [])]
-    table = holdfast.evaluate(model, batch, methods, axis).table()
+    table = heatproof.evaluate(model, batch, methods, axis).table()
     assert set(table.condition) == {"hidden morf", "hidden lerf", "hidden random", "hidden"}
     assert set(table[table.measure.isin(["road", "irof", "infidelity"])].status) == {"ok"}
     clean = model.logits(model.inputs(batch), batch.aux)
     target = clean.argmax(1)
-    maps = holdfast.FeatureAblation(features=tokens)(model, batch, target, 0)
+    maps = heatproof.FeatureAblation(features=tokens)(model, batch, target, 0)
     free = ~tokens.fixed(batch)
     for i in range(len(batch)):
         places = free[i].nonzero().flatten()
@@ -212,7 +212,7 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
     ]
     for (model, data), axis, why in cases:
         with pytest.raises(UserError, match=why):
-            holdfast.evaluate(model, data, ["random"], axis)
+            heatproof.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
     with pytest.raises(UserError, match=r"removes pixels of images .*samples of \(2, 3, 4, 5, 6\)"):
         Faithfulness().check((2, 3, 4, 5, 6))
@@ -252,7 +252,7 @@ def test_a_study_file_that_only_names_the_axis(kind: str, parts: str, imputer: s
         torch.manual_seed(0)
         done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    run = holdfast.read(out)
+    run = heatproof.read(out)
     axis = run.manifest["study"]["evaluations"]["faithfulness"]
     assert [item["name"] for item in axis["imputers"]] == [imputer]
     table = run.table()

@@ -10,24 +10,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import holdfast
-from holdfast.axes import Judged, judge
-from holdfast.axes.faithfulness import checks as faithful_checks
-from holdfast.axes.faithfulness import frames as scores
-from holdfast.axes.faithfulness import page as faithful
-from holdfast.axes.faithfulness.checks import NOT_MEASURED
-from holdfast.axes.faithfulness.consistency import consistency
-from holdfast.axes.faithfulness.retraining import page as faithful_retraining
-from holdfast.axes.faithfulness.strip import MOST, strip
-from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.methods import looks, spoken
-from holdfast.drawing.pictures import Album
-from holdfast.drawing.sheet import Dot, Words
-from holdfast.report import build_report
-from holdfast.report.sections import sections_of
-from holdfast.results import Shown
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.table import read_samples
+import heatproof
+from heatproof.axes import Judged, judge
+from heatproof.axes.faithfulness import checks as faithful_checks
+from heatproof.axes.faithfulness import frames as scores
+from heatproof.axes.faithfulness import page as faithful
+from heatproof.axes.faithfulness.checks import NOT_MEASURED
+from heatproof.axes.faithfulness.consistency import consistency
+from heatproof.axes.faithfulness.retraining import page as faithful_retraining
+from heatproof.axes.faithfulness.strip import MOST, strip
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.methods import looks, spoken
+from heatproof.drawing.pictures import Album
+from heatproof.drawing.sheet import Dot, Words
+from heatproof.report import build_report
+from heatproof.report.sections import sections_of
+from heatproof.results import Shown
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.table import read_samples
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.pages import NASTY, Page, curve, is_sound, marks
 from support.small import model, pictures
@@ -110,7 +110,7 @@ def test_curves_without_bounds_begin_at_nothing() -> None:
 
 def test_bars_are_the_intervals_of_the_summary() -> None:
     axis, drawn = whole()
-    cells = holdfast.statistics.summary([axis.cube])
+    cells = heatproof.statistics.summary([axis.cube])
     own = cells[(cells["explainer"] == "grad_cam") & (cells["condition"] == "noisy_linear morf")]
     own = own[own["measure"] == "probability"].sort_values("level")
     found = curve(drawn["curves"].plots, "Grad-CAM, MoRF")[["low", "high"]][1:]
@@ -189,7 +189,7 @@ def test_a_leak_is_a_warning_and_its_absence_no_claim() -> None:
     assert isinstance(warned, Panel) and isinstance(chart, Chart)
     assert 'class="caution"' in warned.html and "zero leaks" in warned.html and "noisy_linear" in warned.caption
     found = marks(chart.plots).set_index(["plot", "note"])["value"]
-    summary = holdfast.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
+    summary = heatproof.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
     for name in ("zero morf", "noisy_linear morf"):
         assert found["Bits in the mask", spoken(name, {})] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
     assert found["Visible masks"].to_dict() == {"noisy linear MoRF": 0.6, "zero MoRF": 0.99}
@@ -336,7 +336,7 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
 
 def test_a_real_run(tmp_path: Any) -> None:
     axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.7], "masks": 8}}
-    run = holdfast.evaluate(model(), pictures(4, seed=3), ["saliency", "random"], [axis], tmp_path / "run")
+    run = heatproof.evaluate(model(), pictures(4, seed=3), ["saliency", "random"], [axis], tmp_path / "run")
     root = tmp_path / "run"
     page = Page(build_report(run.table(), read_samples(root), read_exhibits(root), run.manifest))
     places = {a["id"] for _, a in page.tags if a.get("class") == "chart"}

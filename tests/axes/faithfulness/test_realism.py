@@ -12,10 +12,10 @@ from scipy import stats
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Faithfulness, Model
-from holdfast.axes.faithfulness.frames import detectability
-from holdfast.axes.faithfulness.realism import (
+import heatproof
+from heatproof import Batch, Faithfulness, Model
+from heatproof.axes.faithfulness.frames import detectability
+from heatproof.axes.faithfulness.realism import (
     RIDGE,
     area_and_interval,
     discriminate,
@@ -90,7 +90,7 @@ def noisy(n: int) -> tuple[Model, Batch]:
 def told(n: int, **options: Any) -> pd.DataFrame:
     model, batch = noisy(n)
     axis = Faithfulness(imputers=["noise", "zero"], fractions=(0.1, 0.9), metrics=())
-    return holdfast.evaluate(model, batch, ["random"], axis, **options).table().query("measure == 'detectability'")
+    return heatproof.evaluate(model, batch, ["random"], axis, **options).table().query("measure == 'detectability'")
 
 
 def test_fills_like_the_data_are_not_told_and_black_is_and_no_batch_changes_it() -> None:

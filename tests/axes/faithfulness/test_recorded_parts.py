@@ -14,16 +14,16 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import holdfast
-from holdfast import Batch
-from holdfast.axes.faithfulness import curves, frames, kinds, mask_bank, realism, sweeps
-from holdfast.axes.faithfulness.consistency import _settled, agreement, consistency
-from holdfast.axes.faithfulness.evaluation import Faithfulness, spans_of_curves
-from holdfast.axes.faithfulness.retraining import information, leakage, trainer
-from holdfast.axes.faithfulness.scores import labelled
-from holdfast.features import Patches, Pixels, Tokens
-from holdfast.rand import keys
-from holdfast.removal import IMPUTERS
+import heatproof
+from heatproof import Batch
+from heatproof.axes.faithfulness import curves, frames, kinds, mask_bank, realism, sweeps
+from heatproof.axes.faithfulness.consistency import _settled, agreement, consistency
+from heatproof.axes.faithfulness.evaluation import Faithfulness, spans_of_curves
+from heatproof.axes.faithfulness.retraining import information, leakage, trainer
+from heatproof.axes.faithfulness.scores import labelled
+from heatproof.features import Patches, Pixels, Tokens
+from heatproof.rand import keys
+from heatproof.removal import IMPUTERS
 from support.faithfulness import made_up
 from support.fixed import (
     batch_of,
@@ -142,15 +142,15 @@ def test_realism() -> None:
     ]
     found["sure"] = [brief(x) for x in realism.area_and_interval(np.ones(64), 64)]
     seen = realism.outputs_and_features(picture_model(), batch_of(2, 3, 12, 12))
-    plain = realism.outputs_and_features(holdfast.Model(nn.Flatten()), batch_of(2, 3))
+    plain = realism.outputs_and_features(heatproof.Model(nn.Flatten()), batch_of(2, 3))
     convolved = with_weights(nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten()))
     found["features"] = [
         digest(seen),
         digest(plain),
-        digest(realism.outputs_and_features(holdfast.Model(convolved), batch_of(2, 2, 6))),
+        digest(realism.outputs_and_features(heatproof.Model(convolved), batch_of(2, 2, 6))),
     ]
     wide = with_weights(nn.Linear(3000, 2))
-    found["wide"] = digest(realism.outputs_and_features(holdfast.Model(wide), batch_of(2, 3000)))
+    found["wide"] = digest(realism.outputs_and_features(heatproof.Model(wide), batch_of(2, 3000)))
     recorded("faithfulness/realism", found)
 
 
@@ -164,7 +164,9 @@ def test_detectability_of_a_run() -> None:
     }
     x = fixed(54, 6, seed=3)
     data = Batch(tuple(f"s{i:02}" for i in range(54)), x)
-    run = holdfast.evaluate(row_model(6), data, ["saliency"], [{"faithfulness": settings}], seed=1, show_progress=False)
+    run = heatproof.evaluate(
+        row_model(6), data, ["saliency"], [{"faithfulness": settings}], seed=1, show_progress=False
+    )
     table = run.table()
     found: dict[str, Any] = {
         row["level"]: [row["area"], row["low"], row["high"], row["samples"]]

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-import holdfast
-from holdfast import Batch
-from holdfast.axes.faithfulness.retraining.leakage import Removed, leakage_summary, probe_classes, probe_pixels
-from holdfast.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
-from holdfast.errors import UserError
-from holdfast.removal import IMPUTERS
-from holdfast.runs.plan import make_plan
-from holdfast.runs.retrain import retrain
+import heatproof
+from heatproof import Batch
+from heatproof.axes.faithfulness.retraining.leakage import Removed, leakage_summary, probe_classes, probe_pixels
+from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
+from heatproof.errors import UserError
+from heatproof.removal import IMPUTERS
+from heatproof.runs.plan import make_plan
+from heatproof.runs.retrain import retrain
 from support.small import model, pictures
 
 TRAIN, TEST = pictures(96, seed=5), pictures(40, seed=6)
@@ -39,7 +39,7 @@ def quick(dataset: TensorDataset, seed: int) -> nn.Module:
     return trained
 
 
-def roar(out: Path, **options: Any) -> holdfast.Run:
+def roar(out: Path, **options: Any) -> heatproof.Run:
     given: dict[str, Any] = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]} | options
     return retrain(
         model(), TRAIN, TEST, given.pop("explainers", ["saliency"]), given.pop("trainer", quick), out, **given
@@ -85,14 +85,14 @@ def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"saliency, zero morf, fraction 0.9, repeat 0: RuntimeError: the disk is full"):
         roar(tmp_path / "run")
     BROKEN.clear()
-    assert set(holdfast.read(tmp_path / "run").table().level) == {0.3}
+    assert set(heatproof.read(tmp_path / "run").table().level) == {0.3}
     CALLS.clear()
     assert set(roar(tmp_path / "run").table().level) == {0.3, 0.9} and len(CALLS) == 1
 
 
 def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
     axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.9], "orders": ["morf"], "metrics": ["aopc"]}}
-    holdfast.evaluate(model(), TEST, "saliency", [axis], tmp_path / "run")
+    heatproof.evaluate(model(), TEST, "saliency", [axis], tmp_path / "run")
     begun = time.perf_counter()
     joined = roar(tmp_path / "run")
     elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
@@ -161,12 +161,12 @@ def ruled(out: Path, sure: float, **options: Any) -> pd.DataFrame:
     given: dict[str, Any] = {"imputers": ["zero"], "orders": ["lerf"], "fractions": [0.5]} | options
     sets = painted(12, 0), painted(20, 1)
 
-    def corner(model: holdfast.Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+    def corner(model: heatproof.Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         return torch.zeros_like(batch.x).index_put(
             (torch.arange(len(batch.x)),) + (torch.tensor(0),) * 3, torch.ones(())
         )
 
-    return retrain(holdfast.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given).table()
+    return retrain(heatproof.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given).table()
 
 
 def test_the_accuracy_is_that_of_the_retrained_network(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ class Remembers(nn.Module):
 def test_random_masks_hold_no_bits_about_the_class(tmp_path: Path, name: str) -> None:
     imputer = {name: {"mean": [0.5, 0.5, 0.5]}} if name == "dataset_mean" else name
     run = retrain(
-        holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2))),
+        heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2))),
         *((torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(n)), torch.arange(n) % 2) for n in (64, 60)),
         ["random"],
         lambda dataset, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2)),
@@ -246,7 +246,7 @@ def test_more_fractions_and_repeats_may_be_asked_for_later(tmp_path: Path) -> No
     assert len(CALLS) == 4 and len(after) == 4 * 40
     kept = after[(after.level == 0.9) & (after.repeat == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before)
-    study = holdfast.read(tmp_path / "run").manifest["study"]["evaluations"]["retraining"]
+    study = heatproof.read(tmp_path / "run").manifest["study"]["evaluations"]["retraining"]
     assert set(study["fractions"]) == {"0.3", "0.9"} and set(study["repeats"]) == {"0", "1"}
 
 
@@ -288,7 +288,7 @@ def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
     """The same network "retrained" says the same, whatever the labels are."""
     images, labels = TEST[0], (TEST[1] + torch.arange(40) % 2) % 4
     same = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]}
-    holdfast.evaluate(
+    heatproof.evaluate(
         model(), (images, labels), "saliency", [{"faithfulness": same | {"metrics": []}}], tmp_path / "run"
     )
     again = retrain(model(), TRAIN, (images, labels), "saliency", lambda d, s: model(), tmp_path / "run", **same)
@@ -299,7 +299,7 @@ def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
 
 def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[tuple[str, int]] = []
-    work = importlib.import_module("holdfast.runs.retrain").Work
+    work = importlib.import_module("heatproof.runs.retrain").Work
     plain = work.carry_out
     monkeypatch.setattr(work, "carry_out", lambda self, tick: plain(self, lambda *step: ticks.append(step)))
     roar(tmp_path / "run")
@@ -327,7 +327,7 @@ def test_unreadable_images_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"2 images of .* cannot be read, the first is \('a/1.png', "):
-        retrain(model(), holdfast.open_data(tmp_path, size=32), TEST, ["saliency"], quick, tmp_path / "run")
+        retrain(model(), heatproof.open_data(tmp_path, size=32), TEST, ["saliency"], quick, tmp_path / "run")
 
 
 def test_unlabelled_images_are_refused(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> No
     def net() -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 1))
 
-    numbers = holdfast.Model(net(), task="regression")
+    numbers = heatproof.Model(net(), task="regression")
     x, y = torch.rand(8, 1, 4, 4), torch.arange(8) % 2
     with pytest.raises(UserError, match=r"retrain counts right classes, and regression, the task of .*, has none"):
         retrain(numbers, (x[:4], y[:4]), (x[4:], y[4:]), "saliency", lambda data, seed: net(), tmp_path / "run")
@@ -400,7 +400,7 @@ def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> No
 
 
 def test_the_plan_says_what_a_task_leaves_out() -> None:
-    numbers = holdfast.Model(nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)), task="regression")
+    numbers = heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)), task="regression")
     notes, none = (
         make_plan(judged, pictures(4)[0], "saliency", ["faithfulness", "certificate"]).notes()
         for judged in (numbers, model())

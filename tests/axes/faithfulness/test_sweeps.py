@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast import UserError, rand
-from holdfast.axes.faithfulness.curves import aopc, area, irof, readouts, road, summaries
-from holdfast.axes.faithfulness.sweeps import (
+from heatproof import UserError, rand
+from heatproof.axes.faithfulness.curves import aopc, area, irof, readouts, road, summaries
+from heatproof.axes.faithfulness.sweeps import (
     check_fractions,
     feature_means,
     importance,
@@ -19,7 +19,7 @@ from holdfast.axes.faithfulness.sweeps import (
     resolve_imputers,
     sweep,
 )
-from holdfast.types import Batch
+from heatproof.types import Batch
 
 
 def black(x, keep, ids, seed):
@@ -150,7 +150,7 @@ def test_a_sweep_does_not_depend_on_how_many_images_exist_at_a_time(monkeypatch)
         return part.x.flatten(1).cumsum(1)
 
     whole = sweep(predict, batch, ranks, sizes, noisy, 0, predict(batch))
-    monkeypatch.setattr("holdfast.axes.faithfulness.sweeps.VALUES", {"cpu": 1})
+    monkeypatch.setattr("heatproof.axes.faithfulness.sweeps.VALUES", {"cpu": 1})
     largest = []
 
     def counted(part):

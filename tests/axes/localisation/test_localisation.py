@@ -10,14 +10,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-import holdfast
-from holdfast import Batch, UserError, open_data
-from holdfast.axes import arrange, judge
-from holdfast.axes.localisation.evaluation import Localisation
-from holdfast.axes.localisation.measures import box, relevance, scored
-from holdfast.axes.localisation.mosaic import composed
-from holdfast.axes.localisation.page import findings, lead
-from holdfast.testing.check import Limits, check
+import heatproof
+from heatproof import Batch, UserError, open_data
+from heatproof.axes import arrange, judge
+from heatproof.axes.localisation.evaluation import Localisation
+from heatproof.axes.localisation.measures import box, relevance, scored
+from heatproof.axes.localisation.mosaic import composed
+from heatproof.axes.localisation.page import findings, lead
+from heatproof.testing.check import Limits, check
 
 
 def drawn(kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +93,7 @@ class Corner(nn.Module):
         return torch.einsum("bchw,kchw->bk", x, self.weight)
 
 
-def corner_run(methods: list[str], **options: object) -> holdfast.Run:
+def corner_run(methods: list[str], **options: object) -> heatproof.Run:
     x = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     predicted = Corner()(x).argmax(1)
     masks = torch.zeros(12, 8, 8, dtype=torch.bool)
@@ -103,7 +103,7 @@ def corner_run(methods: list[str], **options: object) -> holdfast.Run:
     labels = predicted.clone()
     labels[9] = 1 - labels[9]
     data = open_data((x, labels), regions=masks)
-    return holdfast.evaluate(Corner(), data, methods, [{"localisation": options}])
+    return heatproof.evaluate(Corner(), data, methods, [{"localisation": options}])
 
 
 def test_a_right_map_scores_1_and_every_pair_is_a_row():
@@ -144,7 +144,7 @@ def test_what_is_said_is_what_was_measured():
 
 def test_two_runs_are_compared_on_it(tmp_path):
     other = corner_run(["input_x_gradient", "random"])
-    compared = holdfast.compare(corner_run(["input_x_gradient", "random"]), other)
+    compared = heatproof.compare(corner_run(["input_x_gradient", "random"]), other)
     assert set(compared.differences.evaluation) == {"localisation"} and "agree exactly" in compared.verdict()[0]
 
 
@@ -166,7 +166,7 @@ def coloured(n: int) -> torch.Tensor:
 
 
 def test_mosaics_put_the_class_in_one_tile():
-    run = holdfast.evaluate(
+    run = heatproof.evaluate(
         Brightest(), coloured(18), ["input_x_gradient", "sobel", "random"], ["localisation"], references=18
     )
     table = run.table()
@@ -178,14 +178,14 @@ def test_mosaics_put_the_class_in_one_tile():
 
 
 def test_mosaics_without_enough_classes_or_sight_are_rows_with_a_reason():
-    one = holdfast.evaluate(Brightest(), coloured(18)[::3], "saliency", [{"localisation": {"by": "mosaics"}}]).table()
+    one = heatproof.evaluate(Brightest(), coloured(18)[::3], "saliency", [{"localisation": {"by": "mosaics"}}]).table()
     assert set(one.status) == {"undefined"} and set(one.reason) == {"no reference sample of another class"}
 
     class Darkest(Brightest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x.mean((2, 3)) - 0.4).abs() * self.scale  # a quarter of the picture lowers what all of it raises
 
-    unseen = holdfast.evaluate(Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18).table()
+    unseen = heatproof.evaluate(Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18).table()
     flipped = unseen[unseen.status == "flipped"]
     assert len(flipped) and set(flipped.reason) == {
         "the tile does not raise the score of its class: the network does not see it there"
@@ -205,16 +205,16 @@ def test_mistakes_are_told_before_any_pass():
     rows = torch.rand(6, 5)
     net = nn.Linear(5, 2)
     with pytest.raises(UserError, match="needs the regions of samples"):
-        holdfast.evaluate(net, rows, "saliency", ["localisation"])
+        heatproof.evaluate(net, rows, "saliency", ["localisation"])
     with pytest.raises(UserError, match="the data name none: add regions"):
-        holdfast.evaluate(Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}])
+        heatproof.evaluate(Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}])
     with pytest.raises(UserError, match="makes mosaics of pictures"):
         Localisation(by="mosaics").check((5,))
-    small = holdfast.Batch(("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()})
+    small = heatproof.Batch(("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()})
     with pytest.raises(UserError, match=r"regions have shape \(4, 4\), but maps \(8, 8\) places"):
-        holdfast.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
+        heatproof.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
-    assert Localisation().suited(holdfast.Model(Brightest()), masked.load([0]).batch).by == "regions"
+    assert Localisation().suited(heatproof.Model(Brightest()), masked.load([0]).batch).by == "regions"
 
 
 def test_columns_of_a_table_have_regions_too():
@@ -224,7 +224,7 @@ def test_columns_of_a_table_have_regions_too():
     rows = torch.rand(8, 5, generator=torch.Generator().manual_seed(0)) + 0.1
     mask = torch.tensor([[False, True, False, False, False]]).expand(8, -1)
     data = open_data(Batch(tuple("abcdefgh"), rows), regions=mask)
-    table = holdfast.evaluate(net, data, "input_x_gradient", ["localisation"]).table()
+    table = heatproof.evaluate(net, data, "input_x_gradient", ["localisation"]).table()
     assert (table[table.measure == "relevance_rank"].value.dropna() == 1).all()
     assert not arrange(table)[0].values.get("energy", np.zeros(0)).size
 
@@ -234,15 +234,15 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
     data = open_data(coloured(12), regions=torch.eye(8).expand(12, -1, -1))
 
     def passes(*axes: object) -> int:
-        net = holdfast.Model(Brightest())
-        holdfast.evaluate(net, data, methods, list(axes))
+        net = heatproof.Model(Brightest())
+        heatproof.evaluate(net, data, methods, list(axes))
         return net.passes
 
     stability = {"stability": {"perturbations": "jpeg", "k": 20}}
     alone, regions = passes(stability), passes(stability, {"localisation": {"by": "regions"}})
     assert regions == alone, "the maps are those of the other axis"
     references = len(
-        holdfast.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"]["data"]["references"]
+        heatproof.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"]["data"]["references"]
     )
     assert passes(stability, {"localisation": {"by": "mosaics"}}) == alone + 12 * (5 + 2) + references
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-import holdfast
-from holdfast import Batch, Model
-from holdfast.axes.localisation.evaluation import Localisation
-from holdfast.axes.localisation.measures import box, relevance, scored
-from holdfast.axes.localisation.mosaic import composed
-from holdfast.runs.pictures import read_exhibits
+import heatproof
+from heatproof import Batch, Model
+from heatproof.axes.localisation.evaluation import Localisation
+from heatproof.axes.localisation.measures import box, relevance, scored
+from heatproof.axes.localisation.mosaic import composed
+from heatproof.runs.pictures import read_exhibits
 from support.fixed import batch_of, brief, digest, fixed, picture_model, refusals, with_weights
 from support.recorded import recorded
 
@@ -75,7 +75,7 @@ def test_what_is_shown(axis: str) -> None:
     coarse = fixed(3, 3, 3, 3, seed=5).repeat_interleave(4, 2).repeat_interleave(4, 3)
     data = Batch(("a", "b", "c"), 0.8 * coarse + 0.2 * fixed(3, 3, 12, 12, seed=6))
     methods = ["saliency", "input_x_gradient"]
-    run = holdfast.evaluate(picture_model(), data, methods, [{axis: SHOWN[axis]}], seed=1, show_progress=False)
+    run = heatproof.evaluate(picture_model(), data, methods, [{axis: SHOWN[axis]}], seed=1, show_progress=False)
     found = {}
     for one in read_exhibits(run.path):
         seen = (
@@ -94,6 +94,6 @@ def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, kept: b
         with_weights(nn.Sequential(nn.Conv2d(channels, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
     )
     asked = [{"symmetry": SHOWN["symmetry"]}]
-    data = holdfast.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])
-    run = holdfast.evaluate(net, data, ["saliency"], asked, show_progress=False)
+    data = heatproof.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])
+    run = heatproof.evaluate(net, data, ["saliency"], asked, show_progress=False)
     assert any(one.explainer for one in read_exhibits(run.path)) == kept

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from holdfast.axes import Finding, judge
-from holdfast.axes.stability import page
-from holdfast.axes.stability.findings import findings
-from holdfast.axes.stability.frames import Frames, frames
-from holdfast.axes.stability.words import verdict
-from holdfast.maps.chance import packed
+from heatproof.axes import Finding, judge
+from heatproof.axes.stability import page
+from heatproof.axes.stability.findings import findings
+from heatproof.axes.stability.frames import Frames, frames
+from heatproof.axes.stability.words import verdict
+from heatproof.maps.chance import packed
 from support import synthetic
 
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-import holdfast
-from holdfast import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
-from holdfast.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
-from holdfast.errors import make
-from holdfast.rand import keys, normal
-from holdfast.runs.shard import load_references
-from holdfast.runs.table import KEY
-from holdfast.testing import assert_holds
-from holdfast.testing.check import check as gate
-from holdfast.testing.requirement import parse_all
+import heatproof
+from heatproof import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
+from heatproof.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
+from heatproof.errors import make
+from heatproof.rand import keys, normal
+from heatproof.runs.shard import load_references
+from heatproof.runs.table import KEY
+from heatproof.testing import assert_holds
+from heatproof.testing.check import check as gate
+from heatproof.testing.requirement import parse_all
 from support.modalities import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])
@@ -67,12 +67,12 @@ def tabular() -> Model:
 
 @pytest.fixture(scope="module")
 def series() -> pd.DataFrame:
-    return holdfast.evaluate(convolutional(), waves(7), METHODS, EVERY_SERIES, batch_size=16).table()
+    return heatproof.evaluate(convolutional(), waves(7), METHODS, EVERY_SERIES, batch_size=16).table()
 
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    return holdfast.evaluate(tabular(), rows(7), METHODS, EVERY_TABLE, batch_size=16).table()
+    return heatproof.evaluate(tabular(), rows(7), METHODS, EVERY_TABLE, batch_size=16).table()
 
 
 # ------------------------------------------------------------------------------------ references by hand
@@ -204,11 +204,11 @@ def test_scores_by_hand_and_the_identity_is_one(kind: str, request: pytest.Fixtu
     assert np.allclose(found["fass"], found[components].mean(axis=1), equal_nan=True)
     references = load_references(open_data(batch), 0)
     target = model.logits(x).argmax(1)
-    clean = holdfast.Saliency()(model, batch, target, 0)
+    clean = heatproof.Saliency()(model, batch, target, 0)
     for perturbation in axis.perturbations[1:]:
         changed = batch.with_x(perturbations.bound(perturbation, references)(batch, 0))
         kept = (model.logits(changed.x).argmax(1) == target).tolist()
-        maps = holdfast.Saliency()(model, changed, target, 0)
+        maps = heatproof.Saliency()(model, changed, target, 0)
         where = (perturbations.condition(perturbation), perturbations.level(perturbation))
         here = frame[(frame.explainer == "saliency") & (frame.condition == where[0]) & (frame.level == where[1])]
         assert [s == "ok" for s in here[here.measure == "fass"].sort_values("sample").status] == kept
@@ -226,7 +226,7 @@ def test_scores_by_hand_and_the_identity_is_one(kind: str, request: pytest.Fixtu
 
 def test_weights_of_a_table_share_the_whole_between_two() -> None:
     axis = Stability(weights=(5, 3, 1))
-    found = wide(holdfast.evaluate(tabular(), rows(5), ["saliency"], axis).table())
+    found = wide(heatproof.evaluate(tabular(), rows(5), ["saliency"], axis).table())
     assert np.allclose(found["fass"], 0.75 * found["spearman"] + 0.25 * found["jaccard"])
 
 
@@ -235,7 +235,7 @@ def test_a_map_that_moves_with_the_series_is_aligned() -> None:
         torch.manual_seed(0)
         layers = nn.Conv1d(2, 6, 1), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 2)
     axis = Stability(perturbations={"time_shift": {"steps": [2, -7]}})
-    frame = holdfast.evaluate(nn.Sequential(*layers), waves(6), ["saliency"], axis).table()
+    frame = heatproof.evaluate(nn.Sequential(*layers), waves(6), ["saliency"], axis).table()
     found = frame[frame.status == "ok"].groupby("measure").value.mean()
     assert all(found[f"{m}_aligned"] == pytest.approx(1, abs=1e-4) for m in ("ssim", "spearman", "jaccard", "fass"))
     assert found["fass"] < 0.9 and found["fass_aligned_chance"] < 0.9
@@ -249,7 +249,7 @@ def test_batches_shards_and_order_change_nothing(kind: str, request: pytest.Fixt
     ids = np.array(sorted(first.index.unique("sample")))
     order = [4, 1, 6, 0, 3, 5, 2]
     shuffled = Batch(tuple(ids[order]), x[order])
-    again = holdfast.evaluate(model, {"data": shuffled}, METHODS, axis, batch_size=2, shard_size=3).table()
+    again = heatproof.evaluate(model, {"data": shuffled}, METHODS, axis, batch_size=2, shard_size=3).table()
     second = again.set_index(KEY).reindex(first.index)
     assert (first.status == second.status).all() and (first.value - second.value).abs().max() < 1e-4
 
@@ -309,7 +309,7 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
     ]
     for (model, data), axis, why in cases:
         with pytest.raises(UserError, match=why):
-            holdfast.evaluate(model, data, ["random"], axis)
+            heatproof.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
     with pytest.raises(UserError, match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)"):
         Stability().check((2, 3, 4, 5, 6))
@@ -317,9 +317,9 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         make(Stability, "stability", {"weights": [0, 0, 0]})
     for wrong, given in ((lambda x: x[:, :3], r"\(3, 3\)"), (lambda x: x.tolist(), "list")):
         with pytest.raises(UserError, match=rf"'own' gave {given} for inputs of shape \(3, 6\); they must agree"):
-            holdfast.evaluate(*row, ["random"], Stability(perturbations=Own(wrong), noise_floor=False))
+            heatproof.evaluate(*row, ["random"], Stability(perturbations=Own(wrong), noise_floor=False))
     with pytest.raises(UserError, match="no column varies"):
-        holdfast.evaluate(tabular(), rows(3)[:1], ["random"])
+        heatproof.evaluate(tabular(), rows(3)[:1], ["random"])
     for unbound in (ColumnNoise(), ColumnSwap()):
         with pytest.raises(UserError, match=r"call bound\(rows\) first"):
             unbound(batch_of(rows(2)), 0)
@@ -356,7 +356,7 @@ def test_a_study_file_that_only_names_the_axis(kind: str, tmp_path: Path) -> Non
         torch.manual_seed(0)
         done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    run = holdfast.read(out)
+    run = heatproof.read(out)
     axis = run.manifest["study"]["evaluations"]["stability"]
     names = ["jitter", "scaling", "time_shift"] if kind == "series" else ["column_noise", "column_noise"]
     assert [item["name"] for item in axis["perturbations"]] == names and axis["k"] == 0.1

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from scipy import ndimage
 from torch import Tensor
 
-from holdfast.axes.stability.evaluation import Stability
-from holdfast.axes.stability.perturbations import (
+from heatproof.axes.stability.evaluation import Stability
+from heatproof.axes.stability.perturbations import (
     PERTURBATIONS,
     PRESETS,
     Brightness,
@@ -37,10 +37,10 @@ from holdfast.axes.stability.perturbations import (
     level,
     resolve,
 )
-from holdfast.errors import UserError
-from holdfast.maps import warping
-from holdfast.rand import keys
-from holdfast.types import Batch, parameters
+from heatproof.errors import UserError
+from heatproof.maps import warping
+from heatproof.rand import keys
+from heatproof.types import Batch, parameters
 
 # One entry per registered name, at a magnitude that suits images of 9 pixels; a new perturbation must be added here.
 SAMPLES = {
@@ -608,8 +608,8 @@ def test_check_finds_what_a_call_would_before_any_data_is_read() -> None:
 
 def test_draws_are_the_same_in_another_process() -> None:
     code = (
-        "import torch; from holdfast.types import Batch;"
-        "from holdfast.axes.stability.perturbations import GaussianNoise;"
+        "import torch; from heatproof.types import Batch;"
+        "from heatproof.axes.stability.perturbations import GaussianNoise;"
         "x = torch.full((1, 1, 2, 2), 0.5); print(GaussianNoise()(Batch(ids=('a',), x=x), seed=3).flatten().tolist())"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast import Batch
-from holdfast.axes.stability import perturbations as perturbing
-from holdfast.axes.stability.evaluation import Stability
-from holdfast.axes.stability.perturbations import KNOWN, KNOWN_PRESETS, OPEN, describe, milder, resolve, title
-from holdfast.axes.stability.perturbations.contract import adopted, bound, check, condition, is_geometric, level
-from holdfast.axes.stability.tiles import said
+from heatproof import Batch
+from heatproof.axes.stability import perturbations as perturbing
+from heatproof.axes.stability.evaluation import Stability
+from heatproof.axes.stability.perturbations import KNOWN, KNOWN_PRESETS, OPEN, describe, milder, resolve, title
+from heatproof.axes.stability.perturbations.contract import adopted, bound, check, condition, is_geometric, level
+from heatproof.axes.stability.tiles import said
 from support.fixed import batch_of, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 

@@ -13,9 +13,9 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes.stability.perturbations import Case, PassageOrder, Synonyms, WhiteSpace
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes.stability.perturbations import Case, PassageOrder, Synonyms, WhiteSpace
 from support.decoders import KEYS, PLACES, WORDS, Induction, induction, questions
 
 TEXTS = ["The film  was good", "Bad actors, a bad film!", "good good acting", "nothing more to say of it"]
@@ -58,7 +58,7 @@ def made(texts: list[str] = TEXTS, length: int | None = 40) -> tuple[Model, Batc
         for variant in (text, text.upper(), text.lower(), text.title(), re.sub(r"\s+", "\n", text)):
             tokenizer.encode(variant)
             tokenizer.encode(variant + " movie picture fine", add_special_tokens=False)
-    data = holdfast.open_data(texts, vocabulary=tokenizer, length=length)
+    data = heatproof.open_data(texts, vocabulary=tokenizer, length=length)
     return Model(Bag(tokenizer), embedding="table"), data.load(range(len(data))).batch, tokenizer
 
 
@@ -121,8 +121,8 @@ PERTURBATIONS = [
 
 def test_maps_of_a_network_that_reads_words_in_any_case_score_1() -> None:
     model, batch, _ = made()
-    stability = holdfast.Stability(perturbations=PERTURBATIONS)
-    table = holdfast.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    stability = heatproof.Stability(perturbations=PERTURBATIONS)
+    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
     rows = table[(table.measure == "fass") & (table.status == "ok")]
     assert set(rows.condition) == {"case", "case(to=lower)", "case(to=capitalised)", "identity", "white_space",
                                    "white_space(to=lines)", "white_space(to=trimmed)"}  # fmt: skip
@@ -140,8 +140,8 @@ def test_scores_are_of_words_against_a_calculation_by_hand() -> None:
         return torch.stack([torch.tensor(given[i]) * (1 + x % 7) for i, x in zip(batch.ids, batch.x, strict=True)])
 
     synonyms = {"words": {"bad": ["not so good"], "film": ["movie"], "good": ["fine"], "more": ["to add"]}}
-    stability = holdfast.Stability(perturbations={"synonyms": synonyms}, k=2)
-    table = holdfast.evaluate(model, batch, {"mine": maps}, [stability], references=2).table()
+    stability = heatproof.Stability(perturbations={"synonyms": synonyms}, k=2)
+    table = heatproof.evaluate(model, batch, {"mine": maps}, [stability], references=2).table()
     found = table[(table.measure == "spearman") & (table.condition == "synonyms")].set_index("sample").value
     assert len(found) == 4
     for sample, text, row in zip(batch.ids, TEXTS, batch.x, strict=True):
@@ -163,15 +163,15 @@ def test_flips_and_texts_that_grow_too_long_are_rows() -> None:
     _, batch, tokenizer = made(["a good film", "a bad film"], length=None)
     model = Model(Bag(tokenizer), embedding="table")
     words = {"good": ["a" * 40], "bad": ["bad"]}
-    stability = holdfast.Stability(perturbations={"synonyms": {"words": words}}, k=1)
-    table = holdfast.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    stability = heatproof.Stability(perturbations={"synonyms": {"words": words}}, k=1)
+    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
     reasons = table[table.measure == "fass"].sort_values("sample").reason.tolist()
     assert "it would have 18 tokens, and texts have 6 here" in reasons[0] and "changes nothing" in reasons[1]
     flipping = Bag(tokenizer)
     flipping.table.weight.data = torch.tensor([[0.0, 1.0]]).repeat(200, 1)
     flipping.table.weight.data[tokenizer.encode(" film", False)[0], 0] = 30.0
-    stability = holdfast.Stability(perturbations={"synonyms": {"words": {"film": ["it"]}}}, k=1)
-    table = holdfast.evaluate(
+    stability = heatproof.Stability(perturbations={"synonyms": {"words": {"film": ["it"]}}}, k=1)
+    table = heatproof.evaluate(
         Model(flipping, embedding="table"), batch, ["input_x_gradient"], [stability], references=2
     )
     assert "flipped" in set(table.table().status)
@@ -189,7 +189,7 @@ def test_an_answer_stands_behind_the_changed_prompt() -> None:
         ids = [[i for i, n in zip(row, passage, strict=True) if n == k and i] for k in (1, 2, 3, 4, 0)]
         texts.append([" ".join(WORDS.decode(own)).replace("where", "where . where") for own in ids])
     answers = [WORDS.decode([int(a) for a in row if a >= 0])[0] for row in fixed.aux["answer"]]
-    direct = holdfast.prompts(WORDS, texts, answers, length=changed.batch.x.shape[1])
+    direct = heatproof.prompts(WORDS, texts, answers, length=changed.batch.x.shape[1])
     assert torch.equal(changed.batch.x, direct.x) and torch.equal(changed.batch.aux["answer"], direct.aux["answer"])
     for key in ("attention_mask", "_passages"):
         assert torch.equal(changed.batch.aux[key], direct.aux[key])
@@ -197,13 +197,13 @@ def test_an_answer_stands_behind_the_changed_prompt() -> None:
 
 def test_a_decoder_that_does_not_mind_the_order_of_passages_keeps_its_maps() -> None:
     batch, _ = questions()
-    model = holdfast.decoder(Induction(len(WORDS)), WORDS, options=PLACES)
+    model = heatproof.decoder(Induction(len(WORDS)), WORDS, options=PLACES)
     fixed = model.fixed(batch)
     moved = PassageOrder()(fixed, 0).batch
     assert torch.equal(moved.aux["answer"], fixed.aux["answer"])
     assert torch.allclose(*(model.logits(model.inputs(b), b.aux) for b in (fixed, moved)), atol=1e-5)
-    stability = holdfast.Stability(perturbations=["passage_order", {"synonyms": {"words": {"lives": [*KEYS[:2]]}}}])
-    table = holdfast.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    stability = heatproof.Stability(perturbations=["passage_order", {"synonyms": {"words": {"lives": [*KEYS[:2]]}}}])
+    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
     rows = table[(table.measure == "fass") & (table.condition == "passage_order")]
     assert (rows.status == "ok").all() and rows.value.min() > 0.99
 
@@ -221,10 +221,12 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
     for data, perturbation, message in cases:
         model.passes = 0
         with pytest.raises(UserError, match=message):
-            holdfast.evaluate(model, data, ["input_x_gradient"], [{"stability": {"perturbations": perturbation}}])
+            heatproof.evaluate(model, data, ["input_x_gradient"], [{"stability": {"perturbations": perturbation}}])
         assert model.passes == 0
     with pytest.raises(UserError, match="white_space changes texts, which are token ids"):
-        holdfast.evaluate(nn.Flatten(), torch.rand(3, 4), ["random"], [holdfast.Stability(perturbations="white_space")])
+        heatproof.evaluate(
+            nn.Flatten(), torch.rand(3, 4), ["random"], [heatproof.Stability(perturbations="white_space")]
+        )
     (tmp_path / "words.json").write_text(json.dumps({"Film": ["movie"]}))
     assert Synonyms(str(tmp_path / "words.json")).words == {"film": ["movie"]}
 
@@ -272,7 +274,7 @@ def test_tokenizers_of_transformers_cut_a_changed_text_as_a_whole(make: Any) -> 
     made, named = make(pytest.importorskip("tokenizers"))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **named)
     texts = ["The film was good", "Where is it? It is there.", "nothing more to say of it"]
-    batch = holdfast.open_data(texts, vocabulary=tokenizer, length=80).load(range(3)).batch
+    batch = heatproof.open_data(texts, vocabulary=tokenizer, length=80).load(range(3)).batch
     wanted = [
         (Case(), str.upper),
         (Case("lower"), str.lower),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError
-from holdfast.axes.symmetry.groups import build
-from holdfast.axes.symmetry.orbit import orbit
-from holdfast.axes.symmetry.scores import equivariance
-from holdfast.explainers import (
+from heatproof import Batch, Model, UserError
+from heatproof.axes.symmetry.groups import build
+from heatproof.axes.symmetry.orbit import orbit
+from heatproof.axes.symmetry.scores import equivariance
+from heatproof.explainers import (
     FeaturePermutation,
     GradientShap,
     IntegratedGradients,
@@ -22,9 +22,9 @@ from holdfast.explainers import (
     SmoothGrad,
     VarGrad,
 )
-from holdfast.features import Elements, Patches, Pixels, Tokens, Windows
-from holdfast.features.fill import origins
-from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, DeepSet, seeded
+from heatproof.features import Elements, Patches, Pixels, Tokens, Windows
+from heatproof.features.fill import origins
+from heatproof.models.nets import GNN, BagOfWords, CircularCNN1d, DeepSet, seeded
 
 
 def named(x: Tensor, **aux: Tensor) -> Batch:

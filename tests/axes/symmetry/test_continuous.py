@@ -10,12 +10,12 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes.symmetry.groups import build, plan_elements, scale, so2, so3
-from holdfast.axes.symmetry.scores import equivariance, model_invariance
-from holdfast.explainers import InputXGradient, Saliency, SmoothGrad
-from holdfast.maps.warping import resample, rotation_offsets
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes.symmetry.groups import build, plan_elements, scale, so2, so3
+from heatproof.axes.symmetry.scores import equivariance, model_invariance
+from heatproof.explainers import InputXGradient, Saliency, SmoothGrad
+from heatproof.maps.warping import resample, rotation_offsets
 
 
 def named(x: Tensor) -> Batch:
@@ -136,7 +136,7 @@ def test_an_interpolating_score_stands_beside_the_floor_of_going_there_and_back(
     a, b = (group.view(group.inverse(g), m).flatten(1).double() for m in (there, clean))
     first = (a * b).sum(1) / a.norm(dim=1) / b.norm(dim=1)
     assert equivariance(model, batch, target, InputXGradient(), so2(), n=1).back == pytest.approx(first, abs=1e-6)
-    run = holdfast.evaluate(model, batch, {"ixg": InputXGradient()}, holdfast.Symmetry(group="so2", elements=4))
+    run = heatproof.evaluate(model, batch, {"ixg": InputXGradient()}, heatproof.Symmetry(group="so2", elements=4))
     rows = run.table()
     assert len(rows[(rows.condition == "there_and_back") & (rows.measure == "equivariance")]) == 6
     assert "approximate" in " ".join(run.text().split())

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Concept, Model, Symmetry, UserError
-from holdfast.axes.symmetry.criterion import compare
-from holdfast.axes.symmetry.groups import build, cyclic, own, permutation, product
-from holdfast.axes.symmetry.orbit import VALUES_AT_ONCE, orbit
-from holdfast.axes.symmetry.scores import NO_BALL, equivariance, invariance, max_sensitivity, model_invariance
-from holdfast.axes.symmetry.symmetrised import symmetrise
-from holdfast.errors import make
-from holdfast.explainers import Cav, Influence, InputXGradient, RepresentationSimilarity, Saliency, SimplEx, TracIn
-from holdfast.models.nets import BagOfWords, CircularCNN1d, seeded
+import heatproof
+from heatproof import Batch, Concept, Model, Symmetry, UserError
+from heatproof.axes.symmetry.criterion import compare
+from heatproof.axes.symmetry.groups import build, cyclic, own, permutation, product
+from heatproof.axes.symmetry.orbit import VALUES_AT_ONCE, orbit
+from heatproof.axes.symmetry.scores import NO_BALL, equivariance, invariance, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.symmetrised import symmetrise
+from heatproof.errors import make
+from heatproof.explainers import Cav, Influence, InputXGradient, RepresentationSimilarity, Saliency, SimplEx, TracIn
+from heatproof.models.nets import BagOfWords, CircularCNN1d, seeded
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:
@@ -50,7 +50,7 @@ def test_models_that_only_look_invariant_are_seen_through(scale, offset):
 def test_the_change_is_that_of_the_explained_logit_by_hand():
     model, batch = linear(1.0), named(values(4, 1, 12))
     target = torch.tensor([2, 0, 1, 2])
-    rows = holdfast.evaluate(model, batch, {"s": Saliency()}, Symmetry(group="cyclic", elements=12), limit=4).table()
+    rows = heatproof.evaluate(model, batch, {"s": Saliency()}, Symmetry(group="cyclic", elements=12), limit=4).table()
     table = rows[rows.measure == "model_change"].set_index("sample").value
     logits = model.logits(batch.x).detach().double()
     target = logits.argmax(1)
@@ -155,7 +155,7 @@ def test_token_ids_have_no_ball_around_them_for_max_sensitivity():
     ids = torch.randint(2, 20, (2, 6), generator=torch.Generator().manual_seed(0))
     batch = named(ids, attention_mask=torch.ones_like(ids))
     axis = Symmetry(group="permutation", elements=2, sensitivity=0.1)
-    rows = holdfast.evaluate(Model(net, embedding="embedding"), batch, {"s": InputXGradient()}, axis).table()
+    rows = heatproof.evaluate(Model(net, embedding="embedding"), batch, {"s": InputXGradient()}, axis).table()
     rows = rows[rows.measure == "max_sensitivity"]
     assert len(rows) == 2 and set(rows.status) == {"undefined"} and set(rows.reason) == {NO_BALL}
 
@@ -171,7 +171,7 @@ def test_the_errors_of_a_layer_are_the_largest_of_each_sample():
     """As many samples as elements, so that the largest along the wrong dimension would fit as well."""
     model, batch = linear(1.0), named(values(12, 1, 12))
     axis = Symmetry(group="cyclic", elements=12, layers=("1",))
-    rows = holdfast.evaluate(model, batch, {"s": Saliency()}, axis).table()
+    rows = heatproof.evaluate(model, batch, {"s": Saliency()}, axis).table()
     found = rows[rows.measure == "layer_invariance_error"].set_index("sample").value
     out = model.logits(batch.x).detach().double()
     every = [
@@ -184,7 +184,7 @@ def test_the_errors_of_a_layer_are_the_largest_of_each_sample():
 def test_convergence_is_the_mean_over_the_first_elements():
     model, batch = linear(1.0), named(values(4, 1, 12))
     axis = Symmetry(group="cyclic", elements=6, convergence=(1, 3, 6))
-    frame = holdfast.evaluate(model, batch, {"s": InputXGradient()}, axis).table()
+    frame = heatproof.evaluate(model, batch, {"s": InputXGradient()}, axis).table()
     target = model.logits(batch.x).argmax(1)
     each = equivariance(model, batch, target, InputXGradient(), cyclic(), n=6).each
     for n in (1, 3, 6):
@@ -225,7 +225,7 @@ def test_what_is_no_group_is_refused_before_a_pass(name):
     model, batch = linear(1.0), named(values(4, 1, 12))
     group = own(lambda g, batch: act(g, batch.x), move, list(members))
     with pytest.raises(UserError, match=message):
-        holdfast.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=group, elements=4))
+        heatproof.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=group, elements=4))
     assert model.passes == 0
 
 
@@ -236,7 +236,7 @@ def test_the_factors_of_a_product_are_tried_on_inputs_too():
     model, batch = linear(1.0), named(values(2, 1, 12))
     both.check((1, 12))
     with pytest.raises(UserError, match="do not commute"):
-        holdfast.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=both))
+        heatproof.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=both))
     with pytest.raises(UserError, match="do not commute"):
         model_invariance(model, batch, both)
     with pytest.raises(UserError, match="do not commute"):

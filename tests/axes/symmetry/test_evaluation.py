@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import holdfast
-from holdfast import Batch, Model, UserError
-from holdfast.axes.symmetry.evaluation import Symmetry
-from holdfast.axes.symmetry.groups import Cyclic, Dihedral, Permutation
-from holdfast.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
-from holdfast.errors import BadParameter, make
-from holdfast.explainers import GradientShap, InputXGradient, Saliency
-from holdfast.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
-from holdfast.runs.pictures import read_exhibits
-from holdfast.runs.table import KEY
-from holdfast.types import Moved
+import heatproof
+from heatproof import Batch, Model, UserError
+from heatproof.axes.symmetry.evaluation import Symmetry
+from heatproof.axes.symmetry.groups import Cyclic, Dihedral, Permutation
+from heatproof.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
+from heatproof.errors import BadParameter, make
+from heatproof.explainers import GradientShap, InputXGradient, Saliency
+from heatproof.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
+from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.table import KEY
+from heatproof.types import Moved
 
 METHODS = {
     "saliency": Saliency(),
     "noisy": GradientShap(samples=2, sigma=0.3),
-    "random": holdfast.RandomMap(),
+    "random": heatproof.RandomMap(),
 }
 
 
@@ -39,7 +39,7 @@ def standard() -> Model:
 
 
 def run(axis: Symmetry, methods: Any = None, data: Batch | None = None, model: Model | None = None, **options: Any):
-    return holdfast.evaluate(model or standard(), data or images(), methods or METHODS, axis, **options)
+    return heatproof.evaluate(model or standard(), data or images(), methods or METHODS, axis, **options)
 
 
 def column(frame: pd.DataFrame, explainer: str, measure: str, condition: str) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def test_the_rows_are_the_paper_s_scores_with_bounds(exact, sampled):
 @pytest.mark.parametrize(("name", "group", "n"), [("exact", Dihedral(4), 8), ("sampled", "torus", 6)])
 def test_the_rows_equal_a_loop_over_elements(name, group, n, request):
     frame = request.getfixturevalue(name)
-    group = holdfast.groups.build(group) if isinstance(group, str) else group
+    group = heatproof.groups.build(group) if isinstance(group, str) else group
     model, batch = standard(), images()
     target = top(model, batch)
     elements = group.elements(batch)[:, None].expand(n, 10) if name == "exact" else group.sample(batch, n, 0)
@@ -119,7 +119,7 @@ def test_the_rows_equal_the_functions(exact):
 def test_chance_is_the_score_against_other_samples_moved_alike(exact):
     model, batch, group = standard(), images(), Dihedral(4)
     target, explainer = top(model, batch), METHODS["saliency"]
-    references = batch[holdfast.rand.keys(0, batch.ids, "references").argsort()[:9]]  # 8 + 10 / 8
+    references = batch[heatproof.rand.keys(0, batch.ids, "references").argsort()[:9]]  # 8 + 10 / 8
     theirs = explainer(model, references, top(model, references), 0)
     expected = []
     for i, name in enumerate(batch.ids):
@@ -127,7 +127,7 @@ def test_chance_is_the_score_against_other_samples_moved_alike(exact):
         for g in group.elements(batch)[1:]:
             moved = explainer(model, group.act(g, batch[i : i + 1]), target[i : i + 1], 0)
             others = [group.move(g, m[None]) for m, other in zip(theirs, references.ids, strict=True) if other != name]
-            scores += [float(holdfast.similarity.cosine(moved, other)) for other in others]
+            scores += [float(heatproof.similarity.cosine(moved, other)) for other in others]
         expected.append((1 + 7 * sum(scores) / len(scores)) / 8)  # at the identity any explanation agrees with itself
     found = column(exact, "saliency", "equivariance_chance", "dihedral")
     assert found.value.tolist() == pytest.approx(expected, abs=1e-5)
@@ -214,7 +214,7 @@ class Nearest:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         own, theirs = (
-            holdfast.models.layers.activations(model, b, self.layer).flatten(1) for b in (batch, self.examples)
+            heatproof.models.layers.activations(model, b, self.layer).flatten(1) for b in (batch, self.examples)
         )
         return own @ theirs.T
 
@@ -228,7 +228,7 @@ class Presence:
         self.layer = layer
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        h = holdfast.models.layers.activations(model, batch, self.layer).flatten(1)
+        h = heatproof.models.layers.activations(model, batch, self.layer).flatten(1)
         ways = torch.randn(h.shape[1], 3, generator=torch.Generator().manual_seed(0))
         return (h @ (ways - ways.mean(0)) > 0).float()
 
@@ -321,11 +321,11 @@ def test_each_input_is_explained_once():
 def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
     batch = images(4)
     symmetry = Symmetry(group=Dihedral(1))
-    stability = holdfast.Stability(perturbations="identity", k=20)
+    stability = heatproof.Stability(perturbations="identity", k=20)
 
     def passes(*axes: Any) -> int:
         model = standard()
-        holdfast.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
+        heatproof.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
         return model.passes
 
     predictions = 2 * 4 + 4 + 4  # references and what they predict, samples, mirrored samples

@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 import yaml
 
-import holdfast
-from holdfast import axes
-from holdfast.axes.contract import Finding, Judged, figures_of, findings_of
-from holdfast.axes.symmetry import AXIS
-from holdfast.axes.symmetry.findings import remedies
-from holdfast.axes.symmetry.frames import repaired, symmetries
-from holdfast.axes.symmetry.groups import build
-from holdfast.axes.symmetry.page import convergence_chart
-from holdfast.axes.symmetry.words import lead
+import heatproof
+from heatproof import axes
+from heatproof.axes.contract import Finding, Judged, figures_of, findings_of
+from heatproof.axes.symmetry import AXIS
+from heatproof.axes.symmetry.findings import remedies
+from heatproof.axes.symmetry.frames import repaired, symmetries
+from heatproof.axes.symmetry.groups import build
+from heatproof.axes.symmetry.page import convergence_chart
+from heatproof.axes.symmetry.words import lead
 from support import synthetic
 
 N = 40
@@ -64,7 +64,7 @@ def test_guidelines_one_to_four_where_the_model_is_invariant():
     card = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=tried))[TITLE]
     assert card.severity == "act" and "Give it a baseline that the group leaves alone" in card.do
     assert "4 elements give 0.995" in card.do and "moved back" in card.do
-    assert 'holdfast.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
+    assert 'heatproof.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
     example = by_title(judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"}))[TITLE]
     assert "invariant layer" in example.do and "guidelines 2 and 4" in example.means
     concept = by_title(judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"}))[TITLE]
@@ -158,7 +158,7 @@ def test_advice_repeats_the_group_of_the_study(group, text):
         study = (
             card.do.split("in a study: ")[1].split(" Maps are")[0].removesuffix(".").replace("of: …", "of: saliency")
         )
-        made = holdfast.symmetrise(holdfast.Saliency(), ast.literal_eval(form))
+        made = heatproof.symmetrise(heatproof.Saliency(), ast.literal_eval(form))
         assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
         assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
     other = by_title(judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}))[

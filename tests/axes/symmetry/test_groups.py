@@ -14,8 +14,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast.axes.stability.perturbations import Rotation
-from holdfast.axes.symmetry.groups import (
+from heatproof.axes.stability.perturbations import Rotation
+from heatproof.axes.symmetry.groups import (
     GROUPS,
     Cyclic,
     Dihedral,
@@ -34,9 +34,9 @@ from holdfast.axes.symmetry.groups import (
     so3,
     torus,
 )
-from holdfast.axes.symmetry.groups.contract import ENUMERABLE
-from holdfast.errors import BadParameter, UserError
-from holdfast.types import Batch
+from heatproof.axes.symmetry.groups.contract import ENUMERABLE
+from heatproof.errors import BadParameter, UserError
+from heatproof.types import Batch
 
 
 def random_batch(*shape: int, samples: int = 3, **aux: Tensor) -> Batch:

@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import holdfast
-from holdfast import axes, statistics
-from holdfast.axes.contract import Judged
-from holdfast.axes.symmetry.evaluation import Symmetry
-from holdfast.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
-from holdfast.axes.symmetry.page import MOST_DOTS, PAGE, correlation
-from holdfast.axes.symmetry.panels import failures, flow_chart, layer_table
-from holdfast.drawing.charts import Chart, Panel
-from holdfast.drawing.methods import colour_of
-from holdfast.drawing.prose import number, with_interval
-from holdfast.drawing.sheet import Dot
-from holdfast.results import Shown
-from holdfast.runs.pictures import read_exhibits
+import heatproof
+from heatproof import axes, statistics
+from heatproof.axes.contract import Judged
+from heatproof.axes.symmetry.evaluation import Symmetry
+from heatproof.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
+from heatproof.axes.symmetry.page import MOST_DOTS, PAGE, correlation
+from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.methods import colour_of
+from heatproof.drawing.prose import number, with_interval
+from heatproof.drawing.sheet import Dot
+from heatproof.results import Shown
+from heatproof.runs.pictures import read_exhibits
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 
@@ -239,7 +239,7 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
     assert "s001" in cards[1] and "equivariance −0.12" in cards[1]
     rows = judged.rows[(judged.rows["explainer"] == "ig") & (judged.rows["sample"] == "s001")].set_index("measure")
     chance = float(rows["value"]["equivariance_chance"])
-    assert f">{number((0.1 - chance) / (1 - chance))}<" in cards[1], "calibrated, as on the hold sheet"
+    assert f">{number((0.1 - chance) / (1 - chance))}<" in cards[1], "calibrated, as on the proof sheet"
     for card in cards:
         sources = re.findall(r'<img class="([a-z ]+)" src="data:image/webp;[^"]+" alt="([^"]*)">', card)
         assert [kind for kind, _ in sources] == ["photo", "map signed"] * 2 and len({alt for _, alt in sources}) == 3
@@ -391,7 +391,7 @@ def test_names_are_inert():
 
 
 def test_names_are_inert_on_the_page():
-    from holdfast.report import build_report
+    from heatproof.report import build_report
 
     judged = nasty()
     page = build_report(judged.rows, judged.samples, judged.exhibits, judged.manifest)
@@ -420,7 +420,7 @@ def test_a_real_run_is_drawn():
     evaluation = Symmetry(
         group={"dihedral": {"n": 2}}, repair=(2,), sensitivity=0.02, sensitivity_draws=2, layers=("10",)
     )
-    done = holdfast.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
+    done = heatproof.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
     rows = done.table()
     (judged,) = axes.judge(rows, done.samples(), read_exhibits(done.path), done.manifest)
     parts = PAGE.parts(judged)

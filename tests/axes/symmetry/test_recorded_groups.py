@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast import Batch
-from holdfast.axes.symmetry.criterion import SIMILARITIES, Criterion, compare, flaws, reasons
-from holdfast.axes.symmetry.groups import GROUPS, build, own
-from holdfast.axes.symmetry.groups.contract import ENUMERABLE, listed, order_text, orders, plan_elements, side_by_side
-from holdfast.axes.symmetry.model import model_scores
-from holdfast.axes.symmetry.orbit import explanation_scores, layer_errors, orbit
-from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
-from holdfast.axes.symmetry.symmetrised import chosen_elements, majority, symmetrise, symmetrise_curve
-from holdfast.explainers import GradientShap, Saliency
+from heatproof import Batch
+from heatproof.axes.symmetry.criterion import SIMILARITIES, Criterion, compare, flaws, reasons
+from heatproof.axes.symmetry.groups import GROUPS, build, own
+from heatproof.axes.symmetry.groups.contract import ENUMERABLE, listed, order_text, orders, plan_elements, side_by_side
+from heatproof.axes.symmetry.model import model_scores
+from heatproof.axes.symmetry.orbit import explanation_scores, layer_errors, orbit
+from heatproof.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.symmetrised import chosen_elements, majority, symmetrise, symmetrise_curve
+from heatproof.explainers import GradientShap, Saliency
 from support.fixed import batch_of, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 

@@ -10,12 +10,12 @@ import torch
 from captum.metrics import sensitivity_max
 from torch import Tensor, nn
 
-from holdfast import Batch, Model, UserError, rand
-from holdfast.axes.symmetry.criterion import compare
-from holdfast.axes.symmetry.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
-from holdfast.axes.symmetry.orbit import orbit
-from holdfast.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
-from holdfast.explainers import (
+from heatproof import Batch, Model, UserError, rand
+from heatproof.axes.symmetry.criterion import compare
+from heatproof.axes.symmetry.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
+from heatproof.axes.symmetry.orbit import orbit
+from heatproof.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
+from heatproof.explainers import (
     DeepLift,
     GradientShap,
     GuidedBackprop,
@@ -24,9 +24,9 @@ from holdfast.explainers import (
     RandomMap,
     Saliency,
 )
-from holdfast.maps.similarity import cosine
-from holdfast.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
-from holdfast.statistics.bounds import mean_interval
+from heatproof.maps.similarity import cosine
+from heatproof.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
+from heatproof.statistics.bounds import mean_interval
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -402,7 +402,7 @@ def test_an_interpolating_group_is_measured_all_the_same():
 def test_the_orbit_of_one_sample_is_cut_into_pieces_that_fit(monkeypatch):
     model, batch, group = series()
     whole = equivariance(model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12)
-    monkeypatch.setattr("holdfast.axes.symmetry.orbit.VALUES_AT_ONCE", 5 * 24)
+    monkeypatch.setattr("heatproof.axes.symmetry.orbit.VALUES_AT_ONCE", 5 * 24)
     assert max(len(piece.batch) for piece in orbit(group, batch, 12).pieces()) == 5
     again = equivariance(model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12)
     assert torch.allclose(again.each, whole.each, atol=1e-6)

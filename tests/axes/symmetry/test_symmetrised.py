@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from holdfast.axes.symmetry.groups import cyclic, dihedral, node_permutation, own, permutation, product, torus
-from holdfast.axes.symmetry.symmetrised import (
+from heatproof.axes.symmetry.groups import cyclic, dihedral, node_permutation, own, permutation, product, torus
+from heatproof.axes.symmetry.symmetrised import (
     CurvePoint,
     Symmetrised,
     _fresh_elements,
@@ -21,11 +21,11 @@ from holdfast.axes.symmetry.symmetrised import (
     symmetrise,
     symmetrise_curve,
 )
-from holdfast.errors import UserError
-from holdfast.explainers import GradientShap, Occlusion, Saliency
-from holdfast.maps.similarity import cosine
-from holdfast.models import Model
-from holdfast.types import Batch, label_of
+from heatproof.errors import UserError
+from heatproof.explainers import GradientShap, Occlusion, Saliency
+from heatproof.maps.similarity import cosine
+from heatproof.models import Model
+from heatproof.types import Batch, label_of
 
 
 def noise(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -1,0 +1,19 @@
+"""Agreement: do methods say the same of the same sample?"""
+
+from heatproof.axes.agreement.evaluation import MEASURES, Agreement
+from heatproof.axes.contract import Axis
+
+AXIS = Axis(
+    name="agreement",
+    title="Agreement",
+    question="do methods say the same of the same sample?",
+    verb="agrees more with the others than",
+    evaluation=Agreement,
+    measures=MEASURES,
+    page="heatproof.axes.agreement.page",
+    findings="heatproof.axes.agreement.page",
+    figures="heatproof.axes.agreement.page",
+    trial={"any": {"k": 0.1}},
+    condition=lambda other, level: f"with {other}",
+)
+AXES = (AXIS,)

@@ -1,0 +1,40 @@
+"""Certificates: how often does the prediction survive when features are added to the explanation?"""
+
+from typing import Any
+
+from heatproof.axes.certificate.evaluation import MEASURES, Certificate, spoken
+from heatproof.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
+from heatproof.axes.contract import Axis
+
+UNABLE = {"rate": ("noise 0.3", "noise 1", "noise 3", "blurred", "wrong class", "Sobel")}
+PATCHES: dict[str, Any] = {"radii": [1, 2], "epsilon": 0.3, "features": {"patches": {"size": 4}}}
+CERTIFICATE = Axis(
+    name="certificate",
+    title="Certificates",
+    question="how often does the prediction survive when features are added to the explanation?",
+    verb="is certified better than",
+    evaluation=Certificate,
+    measures=MEASURES,
+    page="heatproof.axes.certificate.page",
+    findings="heatproof.axes.certificate.findings",
+    figures="heatproof.axes.certificate.figures",
+    condition=spoken,
+    unable=UNABLE,
+    trial={"image": PATCHES, "set": {"radii": [1, 2], "epsilon": 0.3}, "table": {"radii": [1, 2], "epsilon": 0.3}},
+)
+SMOOTHING = Axis(
+    name="smoothing",
+    title="Smoothing",
+    question="what does smoothing by random masks buy in certificates, and cost in accuracy?",
+    verb="is certified better, smoothed, than",
+    evaluation=Smoothing,
+    measures=SMOOTHED_MEASURES,
+    separable="keeps",
+    page="heatproof.axes.certificate.smoothing_page",
+    findings="heatproof.axes.certificate.smoothing_findings",
+    figures="heatproof.axes.certificate.smoothing_figures",
+    condition=spoken,
+    unable=UNABLE,
+    trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
+)
+AXES = (CERTIFICATE, SMOOTHING)

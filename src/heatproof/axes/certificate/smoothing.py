@@ -1,0 +1,205 @@
+"""Smoothing by random masking: what does it buy in certificates, and what does it cost in accuracy?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import chain
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof.axes.certificate.evaluation import (
+    MEASURES,
+    SHARE,
+    USUAL_THRESHOLD,
+    Anchor,
+    Certificate,
+    ModeField,
+    Radii,
+    Share,
+    Threshold,
+    listed,
+)
+from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
+from heatproof.axes.certificate.sequential import Method
+from heatproof.axes.contract import Measure
+from heatproof.features import GroupingField, Patches
+from heatproof.maps.undefined import NOT_FINITE
+from heatproof.models import Model
+from heatproof.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
+from heatproof.results import Condition, Exhibit, Scores, Subject
+from heatproof.statistics.radii import RadiusRule, largest_radius
+from heatproof.types import STRICT, Batch
+
+SMOOTHED_MEASURES = (
+    *MEASURES,
+    Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
+    Measure("hard_radius_lipschitz", "hard radius, MuS", "the same by the paper's rule", "higher", "component"),
+    Measure("hard_radius_bernoulli", "hard radius, Bernoulli", "over all Bernoulli masks", "higher", "component"),
+    Measure("correct", "correct", "whether the smoothed model predicts the label", "neither", "model", SHARE),
+)
+"""Those of a certificate, and what only smoothing has."""
+
+UNLABELLED = "the sample has no label"
+OTHERWISE = "the explanation alone is predicted otherwise than the whole input"
+RADIUS_MEASURES: dict[RadiusRule, str] = {
+    "per_mask": "hard_radius",
+    "lipschitz": "hard_radius_lipschitz",
+    "bernoulli": "hard_radius_bernoulli",
+}
+
+
+def condition(keep: float) -> str:
+    """The condition of the rows of one λ.
+
+    >>> condition(0.25)
+    'λ=0.25'
+    """
+    return f"λ={keep:g}"
+
+
+def _different(keeps: tuple[float, ...]) -> tuple[float, ...]:
+    if not keeps or len({condition(keep) for keep in keeps}) != len(keeps):
+        raise ValueError(f"keeps must be different and at least one, got {keeps}")
+    return keeps
+
+
+Keeps = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)]
+
+
+def _possible(masks: Masks, info: ValidationInfo) -> Masks:
+    if masks == "quantised":
+        for keep in info.data.get("keeps", ()):
+            check_quantised(keep, info.data.get("samples", 1))
+    return masks
+
+
+@dataclass(frozen=True, config=STRICT)
+class Smoothing:
+    """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
+
+    For every λ in `keeps` and every radius r the rows of a `certificate` on `heatproof.Smoothed(model, λ, samples)`. At
+    level 0, beside them: `hard_radius`, how many features can surely be added without changing the prediction, from
+    what every mask says, and `hard_radius_lipschitz`, by the rule of MuS, both exact for this model; for Bernoulli
+    masks `hard_radius_bernoulli`, for the mean over all masks, with confidence 1 − `delta`; `correct`, whether the
+    smoothed model predicts the label; and `passes` for x ⊙ α. λ = 1 is the model itself, of which nothing is certified.
+    With `votes` the masks vote for classes in place of averaging probabilities.
+
+    Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input, which
+    all explainers share and no row counts.
+
+    >>> Smoothing(keeps=(0.5, 1.0), radii=(3,)).conditions()
+    [('λ=0.5', 0.0), ('λ=0.5', 3.0), ('λ=1', 0.0), ('λ=1', 3.0)]
+    """
+
+    name: ClassVar[str] = "smoothing"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    reexplains: ClassVar[bool] = False
+
+    keeps: Keeps = (0.125, 0.25, 0.5, 1.0)
+    samples: Annotated[int, Field(ge=1)] = 64
+    masks: Annotated[Masks, AfterValidator(_possible), Field(validate_default=True)] = "quantised"
+    radii: Radii = (1, 2, 3, 5, 10)
+    features: GroupingField = Patches()
+    fraction: Share = 0.25
+    delta: Share = 0.1
+    epsilon: Share = 0.1
+    method: Method = "clopper-pearson"
+    mode: ModeField = "estimate"
+    threshold: Threshold = USUAL_THRESHOLD
+    votes: bool = False
+    anchor: Anchor = "explanation"
+
+    def conditions(self) -> list[Condition]:
+        """(λ, 0) and (λ, r) for every λ and radius r."""
+        return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *listed(self.radii))]
+
+    @property
+    def certificate(self) -> Certificate:
+        """What is asked of every smoothed model."""
+        shared = {field.name for field in fields(Certificate)} & {field.name for field in fields(self)}
+        return Certificate(**{name: getattr(self, name) for name in shared})
+
+    def suited(self, model: Model, batch: Batch) -> Smoothing:
+        """The axis with all radii listed, where they are asked for."""
+        return replace(self, radii=self.certificate.suited(model, batch).radii)
+
+    def notes(self, model: Model) -> list[str]:
+        """Which rules cannot certify a single feature with so many masks, however sure the model is."""
+        rules: tuple[RadiusRule, ...] = ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
+        ways, said = len(model.classes or "01"), []
+        for keep in self.keeps:
+            for rule in rules:
+                if keep < 1 and not largest_radius(keep, self.samples, ways, self.delta, rule, self.votes):
+                    more = "; more samples or votes: true may" if rule == "bernoulli" and not self.votes else ""
+                    said.append(
+                        f"{RADIUS_MEASURES[rule]} is 0 for every sample at λ = {keep:g} with {self.samples} masks and "
+                        f"{ways} classes{more}"
+                    )
+        return said
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that the features do not fit, and features that change with what is left of a sample."""
+        self.certificate.check(shape)
+        refuse_changing(self.features, (1, *shape))
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        """Columns for every λ, explainer by explainer; the smoothed models and their accuracy serve all explainers."""
+        certificate = self.certificate
+        models = [self._smooth(subject, keep) for keep in self.keeps]
+        whole = [self._whole(subject, model) for model in models]
+        for explainer in subject.explainers:
+            chosen = certificate.explanations(subject, explainer, self.fraction)
+            for model, predicted in zip(models, whole, strict=True):
+                right = self._correct(subject, model, predicted)
+                radii = self._hard_radii(subject, model, chosen, predicted)
+                (found,) = certificate.certified(subject, model, [chosen], predicted, model.samples)
+                rates = certificate.columns(model, chosen, found, condition(model.keep))
+                for column in chain([replace(right, explainer=explainer)], radii, rates):
+                    yield replace(column, share=model.keep)
+
+    def _smooth(self, subject: Subject, keep: float) -> Smoothed:
+        samples = self.samples if keep < 1 else 1
+        return Smoothed(
+            subject.model, keep, samples, self.features, self.masks, votes=self.votes and keep < 1, seed=subject.seed
+        )
+
+    def _whole(self, subject: Subject, model: Smoothed) -> Tensor:
+        """The smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
+
+        def predict(part: Batch, _: Tensor) -> Tensor:
+            return model.scores(part).double().cpu()
+
+        logits = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
+        return torch.where(torch.isfinite(logits).all(1), logits.argmax(1), -1)
+
+    def _correct(self, subject: Subject, model: Smoothed, predicted: Tensor) -> Scores:
+        """Whether the smoothed prediction of each sample is its label, for any explainer."""
+        given = subject.batch.label
+        label = torch.full_like(predicted, -1) if given is None else given.cpu()
+        right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
+        reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
+        return Scores.column("", "correct", (condition(model.keep), 0.0), right, reason, missing=NOT_FINITE)
+
+    def _hard_radii(
+        self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
+    ) -> Iterator[Scores]:
+        """The hard radii, and the passes spent on x ⊙ α, once for them and once for the certificates."""
+        rules = [rule for rule in RADIUS_MEASURES if rule != "bernoulli" or self.masks == "bernoulli"]
+        full = self.anchor == "full"
+
+        def by_rules(part: Batch, extra: Tensor) -> Tensor:
+            radius = model.radii(part, extra[:, :-1].bool(), self.delta, extra[:, -1] if full else None)
+            return torch.stack([radius[rule] for rule in rules], 1)
+
+        radii = torch.zeros(0, len(rules))
+        if len(chosen.rows):
+            radii = subject.compute(by_rules, chosen.batch, chosen.with_class(predicted))
+        where = (condition(model.keep), 0.0)
+        for rule, radius in zip(rules, radii.unbind(1), strict=True):
+            yield chosen.column(RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE)
+        yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))

@@ -1,0 +1,345 @@
+"""The contract of an axis: what is known of its measures, of itself, of its results, and what it finds.
+
+An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal, gate, comparison, figures, trackers and
+`heatproof ls` take what they know of a measure from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd
+
+from heatproof import statistics
+from heatproof.drawing.charts import Chart, Panel, Tiles
+from heatproof.drawing.methods import Look, looks
+from heatproof.drawing.pieces import Item
+from heatproof.models import Model
+from heatproof.results import Condition, Evaluation, Exhibit, Scores, Shown, Subject
+from heatproof.statistics.cubes import SUFFIXES, Cube, Span
+from heatproof.types import Batch
+
+Better = Literal["higher", "lower", "neither"]
+Role = Literal["headline", "component", "curve", "model", "cost"]
+Severity = Literal["act", "mind", "note"]
+NO_SCORE = "Maps without a score"
+"""The title of the finding that maps are undefined; the report tells it of an axis that does not itself."""
+RANDOM = "_random"
+"""What a measure ends in where a random order takes the place of the map's."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is known of a measure.
+
+    `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
+    "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
+    model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
+    without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows.
+
+    >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
+    -1
+    """
+
+    name: str
+    title: str
+    text: str
+    better: Better
+    role: Role
+    span: Span | None = None
+    chance: Literal["column", "zero", "random", ""] = ""
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, −1 where less is, 0 where neither can be said."""
+        return {"higher": 1, "lower": -1, "neither": 0}[self.better]
+
+
+def plain_title(condition: str, level: float) -> str:
+    """A condition with its level, which is left out where it is 0 and stands for none.
+
+    >>> plain_title("radius", 5.0), plain_title("noisy_linear", 0.0)
+    ('radius 5', 'noisy linear')
+    """
+    return condition.replace("_", " ") + (f" {level:g}" if level else "")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the bench.
+
+    `question` is what it asks, `verb` how a sentence compares two methods ("holds better than"). `evaluation` makes its
+    rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries give conditions
+    that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
+    `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
+    function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
+    `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
+    should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
+    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
+    is said after the name of a clear winner. `spans` gives
+    the ends of those scales that depend on the settings, from these and the measures that the table has.
+    `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `heatproof.truth`, and
+    `unable` what came of it: the corruptions to which a headline does not prefer the right map. The page says so.
+    """
+
+    name: str
+    title: str
+    question: str
+    verb: str
+    evaluation: type[Evaluation] | None
+    measures: tuple[Measure, ...]
+    separable: str = ""
+    page: str = ""
+    findings: str = ""
+    figures: str = ""
+    explainers: tuple[Any, ...] = ()
+    aside: frozenset[str] = frozenset()
+    marks: str = ""
+    within: str = ""
+    against: str = ""
+    condition: Callable[[str, float], str] = plain_title
+    best: str = ""
+    spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, Span]] = lambda *_: {}
+    trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def measure(self, name: str) -> Measure | None:
+        """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""
+        for suffix in SUFFIXES:
+            name = name.removesuffix(suffix)
+        known = {m.name: m for m in self.measures}
+        base = known.get(name.removesuffix(RANDOM))
+        if base is None or (name.endswith(RANDOM) and base.chance != "random"):
+            return None
+        if base.name == name:
+            return base
+        return replace(base, name=name, title=f"{base.title}, random order", better="neither", role="component")
+
+    def headlines(self, cube: Cube) -> list[str]:
+        """The measures that speak for the axis: for every explainer the first headline that it was measured by."""
+        known = [m.name for m in self.measures if m.role == "headline" and m.name in cube.asked]
+        first = (next((m for m in known if cube.asked[m][e].any()), None) for e in range(len(cube.explainers)))
+        chosen = set(first)
+        return [name for name in known if name in chosen]
+
+    def of_role(self, *roles: Role) -> list[str]:
+        """The names of the measures with these roles, in order."""
+        return [m.name for m in self.measures if m.role in roles]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
+
+    `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
+    `related` has the rows of every evaluation of the same dataset and model, `marks` what one of these says that every
+    axis should mark of an explainer, `computed` what the axis made of its results.
+    """
+
+    axis: Axis
+    cube: Cube
+    rows: pd.DataFrame
+    samples: pd.DataFrame
+    exhibits: Sequence[Shown]
+    settings: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    related: pd.DataFrame
+    marks: Mapping[str, str] = field(default_factory=dict)
+    computed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The name of the evaluation in the study."""
+        return self.cube.evaluation
+
+    @property
+    def title(self) -> str:
+        """The axis as a heading, with the name that the study gave the evaluation where it gave one."""
+        named = self.label in (self.axis.name, self.axis.title)
+        return self.axis.title if named else f"{self.axis.title}: {self.label}"
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
+        tasks = (self.manifest.get("study") or {}).get("tasks") or {}
+        return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
+
+    @property
+    def groups(self) -> int:
+        """How many groups the samples form, which are then what counts as independent; 0 where they form none."""
+        return 0 if self.cube.groups is None else len(set(self.cube.groups.tolist()))
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`statistics.summary` of the axis."""
+        return statistics.summary([self.cube])
+
+    @cached_property
+    def headlines(self) -> tuple[Measure, ...]:
+        """The measures that speak for the axis here; empty where none was measured."""
+        known = (self.axis.measure(name) for name in self.axis.headlines(self.cube))
+        return tuple(measure for measure in known if measure is not None)
+
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """`statistics.ranking` by each of the headlines."""
+        tests = {m.name: self.tests[self.tests["measure"] == m.name] for m in self.headlines}
+        ranked = [
+            statistics.ranking([self.cube], n, better=m.better, tests=tests[n])
+            for m in self.headlines
+            for n in [m.name]
+        ]
+        return pd.concat(ranked, ignore_index=True) if ranked else statistics.ranking([], "")
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """`statistics.paired_tests` by each of the headlines."""
+        tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
+        return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
+        study = (self.manifest.get("study") or {}).get("explainers") or {}
+        registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
+        known = looks([*study, *self.cube.explainers], self.cube.controls, registered)
+        return {e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k for e, k in known.items()}
+
+    def settings_of(self, explainer: str) -> Mapping[str, Any]:
+        """The parameters of an explainer as the manifest has them; empty where it does not."""
+        return ((self.manifest.get("study") or {}).get("explainers") or {}).get(explainer) or {}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run shows and a reader should know: what was seen, what it means, and what to do about it.
+
+    `severity` is "act" where something should be changed before the results are used, "mind" where they need care in
+    reading, "note" for what is good to know. `axis` is the name of an axis, or empty for what concerns all of them.
+    `items` is a list that may be folded away.
+    """
+
+    axis: str
+    severity: Severity
+    title: str
+    seen: str
+    means: str
+    do: str
+    explainers: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    dataset: str = ""
+    model: str = ""
+
+    def filled(self, words: Mapping[str, Any], explainers: Iterable[str] = ()) -> Finding:
+        """The finding about some explainers, with the braces of its texts filled in."""
+        texts = {name: getattr(self, name).format(**words).strip() for name in ("title", "seen", "means", "do")}
+        return replace(self, **texts, explainers=tuple(explainers))
+
+
+def unseen(severity: Severity, title: str, means: str, do: str, axis: str = "") -> Finding:
+    """What is the same whenever a finding is made; what was seen comes later."""
+    return Finding(axis, severity, title, "", means, do)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.
+
+    `tiles` are its maps for the proof sheet, where it keeps some.
+    """
+
+    lead: Callable[[Judged], list[str]]
+    parts: Callable[[Judged], list[Chart | Panel]]
+    across: Callable[[Sequence[Judged]], list[Chart]] = lambda judged: []
+    tiles: Callable[[Judged], Tiles | None] = lambda judged: None
+
+
+def page_of(axis: Axis) -> Page | None:
+    """What an axis draws; None for one that draws nothing of its own."""
+    return importlib.import_module(axis.page).PAGE if axis.page else None
+
+
+def findings_of(judged: Judged) -> list[Finding]:
+    """What an axis finds in its results."""
+    module = judged.axis.findings
+    return list(importlib.import_module(module).findings(judged)) if module else []
+
+
+def marks_of(axis: Axis, cube: Cube) -> dict[str, str]:
+    """explainer -> the word that should stand beside it on every axis, by what this one measured."""
+    return dict(importlib.import_module(axis.marks).marks(cube)) if axis.marks else {}
+
+
+def figures_of(axis: Axis) -> tuple[Item, ...]:
+    """The figures and tables for papers that an axis can make."""
+    return tuple(importlib.import_module(axis.figures).ITEMS) if axis.figures else ()
+
+
+def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str]) -> Axis:
+    """The axis of somebody's own evaluation: its measures as it declares them, else its first as they are.
+
+    >>> axis = own_axis("mine", {}, ["sharpness", "sharpness_chance", "depth"])
+    >>> [(m.name, m.role, m.better) for m in axis.measures]
+    [('sharpness', 'headline', 'neither'), ('depth', 'component', 'neither')]
+    """
+    stored = settings.get("measures") or ()  # a manifest has no tuples
+    declared = tuple(Measure(**{**facts, "span": facts["span"] and tuple(facts["span"])}) for facts in stored)
+    known = {m.name for m in declared}
+    bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
+    plain = tuple(
+        Measure(name, name.replace("_", " "), "", "neither", "component" if declared or i else "headline")
+        for i, name in enumerate(bare)
+    )
+    title = label.replace("_", " ")
+    return Axis(label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain)
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Somebody's own evaluation with the usual for what it leaves out: it judges feature maps of any data."""
+
+    of: Any
+    name: str
+    kinds: frozenset[str]
+    reexplains: bool
+    measures: tuple[Measure, ...]
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.of
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        yield from self.of(subject)
+
+    def conditions(self) -> list[Condition]:
+        """Those of the evaluation."""
+        return list(self.of.conditions())
+
+    def check(self, shape: Sequence[int]) -> None:
+        """What the evaluation checks, if anything."""
+        if hasattr(self.of, "check"):
+            self.of.check(shape)
+
+    def suited(self, model: Model, batch: Batch) -> Adopted:
+        """The evaluation as it suits such data, if it says so."""
+        return replace(self, of=self.of.suited(model, batch)) if hasattr(self.of, "suited") else self
+
+
+def adopted(evaluation: Any, name: str) -> Evaluation | Adopted:
+    """An evaluation that has every member of the contract: itself, or somebody's own with the usual for the rest."""
+    members = ("name", "kinds", "reexplains", "conditions", "check", "suited")
+    if all(hasattr(evaluation, member) for member in members):
+        return evaluation  # type: ignore[no-any-return]
+    return Adopted(
+        evaluation,
+        name,
+        getattr(evaluation, "kinds", frozenset({"feature"})),
+        getattr(evaluation, "reexplains", True),
+        tuple(getattr(evaluation, "measures", ())),
+    )

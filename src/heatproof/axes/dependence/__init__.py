@@ -1,0 +1,34 @@
+"""Dependence: does the map depend on what the model has learned, and on the class that is asked about?"""
+
+from heatproof.axes.contract import Axis
+from heatproof.axes.dependence.evaluation import CASCADES, MEASURES, WEIGHTS, Dependence
+
+TITLES = {WEIGHTS: "random weights", "class": "another class", "clean": "the map itself", "top_down": "from the output"}
+TITLES["bottom_up"] = "from the input"
+
+
+def title(condition: str, level: float) -> str:
+    """A condition in words, with the share of layers that were randomised.
+
+    >>> title("weights", 0.0), title("top_down", 0.25)
+    ('random weights', 'from the output, 25 % of layers')
+    """
+    return TITLES.get(condition, condition) + (f", {100 * level:.3g} % of layers" if level else "")
+
+
+AXIS = Axis(
+    name="dependence",
+    title="Dependence",
+    question="does the map depend on what the model has learned, and on the class asked about?",
+    verb="changes more with the model than",
+    evaluation=Dependence,
+    measures=MEASURES,
+    page="heatproof.axes.dependence.page",
+    findings="heatproof.axes.dependence.page",
+    figures="heatproof.axes.dependence.page",
+    marks="heatproof.axes.dependence.verdicts",
+    aside=frozenset(CASCADES),
+    condition=title,
+    trial={"any": {"k": 0.1, "draws": 2}},
+)
+AXES = (AXIS,)

@@ -1,0 +1,81 @@
+"""Faithfulness: does removing what the map calls important hurt the prediction?"""
+
+from dataclasses import replace
+
+from heatproof.axes.contract import Axis, Measure
+from heatproof.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
+from heatproof.drawing.methods import spoken
+
+
+def removed(condition: str, level: float) -> str:
+    """A condition in words, with the share that was removed, where there is one.
+
+    >>> removed("noisy_linear morf", 0.5), removed("zero", 0.0)
+    ('noisy linear MoRF 0.5', 'zero')
+    """
+    return spoken(f"{condition} {level:g}" if level else condition, {})
+
+
+AXIS = Axis(
+    name="faithfulness",
+    title="Faithfulness",
+    question="does removing what the map calls important hurt the prediction?",
+    verb="is more faithful than",
+    evaluation=Faithfulness,
+    measures=MEASURES,
+    separable="imputers",
+    page="heatproof.axes.faithfulness.page",
+    findings="heatproof.axes.faithfulness.findings",
+    figures="heatproof.axes.faithfulness.figures",
+    against="stability",
+    trial={
+        **{kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32} for kind in ("image", "series", "table")},
+        "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
+    },
+    unable={
+        **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
+        "insertion_auc": ("noise 0.3", "blurred", "Sobel"),
+        "irof": ("noise 0.3", "noise 1", "blurred"),
+        "infidelity_scaled": ("sign turned",),
+    },
+    condition=removed,
+    spans=spans_of_curves,
+)
+RETRAINING = Axis(
+    name="retraining",
+    title="Retraining",
+    question="how well does a network learn from what is left?",
+    verb="",
+    evaluation=None,
+    measures=(ACCURACY,),
+    page="heatproof.axes.faithfulness.retraining.page",
+    findings="heatproof.axes.faithfulness.findings",
+    within=AXIS.name,
+    condition=removed,
+)
+LEAKAGE = Axis(
+    name="leakage",
+    title="Leakage",
+    question="does the shape of what is removed give the class away?",
+    verb="",
+    evaluation=None,
+    measures=(
+        Measure("prior", "class", "the true class, from which the prior is counted", "neither", "model"),
+        Measure("pixels", "pixels", "share of pixels whose removal a probe recognises", "neither", "model", SHARE),
+        *(
+            Measure(f"{probe}_{what}", f"{probe}, {words}", f"{words} of a probe that sees {sees}", "neither", "model")
+            for probe, sees in (("mask", "the mask"), ("imputed", "the imputed image"), ("both", "both"))
+            for what, words in (("hit", "right answers"), ("log2", "log₂ probability of the class"))
+        ),
+    ),
+    page="heatproof.axes.faithfulness.retraining.page",
+    within=AXIS.name,
+    condition=removed,
+)
+FIDELITY = replace(
+    RETRAINING,
+    name="f_fidelity",
+    title="F-Fidelity",
+    question="what does a network tuned to random removals still recognise?",
+)
+AXES = (AXIS, RETRAINING, FIDELITY, LEAKAGE)

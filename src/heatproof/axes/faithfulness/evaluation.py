@@ -1,0 +1,255 @@
+"""ROAD and its relatives: does removing what the map calls important hurt the prediction?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from heatproof.axes.contract import Measure
+from heatproof.axes.faithfulness import sweeps
+from heatproof.axes.faithfulness.curves import Readout
+from heatproof.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
+from heatproof.axes.faithfulness.scores import BANKED, removal_scores
+from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
+from heatproof.errors import UserError, unknown
+from heatproof.features import GroupingField, Pixels, Tokens
+from heatproof.models import Model
+from heatproof.models.modality import modality
+from heatproof.models.tasks import Task, has_probability
+from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
+from heatproof.results import Exhibit, Scores, Subject
+from heatproof.types import STRICT, Batch, label_of
+
+SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)
+ACCURACY = Measure(
+    "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
+)
+MEASURES = (
+    Measure("road", "ROAD", "mean over fractions of (LeRF − MoRF) / 2", "higher", "headline", chance="zero"),
+    Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
+    Measure("insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"),
+    Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
+    Measure("pixel_flipping", "pixel flipping", "area under MoRF of the logit", "lower", "headline", chance="random"),
+    Measure("irof", "IROF", "area over the curve when segments are removed", "higher", "headline", chance="random"),
+    Measure("faithfulness_correlation", "correlation", "of importance and drop", "higher", "headline", SIGNED, "zero"),
+    Measure("sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", SIGNED, "zero"),
+    Measure("infidelity_scaled", "infidelity, scaled", "squared error as a forecast of drops", "lower", "headline"),
+    Measure("infidelity", "infidelity, not scaled", "the same for maps in the logit's unit", "lower", "headline"),
+    Measure("probability", "probability", "of the class predicted for the whole input", "neither", "curve", SHARE),
+    ACCURACY,
+    Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
+    Measure("margin", "margin", "of that class over the next", "neither", "curve"),
+    Measure("detectability", "detectability", "ROC area: filled inputs told from real ones", "neither", "model", SHARE),
+)
+"""What is known of the measures of the axis; the first headline that was asked for speaks for it."""
+
+
+def spans_of_curves(settings: Mapping[str, Any], measured: Collection[str]) -> dict[str, tuple[float, float]]:
+    """The ends of what is read from curves of probabilities or hits; of logits and margins there are none.
+
+    >>> spans_of_curves({"readout": "accuracy"}, ["road", "probability"])["road"]
+    (-0.5, 0.5)
+    """
+    bounded = settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
+    return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)} if bounded else {}
+
+
+NEEDS: dict[str, tuple[Order, ...]] = {
+    "road": ("morf", "lerf"),
+    "deletion_auc": ("morf",),
+    "insertion_auc": ("lerf",),
+    "pixel_flipping": ("morf",),
+    "aopc": ("morf",),
+    "irof": (),
+    "infidelity": (),
+    "sensitivity_n": (),
+    "faithfulness_correlation": (),
+}
+"""Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
+OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
+"""Metrics that are read from the probability, whatever the readout is."""
+SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
+
+KNOWN = {**IMPUTERS, **CONTEXTUAL}
+IMAGE = (3, 2, 2)
+"""The shape of an image, whatever its size."""
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Rising = Annotated[tuple[float, ...], AfterValidator(sweeps.check_fractions)]
+
+
+def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A validator that leaves None, which `suited` will fill in, as it is."""
+    return lambda value: None if value is None else resolve(value, KNOWN)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Faithfulness:
+    """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
+
+    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, as `readout` the
+    probability of the class, or of a task without probabilities the explained number itself, and `against`.
+
+    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is the label, or with
+    against="prediction", as where there are no labels, that of the whole image), and of `probability`, `logit` and
+    `margin` of the class predicted for the whole image. Then, per imputer, what these curves say in one number:
+    `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping`, `aopc`, beside the same for a random order (`_random`);
+    and with `baseline` in place of removed `segments`: `irof`, and from one bank of random masks `infidelity`,
+    `sensitivity_n` and `faithfulness_correlation`. See `curves`, `mask_bank` and, for `detectability`, `realism`.
+
+    >>> Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), metrics=("road",)).conditions()
+    [('zero morf', 0.5), ('zero lerf', 0.5), ('zero', 0.0)]
+    """
+
+    name: ClassVar[str] = "faithfulness"
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    reexplains: ClassVar[bool] = False
+
+    imputers: Annotated[Any, BeforeValidator(_open(resolve_imputers))] = None
+    fractions: Rising = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+    orders: tuple[Order, ...] = sweeps.ORDERS
+    features: GroupingField = Pixels()
+    absolute: bool = False
+    against: Literal["prediction", "label"] | None = None
+    readout: Readout | None = None
+    metrics: Literal["all"] | tuple[str, ...] = "all"
+    segments: GroupingField | None = None
+    baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
+    subsets: tuple[Share, ...] = (0.1, 0.5)
+    masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
+
+    @field_validator("orders", "subsets", "metrics")
+    @classmethod
+    def _different(cls, value: Any) -> Any:
+        if len(set(value)) != len(value) and value != "all":
+            raise ValueError(f"must not name anything twice, got {list(value)}")
+        return value
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        named = [value] if isinstance(value, str) and value != "all" else value
+        for metric in named if isinstance(named, list | tuple) else ():
+            if metric not in NEEDS:
+                raise unknown("metric", metric, NEEDS)
+        return named
+
+    @field_validator("metrics")
+    @classmethod
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
+        orders = info.data.get("orders", sweeps.ORDERS)
+        for metric in () if value == "all" else value:
+            for order in NEEDS[metric]:
+                if order not in orders:
+                    raise ValueError(f"{metric} needs the order {order!r}, but orders is {list(orders)}")
+        if not orders and not value:
+            raise ValueError("without orders there must be metrics such as irof")
+        return value
+
+    @field_validator("masks")
+    @classmethod
+    def _enough(cls, value: int, info: ValidationInfo) -> int:
+        sizes = len(info.data.get("subsets", (0,)))
+        if not sizes or value < 2 * sizes:
+            raise ValueError(f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}")
+        return value
+
+    def suited(self, model: Model, batch: Batch) -> Faithfulness:
+        """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
+        check_kind(modality(model, batch), self.features)
+        axis = self._reading(model.task)._finished(batch.x.shape[1:])
+        if axis.against is None:
+            labelled = model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
+            axis = replace(axis, against="label" if labelled else "prediction")
+        return axis
+
+    def notes(self, model: Model) -> list[str]:
+        """What a task without probabilities leaves out."""
+        lost = f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
+        return [] if has_probability(model.task) else [f"{lost}them out"]
+
+    def _reading(self, task: Task) -> Faithfulness:
+        """The axis with a readout and metrics that the task has; others that were asked for are refused."""
+        if not task.exclusive and (self.against == "label" or self.readout == "margin"):
+            what = "against: label" if self.against == "label" else "readout: margin"
+            raise UserError(f"{what} is for classes, and {task.name} has none")
+        if has_probability(task):
+            return replace(self, readout="probability") if self.readout is None else self
+        asked = () if self.metrics == "all" else self.metrics
+        lost = [*(m for m in asked if m in OF_PROBABILITY), *(["readout"] if self.readout == "probability" else [])]
+        if lost:
+            left = ", ".join(m for m in self.wanted if m not in OF_PROBABILITY) or "road"
+            line = f"faithfulness: {{readout: logit, metrics: [{left}]}}"
+            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; what all models have is {line}")
+        kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
+        return replace(self, readout=self.readout or "logit", metrics=kept)
+
+    def _finished(self, shape: Sequence[int]) -> Faithfulness:
+        """The axis with what is None chosen for samples of this shape."""
+        chosen = usual(kind_of(shape, self.features), shape, self.features)
+        missing = {name: value for name, value in chosen.items() if getattr(self, name) is None}
+        return replace(self, **missing) if missing else self
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The metrics asked for: of "all", those that the orders allow."""
+        if self.metrics != "all":
+            return self.metrics
+        return tuple(metric for metric, orders in NEEDS.items() if set(orders) <= set(self.orders))
+
+    def conditions(self) -> list[tuple[str, float]]:
+        """(imputer and order, fraction) of the curves; (imputer, 0) and (imputer, size) of the other numbers.
+
+        Where imputers are None, they are those for images.
+        """
+        axis = self._finished(IMAGE)
+        names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
+        listed = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
+        if set(SWEPT) & set(self.wanted):
+            listed += [(name, 0.0) for name in names]
+        if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
+            listed.append((baseline, 0.0))
+        if "sensitivity_n" in self.wanted:
+            listed += [(baseline, size) for size in self.subsets]
+        return list(dict.fromkeys(listed))
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
+        all where something must be left."""
+        kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
+        if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
+            raise UserError("own_baseline differs from explainer to explainer, so it is a baseline, not an imputer")
+        text = isinstance(self.features, Tokens)
+        self.features.check((1, *shape))
+        if {"irof", *BANKED} & set(self.wanted):
+            assert axis.segments is not None  # as it is finished
+            axis.segments.check((1, *shape))
+        for imputer in (*axis.imputers, axis.baseline):
+            if isinstance(imputer, Hidden) != text:
+                raise UserError(f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}")
+            if not text and not isinstance(imputer, OwnBaseline):
+                sweeps.try_imputer(imputer, shape)
+        if text:
+            if not isinstance(axis.segments, Tokens):
+                raise UserError(f"segments of texts are tokens, got {label_of(axis.segments)}; leave segments out")
+            return
+        total = self.features.total((1, *shape))
+        if total is None or not self.orders:
+            return
+        most = int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
+        for imputer in axis.imputers:
+            if most == total and needs_kept(imputer):
+                raise UserError(
+                    f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
+                    "from what is kept; leave that fraction out"
+                )
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+        """Curves, summaries and pictures, explainer by explainer."""
+        yield from removal_scores(self.suited(subject.model, subject.batch), subject)

@@ -1,0 +1,55 @@
+"""From the accuracy of a classifier to bits: what a variable must at least reveal about the class."""
+
+from __future__ import annotations
+
+import math
+
+from heatproof.errors import UserError
+
+
+def entropy(counts: list[int]) -> float:
+    """The entropy in bits of classes that occur this often.
+
+    >>> entropy([5, 5])
+    1.0
+    """
+    total = sum(counts)
+    return -sum(n / total * math.log2(n / total) for n in counts if n) if total else 0.0
+
+
+def fano(accuracy: float, classes: int, prior: float | None = None) -> float:
+    """The least mutual information in bits that lets any classifier reach this accuracy.
+
+    I ≥ H(C) − H₂(acc) − (1 − acc)·log₂(c − 1), with H(C) = log₂ c unless `prior` gives the entropy of the classes. It
+    holds for every classifier, so a held-out accuracy is a guarantee up to its own sampling error; at or below the
+    chance level it says nothing, 0.
+
+    >>> round(fano(0.8, 10), 2)
+    1.97
+    """
+    _check(accuracy, classes)
+    if accuracy <= 1 / classes:
+        return 0.0
+    wrong = 1 - accuracy
+    binary = -sum(p * math.log2(p) for p in (accuracy, wrong) if p > 0)
+    rest = wrong * math.log2(classes - 1) if classes > 2 else 0.0
+    return max(0.0, (math.log2(classes) if prior is None else prior) - binary - rest)
+
+
+def hellman_raviv(accuracy: float, classes: int, prior: float | None = None) -> float:
+    """H(C) − 2·(1 − acc): the most information that is compatible with this accuracy of the best possible classifier.
+
+    A trained probe is seldom the best possible one, so from its accuracy this is an indication, no bound.
+
+    >>> round(hellman_raviv(0.8, 10), 2)
+    2.92
+    """
+    _check(accuracy, classes)
+    return max(0.0, (math.log2(classes) if prior is None else prior) - 2 * (1 - accuracy))
+
+
+def _check(accuracy: float, classes: int) -> None:
+    if not 0 <= accuracy <= 1:
+        raise UserError(f"accuracy must lie in [0, 1], got {accuracy!r}")
+    if classes < 2:
+        raise UserError(f"a classifier needs at least 2 classes, got {classes}")

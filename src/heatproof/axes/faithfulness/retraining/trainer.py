@@ -1,0 +1,206 @@
+"""A ready trainer for small image classifiers: the part of retraining that a user may replace by an own function."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from hashlib import blake2b
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from heatproof.errors import UserError
+from heatproof.models.nets import seeded
+from heatproof.types import label_of
+
+Trainer = Callable[[TensorDataset, int], nn.Module]
+"""`train(dataset, seed) -> module`: the data set holds images (N, C, H, W) in [0, 1] and classes (N,) int64, and the
+module takes such images; a `heatproof.Model` may be returned as well."""
+
+
+def described(trainer: Any) -> str:
+    """What the manifest calls a trainer: its label, and of every function in it a digest of its code.
+
+    Addresses go, as no two processes share them; a function that was changed under its name is another trainer.
+
+    >>> described(ImageTrainer(small_net, epochs=3)).split(" ")[0]
+    'ImageTrainer(build=<function'
+    >>> described(lambda dataset, seed: None) == described(lambda dataset, seed: 3)
+    False
+    """
+    inside = [getattr(trainer, f.name) for f in fields(trainer)] if is_dataclass(trainer) else [trainer]
+    digest = blake2b(digest_size=6)
+    for part in inside:
+        for code in _codes(part):
+            digest.update(code.encode())
+    label = trainer.__name__ if isinstance(trainer, type) else label_of(trainer)
+    return f"{re.sub(r' at 0x[0-9a-fA-F]+', '', label)} {digest.hexdigest()}"
+
+
+def _codes(function: Any) -> Iterator[str]:
+    """The code of a function, of those it makes, and of those it has closed over; what is no function by its text."""
+    if isinstance(function, partial):
+        yield f"{function.args} {function.keywords}"
+        function = function.func
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
+    if code is None:
+        return
+    yield f"{code.co_code.hex()} {code.co_names} {getattr(function, '__defaults__', None)}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+        else:
+            yield repr(constant)
+    for cell in getattr(function, "__closure__", None) or ():
+        held = cell.cell_contents
+        if callable(held):
+            yield from _codes(held)
+        elif isinstance(held, bool | int | float | str | tuple | type(None)):
+            yield repr(held)
+
+
+@dataclass(frozen=True)
+class ImageTrainer:
+    """A fresh network from `build()`, trained by SGD with a one-cycle rate; the best epoch on held-out images wins.
+
+    The share `validation` of the training images chooses the epoch; no test image is ever seen. `augment` shifts by up
+    to four pixels and mirrors. Initial weights, order and augmentation depend on the seed alone; the global random
+    state is left as it was. On a GPU the network computes in bfloat16 and its weights stay in float32.
+
+    >>> x, y = torch.rand(40, 1, 6, 6), torch.arange(40) % 2
+    >>> x[y == 1] += 1
+    >>> trainer = ImageTrainer(lambda: small_net(1, 2), epochs=8, batch_size=8, augment=False)
+    >>> net = trainer(TensorDataset(x, y), seed=0)
+    >>> accuracy(net, x, y, batch_size=40) > 0.9
+    True
+    """
+
+    build: Callable[[], nn.Module]
+    epochs: int = 20
+    batch_size: int = 256
+    rate: float = 0.1
+    weight_decay: float = 5e-4
+    validation: float = 0.1
+    augment: bool = True
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise UserError(f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}")
+        if not 0 < self.validation < 1:
+            raise UserError(
+                f"validation is the share of images that chooses the epoch, in (0, 1), got {self.validation}"
+            )
+
+    def __call__(self, dataset: TensorDataset, seed: int) -> nn.Module:
+        """The trained network in eval mode, on the device."""
+        device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        x, y = (tensor.to(device) for tensor in dataset.tensors)
+        held = max(1, round(self.validation * len(x)))
+        if len(x) <= held:
+            raise UserError(f"{len(x)} images are too few to train on and to hold {held} back")
+        draw = torch.Generator().manual_seed(seed)
+        mixed = torch.randperm(len(x), generator=draw).to(device)
+        watch, train = mixed[:held], mixed[held:]
+        net = seeded(self.build, seed).to(device)
+        if device.type == "cuda":
+            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimiser = torch.optim.SGD(net.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True)
+        steps = self.epochs * -(-len(train) // self.batch_size)
+        best, chosen = -1.0, copy.deepcopy(net.state_dict())
+        step = 0
+        for _ in range(self.epochs):
+            net.train()
+            order = train[torch.randperm(len(train), generator=draw).to(device)]
+            # One transfer for an epoch: on a GPU one at every step would make each step wait for the last.
+            moves = drawn_moves(len(train), draw).to(device) if self.augment else None
+            for at, rows in enumerate(torch.split(order, self.batch_size)):
+                for group in optimiser.param_groups:
+                    group["lr"] = self.rate * one_cycle(step / max(1, steps))
+                step += 1
+                if len(rows) == 1 and len(order) > 1:  # batch norm has no variance of one image
+                    continue
+                start = at * self.batch_size
+                images = x[rows] if moves is None else shifted(x[rows], moves[:, start : start + len(rows)])
+                if device.type == "cuda":
+                    images = images.contiguous(memory_format=torch.channels_last)
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    loss = F.cross_entropy(net(images).float(), y[rows])
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            score = accuracy(net, x[watch], y[watch], self.batch_size)
+            if score >= best:  # of equal epochs the later one, whose rate was lower
+                best, chosen = score, copy.deepcopy(net.state_dict())
+        net.load_state_dict(chosen)
+        return net.eval()
+
+
+def one_cycle(share: float) -> float:
+    """The rate at a share of the training, from 0 up to 1 in the first quarter and down to 0 at the end.
+
+    >>> [one_cycle(share) for share in (0, 0.25, 1)]
+    [0.04, 1.0, 0.0]
+    """
+    return max(0.04, share / 0.25) if share < 0.25 else (1 - share) / 0.75
+
+
+def drawn_moves(n: int, draw: torch.Generator) -> Tensor:
+    """How n images are shifted and whether they are mirrored: down and right, 0 … 8 each, and 0 or 1; (3, n) int64.
+
+    >>> drawn_moves(5, torch.Generator().manual_seed(0)).amax(1) <= torch.tensor([8, 8, 1])
+    tensor([True, True, True])
+    """
+    return torch.cat([torch.randint(0, 9, (2, n), generator=draw), torch.randint(0, 2, (1, n), generator=draw)])
+
+
+def shifted(images: Tensor, moves: Tensor) -> Tensor:
+    """Images (n, C, H, W) moved by up to four pixels over a border of zeros, some mirrored, as `moves` (3, n) says.
+
+    >>> image = torch.arange(4.0).reshape(1, 1, 1, 4)
+    >>> shifted(image, torch.tensor([[4], [5], [0]])).flatten().tolist()
+    [1.0, 2.0, 3.0, 0.0]
+    >>> shifted(image, torch.tensor([[4], [4], [1]])).flatten().tolist()
+    [3.0, 2.0, 1.0, 0.0]
+    """
+    n, _, height, width = images.shape
+    padded = F.pad(images, (4, 4, 4, 4))
+    down, right, mirror = moves
+    rows = down[:, None] + torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device)
+    columns = right[:, None] + torch.where(mirror[:, None] > 0, columns.flip(0), columns)
+    every = torch.arange(n, device=images.device)[:, None, None]
+    return padded[every, :, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+
+
+def accuracy(net: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> float:
+    """The share of images that a network gets right; scores that are not finite are wrong."""
+    found = scores(net, x, batch_size)
+    return float(((found.argmax(1) == y) & torch.isfinite(found).all(1)).float().mean())
+
+
+def scores(net: nn.Module, x: Tensor, batch_size: int = 256) -> Tensor:
+    """Class scores (N, classes) in float32 on the network's device; the network is left in eval mode."""
+    net.eval()
+    device = next((p.device for p in net.parameters()), x.device)
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        return torch.cat([net(part.to(device)).float() for part in torch.split(x, batch_size)])
+
+
+def small_net(channels: int, classes: int, width: int = 32) -> nn.Module:
+    """Three convolutions, two of them strided, a mean over positions and a linear layer; a probe for leaks.
+
+    >>> small_net(1, 10)(torch.zeros(2, 1, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    layers: list[Any] = []
+    for into, out, stride in ((channels, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)):
+        layers += [nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))

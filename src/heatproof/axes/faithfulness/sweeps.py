@@ -1,0 +1,298 @@
+"""Removal sweeps: in which order features go, how many at each step, and what the model says then.
+
+Positions are the pixels (H, W) of images, the steps (T,) of series, the columns (F,) of tables and the tokens (L,) of
+texts; where a shape says (B, H, W), the others take the place of (H, W).
+
+A feature's importance is the mean over its positions of the map summed over channels. Features go from the most
+important (`morf`), from the least important (`lerf`, the same order backwards) or in a random order. Values that are
+equal to four digits of their root mean square, which is more than batches of another size round off, are ordered by
+one draw per sample, the same for every explainer. At fraction f exactly ⌊f·n + ½⌋ of n features are gone,
+and what is gone at one fraction is gone at every larger one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.errors import BadParameter, UserError, resolve, unknown
+from heatproof.features import pool
+from heatproof.removal import IMPUTERS
+from heatproof.types import Batch, label_of
+
+Order = Literal["morf", "lerf", "random"]
+ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
+VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
+"""How many values of imputed images exist at a time: a processor has them in its cache, a GPU wants full passes."""
+
+Predict = Callable[[Batch], Tensor]
+
+
+def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
+    """An imputer from its name or from `{name: {parameters}}`; an object stays itself.
+
+    >>> resolve_imputer("noisy-linear")
+    Traceback (most recent call last):
+    heatproof.errors.BadParameter: unknown imputer 'noisy-linear'; did you mean 'noisy_linear'? Allowed: ...
+    """
+    kinds = tuple(known.values())
+    return resolve("imputer", known, value, lambda item: callable(item) or isinstance(item, kinds))
+
+
+def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:
+    """One imputer or a list of them, all different."""
+    given = value if isinstance(value, list | tuple) else [value]
+    found = tuple(resolve_imputer(item, known) for item in given)
+    names = [label_of(item) for item in found]
+    if not names or len(set(names)) != len(names):
+        raise BadParameter(f"imputers must be different and at least one, got {', '.join(names) or 'none'}")
+    return found
+
+
+def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
+    """The imputer with the reference samples (R, …) and the features that it needs to know; most need neither.
+
+    >>> from heatproof.removal.contextual import ReferenceMean
+    >>> bound(ReferenceMean(), torch.tensor([[1.0], [2.0]]), None).fill.tolist()
+    [1.5]
+    """
+    return imputer.bound(reference, features) if hasattr(imputer, "bound") else imputer
+
+
+def try_imputer(imputer: Any, shape: Sequence[int]) -> None:
+    """Call an imputer on one sample of this shape of which the first position is kept; it may be a network.
+
+    >>> from heatproof.removal import IMPUTERS
+    >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: dataset_mean.mean has 2 numbers, not one for each of 3 channels
+    """
+    size = list(shape) if len(shape) == 1 else list(shape[1:])
+    keep = torch.arange(math.prod(size)).reshape(1, *size) < 1
+    x = torch.zeros(1, *shape)
+    bound(imputer, x, None)(x, keep, ("",), 0)
+
+
+def needs_kept(imputer: Any) -> bool:
+    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours say.
+
+    >>> from heatproof.removal import IMPUTERS
+    >>> needs_kept(IMPUTERS["noisy_linear"]()), needs_kept(IMPUTERS["zero"]())
+    (True, False)
+    """
+    return bool(getattr(imputer, "needs_kept", False))
+
+
+def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Tensor:
+    """The map summed over channels, (B, C, H, W) to (B, H, W) in float64; of absolute values if asked.
+
+    Of series (B, C, T) to (B, T); rows of a table (B, F) have no channels, and those of `tokens` come last, (B, L, D).
+
+    >>> importance(torch.tensor([[[[1.0, 2.0]], [[-3.0, 2.0]]]])).tolist()
+    [[[-2.0, 4.0]]]
+    """
+    values = maps.double().abs() if absolute else maps.double()
+    if values.ndim == 2:
+        return values
+    return values.sum(2) if tokens else values.sum(1)
+
+
+def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
+    """The mean of `values` (B, H, W) over each of n features, (B, n); features that a sample lacks have 0.
+
+    >>> feature_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
+    [[2.0, 4.0, 0.0]]
+    """
+    area = pool(torch.ones_like(segments, dtype=values.dtype), segments, n)
+    return pool(values, segments, n) / area.clamp(min=1)
+
+
+def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0) -> Tensor:
+    """When each feature goes, (B, n) int64 from 0, the first, to counts − 1; features beyond `counts` come last.
+
+    `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
+    does not look at the values. Values that `settled` makes equal are ordered by a draw keyed by seed and id.
+
+    >>> ranks = removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"])
+    >>> ranks.tolist(), removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"], "lerf").tolist()
+    ([[2, 0, 1]], [[0, 2, 1]])
+    """
+    if order not in ORDERS:
+        raise unknown("order", order, ORDERS)
+    n, counts = values.shape[1], counts.to(values.device)
+    place = torch.arange(n, device=values.device)
+    if order == "random":
+        drawn = rand.permutation(rand.keys(seed, ids, "random order").to(values.device), n)
+        values = -_inverse(drawn).double()
+    else:
+        values = settled(values, counts)
+    lottery = rand.permutation(rand.keys(seed, ids, "ties").to(values.device), n)
+    present = place < counts[:, None]
+    shuffled = values.masked_fill(~present, -torch.inf).gather(1, lottery)
+    ranks = _inverse(lottery.gather(1, shuffled.argsort(dim=1, descending=True, stable=True)))
+    return backwards(ranks, counts) if order == "lerf" else ranks
+
+
+def backwards(ranks: Tensor, counts: Tensor) -> Tensor:
+    """The order (B, n) from its end to its beginning; features beyond `counts` (B,) stay last.
+
+    >>> backwards(torch.tensor([[0, 1, 2]]), torch.tensor([2])).tolist()
+    [[1, 0, 2]]
+    """
+    return torch.where(ranks < counts[:, None], counts[:, None] - 1 - ranks, ranks)
+
+
+def settled(values: Tensor, counts: Tensor) -> Tensor:
+    """Values (B, n) as multiples of 2⁻¹⁴ of their root mean square, rounded down to a power of two.
+
+    The last digits of a map depend on the batch it was computed in, and would order what is equal. A unit that is a
+    power of two is the same in every batch.
+
+    >>> settled(torch.tensor([[1.0, 1.0 + 1e-6, 1.001]]), torch.tensor([3])).tolist()
+    [[16384.0, 16384.0, 16400.0]]
+    """
+    square = values.double().square().sum(1, keepdim=True) / counts[:, None].clamp(min=1)
+    unit = torch.where(square > 0, torch.exp2(square.sqrt().log2().floor() - 14), 1.0)
+    return (values.double() / unit).round()
+
+
+def _inverse(order: Tensor) -> Tensor:
+    """The place of each item in an order (B, n)."""
+    place = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, place)
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions themselves, if they lie in [0, 1], rise strictly and are not all 0.
+
+    >>> check_fractions((0.5, 1.5))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: fractions must lie in [0, 1], got 1.5; 0.5 means that half of the features are removed
+    """
+    for fraction in fractions:
+        if not 0 <= fraction <= 1:
+            hint = "0.5 means that half of the features are removed"
+            raise UserError(f"fractions must lie in [0, 1], got {fraction!r}; {hint}")
+    if not fractions or fractions[-1] == 0:
+        raise UserError(f"fractions must hold at least one above 0, got {list(fractions)}")
+    if any(b <= a for a, b in pairwise(fractions)):
+        raise UserError(f"fractions must rise without repeats, got {list(fractions)}; try {sorted(set(fractions))}")
+    return tuple(fractions)
+
+
+def removal_sizes(fractions: Sequence[float], counts: Tensor) -> Tensor:
+    """How many of the features are gone at each fraction, ⌊f·n + ½⌋, (B, S) int64.
+
+    >>> removal_sizes((0.1, 0.5), torch.tensor([10, 3])).tolist()
+    [[1, 5], [0, 2]]
+    """
+    shares = torch.tensor(fractions, dtype=torch.float64, device=counts.device)
+    return (shares * counts[:, None].double() + 0.5).floor().long()
+
+
+def predict_kept(
+    predict: Predict, batch: Batch, index: Tensor, keep: Callable[[slice], Tensor], imputer: Any, seed: int
+) -> Tensor:
+    """Logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
+
+    `keep(rows)` gives the masks (r, H, W) of a slice of the rows; imputed images exist only a few at a time. An imputer
+    with a method `hide(batch, keep)` gives the batch with some positions hidden, any other is called.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> batch = Batch(("a",), torch.ones(1, 1, 1, 2))
+    >>> masks = torch.tensor([[[True, False]], [[False, False]]])
+    >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
+    found, places = [], index.cpu()
+    for start in range(0, len(index), step):
+        rows = slice(start, min(start + step, len(index)))
+        part = batch[places[rows]]
+        if hasattr(imputer, "hide"):
+            found.append(predict(imputer.hide(part, keep(rows))))
+        else:
+            found.append(predict(part.with_x(imputer(part.x, keep(rows), part.ids, seed))))
+    return torch.cat(found) if found else torch.empty(0)
+
+
+def sweep(
+    predict: Predict, batch: Batch, ranks: Tensor, sizes: Tensor, imputer: Any, seed: int, clean: Tensor
+) -> Tensor:
+    """Logits (B, S, classes) after the first sizes[b, s] features of `ranks` (B, H, W) are replaced.
+
+    `ranks` says for each pixel when its feature goes. Where nothing is removed the clean logits (B, classes) stand
+    in; a size that occurs twice in a sample costs one pass.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> batch, sizes = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[0, 1, 1, 2]])
+    >>> def total(b):
+    ...     return b.x.flatten(1).sum(1, keepdim=True)
+    >>> sweep(total, batch, torch.tensor([[[1, 0]]]), sizes, black, 0, total(batch)).flatten().tolist()
+    [8.0, 3.0, 3.0, 0.0]
+    """
+    samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
+    most = int(sizes.max()) + 1 if sizes.numel() else 1
+    unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
+    pairs, place = unique
+    index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
+    logits = clean[index.cpu()]
+    some = (size > 0).nonzero().flatten()
+    index, size = index[some], size[some]
+
+    def keep(rows: slice) -> Tensor:
+        return ranks[index[rows]] >= size[rows].reshape(-1, *[1] * (ranks.ndim - 1))
+
+    if len(some):
+        logits[some.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
+    return logits[place.cpu()].reshape(*sizes.shape, clean.shape[1])
+
+
+def removal(
+    predict: Predict,
+    batch: Batch,
+    clean: Tensor,
+    values: Tensor | None,
+    segments: Tensor,
+    counts: Tensor,
+    fractions: Sequence[float],
+    orders: Sequence[Order],
+    imputer: Any,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """Remove features in orders, a random one alone, and predict: logits (O, B, S, classes), ranks (O, B, H, W).
+
+    `values` (B, H, W) is the importance of pixels, needless in a random order; `segments` (B, H, W) labels the
+    features, of which sample b has counts[b]; what has a label beyond is never removed. Where nothing would be kept and
+    the imputer needs something, logits are NaN. What all orders leave is imputed and predicted together. The ranks say
+    for each pixel when it goes.
+
+    >>> def black(x, keep, ids, seed):
+    ...     return x * keep[:, None]
+    >>> def total(b):
+    ...     return b.x.flatten(1).sum(1, keepdim=True)
+    >>> batch, labels = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[[0, 1]]])
+    >>> what = (batch.x[:, 0], labels, torch.tensor([2]), (0.5, 1.0), ("morf", "lerf"), black)
+    >>> logits, ranks = removal(total, batch, total(batch), *what, seed=0)
+    >>> logits[..., 0].tolist(), ranks.tolist()
+    ([[[3.0, 0.0]], [[5.0, 0.0]]], [[[[1, 0]]], [[[0, 1]]]])
+    """
+    n = max(int(counts.max()), int(segments.max()) + 1) if len(counts) else 0
+    none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
+    means = none if values is None else feature_means(values, segments, n)
+    at, sizes = torch.arange(len(batch)).repeat(len(orders)), removal_sizes(fractions, counts).repeat(len(orders), 1)
+    ranks = removal_ranks(means, counts, batch.ids, "random" if "random" in orders else "morf", seed)
+    ranks = torch.cat([backwards(ranks, counts) if order == "lerf" else ranks for order in orders])
+    ranks = ranks.gather(1, segments.flatten(1).repeat(len(orders), 1)).reshape(-1, *segments.shape[1:])
+    empty = (sizes >= counts.repeat(len(orders))[:, None]) & needs_kept(imputer)
+    logits = sweep(predict, batch[at], ranks, sizes.masked_fill(empty, 0), imputer, seed, clean[at])
+    logits = logits.masked_fill(empty.cpu()[..., None], torch.nan)
+    return torch.stack(logits.chunk(len(orders))), torch.stack(ranks.chunk(len(orders)))

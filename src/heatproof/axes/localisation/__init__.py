@@ -1,0 +1,21 @@
+"""Localisation: does the map lie where the class is?"""
+
+from heatproof.axes.contract import Axis
+from heatproof.axes.localisation.evaluation import MEASURES, Localisation
+
+AXIS = Axis(
+    name="localisation",
+    title="Localisation",
+    question="does the map lie where the class is?",
+    verb="points better than",
+    evaluation=Localisation,
+    measures=MEASURES,
+    page="heatproof.axes.localisation.page",
+    findings="heatproof.axes.localisation.page",
+    figures="heatproof.axes.localisation.page",
+    against="faithfulness",
+    unable={"relevance_mass": ("sign turned",)},
+    trial={"region": {"any_class": True}},
+    condition=lambda condition, level: f"by {condition}",
+)
+AXES = (AXIS,)

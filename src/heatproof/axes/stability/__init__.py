@@ -1,0 +1,27 @@
+"""Stability (FASS): does the map survive a perturbation that leaves the prediction unchanged?"""
+
+from heatproof.axes.contract import Axis
+from heatproof.axes.stability.evaluation import MEASURES, Stability
+from heatproof.axes.stability.perturbations import title
+
+AXIS = Axis(
+    name="stability",
+    title="Stability",
+    question="does the map survive a perturbation that leaves the prediction unchanged?",
+    verb="holds better than",
+    evaluation=Stability,
+    measures=MEASURES,
+    separable="perturbations",
+    page="heatproof.axes.stability.page",
+    findings="heatproof.axes.stability.findings",
+    figures="heatproof.axes.stability.figures",
+    condition=title,
+    best="’s maps hold best",
+    trial={
+        "image": {"perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"], "k": 0.1},
+        "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
+        "table": {"perturbations": ["column_noise"], "k": 0.2},
+    },
+    unable={"fass": ("blurred", "shifted", "sign turned")},
+)
+AXES = (AXIS,)

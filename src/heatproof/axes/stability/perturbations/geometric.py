@@ -1,0 +1,126 @@
+"""Perturbations that move pixels, and maps with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof.axes.stability.perturbations.contract import (
+    Family,
+    Finite,
+    NonNegative,
+    Positive,
+    Usual,
+    check_maps,
+    values_of,
+)
+from heatproof.errors import UserError
+from heatproof.maps.warping import elastic_offsets, resample, rotation_offsets, shift
+from heatproof.rand import keys
+from heatproof.types import STRICT, Batch
+
+_ALONG = {"horizontal": (-1, "width"), "vertical": (-2, "height"), "depth": (-3, "depth")}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Rotation(Usual):
+    """Rotation about the centre by `degrees`, counter-clockwise when positive; bilinear, exposed regions zero.
+
+    Works in pixel coordinates, so it is a true rotation on images of any proportions.
+
+    >>> x = torch.tensor([[[[0.1, 0.2], [0.3, 0.4]]]])
+    >>> torch.allclose(Rotation(degrees=90)(Batch(ids=("a",), x=x), seed=0), torch.rot90(x, 1, (2, 3)))
+    True
+    """
+
+    name: ClassVar[str] = "rotation"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "°"
+    magnitude_field: ClassVar[str] = "degrees"
+    degrees: Finite = 15.0
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, …, H, W) rotated alike, and the mask (B, 1, …, H, W) of pixels whose source lies inside."""
+        check_maps(self, maps, ids)
+        return resample(maps, rotation_offsets(self.degrees, *maps.shape[-2:]))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Translation(Usual):
+    """Shift by whole pixels, right or down when positive; exposed regions zero: out[i, j] = x[i, j − pixels].
+
+    >>> x = torch.tensor([[[[0.1, 0.2, 0.3]]]])
+    >>> Translation(pixels=1)(Batch(ids=("a",), x=x), seed=0).flatten().tolist() == [0.0, *x.flatten()[:2].tolist()]
+    True
+    """
+
+    name: ClassVar[str] = "translation"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "px"
+    magnitude_field: ClassVar[str] = "pixels"
+    pixels: int = 20
+    axis: Literal["horizontal", "vertical", "depth"] = "horizontal"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape (C, H, W) or (C, D, H, W) of which nothing would remain."""
+        dim, what = _ALONG[self.axis]
+        if len(shape) <= -dim:
+            raise UserError(f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}")
+        side = shape[dim]
+        if abs(self.pixels) >= side:
+            told = f"{what} {side}; give fewer"
+            raise UserError(f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {told}")
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(values_of(self, batch), batch.ids, seed)[0]
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, …, H, W) shifted alike, and the mask (B, 1, …, H, W) of pixels that are not fill."""
+        check_maps(self, maps, ids)
+        return shift(maps, self.pixels, _ALONG[self.axis][0])
+
+
+@dataclass(frozen=True, config=STRICT)
+class Elastic(Usual):
+    """A smooth random displacement field; its longest vector is `amplitude` pixels, it varies over `smoothness` pixels.
+
+    Bilinear, zero outside. The field depends on (seed, sample id); amplitudes of a sweep share it.
+
+    >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 16, 16))
+    >>> warped, valid = Elastic(amplitude=2.0).move(batch.x, batch.ids, seed=0)
+    >>> torch.allclose(warped[valid], torch.ones(1))
+    True
+    """
+
+    name: ClassVar[str] = "elastic"
+    family: ClassVar[Family] = "geometric"
+    unit: ClassVar[str] = "px"
+    magnitude_field: ClassVar[str] = "amplitude"
+    stochastic: ClassVar[bool] = True
+    amplitude: NonNegative = 4.0
+    smoothness: Positive = 8.0
+
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
+        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+
+    def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
+        """Maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""
+        check_maps(self, maps, ids)
+        fields = _fields(seed, tuple(ids), self.smoothness, *maps.shape[-2:], maps.device)
+        return resample(maps, self.amplitude * fields)
+
+
+@lru_cache(maxsize=4)
+def _fields(
+    seed: int, ids: tuple[str, ...], smoothness: float, height: int, width: int, device: torch.device
+) -> Tensor:
+    """Fields of amplitude 1, kept since every explainer, and chance for every reference, asks for the same ones."""
+    return elastic_offsets(keys(seed, ids, "elastic").to(device), 1.0, smoothness, height, width)

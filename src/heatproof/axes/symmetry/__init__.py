@@ -1,0 +1,28 @@
+"""Symmetry: does the explanation respect the symmetries of the model?"""
+
+from heatproof.axes.contract import Axis
+from heatproof.axes.symmetry.evaluation import BACK, CONVERGENCE, MEASURES, SYMMETRISED, Symmetry
+from heatproof.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.symmetrised import Symmetrised
+
+__all__ = ["AXES", "equivariance", "invariance", "layer_symmetry", "max_sensitivity", "model_invariance"]
+
+AXIS = Axis(
+    name="symmetry",
+    title="Symmetry",
+    question="does the explanation respect the symmetries of the model?",
+    verb="respects the symmetry better than",
+    evaluation=Symmetry,
+    measures=MEASURES,
+    page="heatproof.axes.symmetry.page",
+    findings="heatproof.axes.symmetry.findings",
+    figures="heatproof.axes.symmetry.figures",
+    explainers=(Symmetrised,),
+    aside=frozenset({SYMMETRISED, CONVERGENCE, BACK}),
+    trial={
+        "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
+        "invariant set": {"group": "permutation", "elements": 4},
+    },
+    unable={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
+)
+AXES = (AXIS,)

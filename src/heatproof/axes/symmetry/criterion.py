@@ -1,0 +1,108 @@
+"""The criterion of a score: how two explanations are compared, and why some cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from heatproof.errors import unknown
+from heatproof.maps import similarity
+
+TOP = 0.1
+"""The share of positions that `jaccard` calls the top."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What a score over a group asks of an explanation.
+
+    `similarity` names how two explanations are compared. `moves` says whether the explanation should move with the
+    input (equivariance) or stay as it is (invariance), and `delta` how often a bound may miss the mean over the group.
+
+    >>> Criterion("cosine", moves=False).measure
+    'invariance'
+    """
+
+    similarity: str
+    moves: bool
+    delta: float = 0.05
+
+    @property
+    def measure(self) -> str:
+        """The name of the score."""
+        return "equivariance" if self.moves else "invariance"
+
+    @property
+    def lowest(self) -> float:
+        """The lowest value that the similarity has; the highest is always 1."""
+        return 0.0 if self.similarity in ("agreement", "jaccard") else -1.0
+
+
+def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
+    """A similarity by its name, of two (B, …) tensors; (B,) float64 on the CPU, NaN where it is not defined.
+
+    >>> compare("agreement", torch.tensor([[1, 0, 1]]), torch.tensor([[1, 1, 1]])).tolist()
+    [0.666...]
+    """
+    if name not in SIMILARITIES:
+        raise unknown("similarity", name, SIMILARITIES)
+    return SIMILARITIES[name](a.double(), b.double()).double().cpu()
+
+
+def _agreement(a: Tensor, b: Tensor) -> Tensor:
+    share = (a == b).double().flatten(1).mean(1)
+    whole = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
+    return torch.where(whole, share, torch.nan)
+
+
+SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cosine": similarity.cosine,
+    "agreement": _agreement,
+    "spearman": similarity.spearman,
+    "ssim": similarity.ssim,
+    "jaccard": partial(similarity.jaccard, k=TOP),
+}
+
+
+FLAWS = ("", "not finite", "zero", "constant")
+
+
+def flaws(name: str, maps: Tensor) -> Tensor:
+    """0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
+
+    One number is constant too: its cosine could only be 1 or −1. Categories are compared one by one and may be equal.
+    """
+    flat = maps.flatten(1)
+    broken, zero = ~torch.isfinite(flat).all(1), ~flat.any(1)
+    empty = torch.where(zero, 2, 3 * similarity.undefined(maps).long()) * (name != "agreement")
+    return torch.where(broken, 1, empty.long()).cpu()
+
+
+def flaw_text(flaw: int, what: str = "the explanation") -> str:
+    """A flaw as the reason for a missing score, empty for none.
+
+    >>> flaw_text(2), flaw_text(0)
+    ('the explanation is zero', '')
+    """
+    return f"{what} is {FLAWS[flaw]}" if flaw else ""
+
+
+def reasons(clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
+    """Why each sample has no score, empty where it has one.
+
+    `clean` (B,) are the flaws of the explanations themselves, `others` (B, n) those of what they are compared with,
+    which `what` names; `missing` (B,) says which samples have no score all the same.
+
+    >>> reasons(torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
+    ('the second draw is not finite',)
+    """
+    texts = []
+    for flaw, theirs, lost in zip(clean.tolist(), others.tolist(), missing.tolist(), strict=True):
+        first = next((other for other in theirs if other), 0)
+        text = flaw_text(flaw) or flaw_text(first, what)
+        texts.append(text or ("nothing to compare" if lost else ""))
+    return tuple(texts)

@@ -1,0 +1,79 @@
+"""Symmetry groups, by the name that a study file uses: elements are tensors, acting on inputs and moving maps.
+
+`group.act(g, batch)` moves inputs, `group.move(g, maps)` moves feature maps alike; see `Group` for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import Tensor
+
+from heatproof.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
+from heatproof.axes.symmetry.groups.contract import Group, plan_elements
+from heatproof.axes.symmetry.groups.custom import Own
+from heatproof.axes.symmetry.groups.finite import Cyclic, Dihedral, Octahedral, Torus
+from heatproof.axes.symmetry.groups.permutations import NodePermutation, PassagePermutation, Permutation
+from heatproof.axes.symmetry.groups.products import Product
+from heatproof.errors import BadParameter, make, resolve
+from heatproof.types import Batch
+
+_FINITE: Any = (Cyclic, Torus, Dihedral, Octahedral, Permutation, PassagePermutation, NodePermutation, Product, Own)
+_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
+GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
+
+__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Octahedral", "Own", "PassagePermutation"]
+__all__ += ["Permutation", "Product", "Torus", "build", "cyclic", "dihedral", "node_permutation", "own", "permutation"]
+__all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
+
+
+cyclic, torus, dihedral, permutation, node_permutation = Cyclic, Torus, Dihedral, Permutation, NodePermutation
+so2, scale, so3 = Rotations, Scalings, SpaceRotations
+"""The groups by the names of study files."""
+
+
+def product(*factors: Any) -> Product:
+    """The direct product of groups that commute; see `Product`.
+
+    >>> product(cyclic(-1), dihedral(1)).check((1, 4, 4))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: cyclic and dihedral do not commute, so their product is not a group action: ...
+    """
+    return cast(Product, make(Product, "product", {"factors": factors}))
+
+
+def own(
+    act: Callable[[Any, Batch], Any],
+    move: Callable[[Any, Tensor], Tensor],
+    elements: Sequence[Any] | Tensor | Callable[[Batch], Any],
+    *,
+    interpolating: bool = False,
+    title: str = "a group of your own",
+) -> Own:
+    """Your own group from three functions: how an element acts, how it moves maps, and the list; see `Own`.
+
+    >>> sign = own(lambda g, batch: g * batch.x, lambda g, maps: g * maps, [1, -1], title="change of sign")
+    >>> sign.check((3,))
+    >>> own(lambda g, batch: g * batch.x, lambda g, maps: g * maps, [1, 2]).check((3,))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: own: move is no group action: 2 after 2 is none of the 2 elements
+    """
+    fields = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
+    return cast(Own, make(Own, "own", fields))
+
+
+def build(spec: Any) -> Group:
+    """A group from its name, a mapping {name: parameters}, or the group itself.
+
+    >>> build({"dihedral": {"n": 4}})
+    Dihedral(n=4)
+    >>> build("cyclick")
+    Traceback (most recent call last):
+    heatproof.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
+    """
+    functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
+    named = isinstance(spec, str | Mapping) and Own.name in ((spec,) if isinstance(spec, str) else spec)
+    if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
+        raise BadParameter("own: a group of your own is made of functions, in Python: groups.own(act, move, …)")
+    return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))

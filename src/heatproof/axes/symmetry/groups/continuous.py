@@ -1,0 +1,197 @@
+"""Continuous groups, sampled: rotations and changes of size of images, rotations of points in space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.axes.symmetry.groups.contract import Additive, Moving, aligned, draw_keys, listed, shape_text
+from heatproof.errors import UserError
+from heatproof.maps.warping import resample
+from heatproof.types import STRICT, Batch
+
+
+class _Sampled:
+    """What infinitely many elements have in common: they are drawn, never listed."""
+
+    name: ClassVar[str]
+
+    def order(self, batch: Batch) -> float:
+        """Infinite."""
+        return math.inf
+
+    def elements(self, batch: Batch) -> Tensor:
+        """Not to be had: `UserError`."""
+        raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
+
+
+class _Planar(_Sampled, Moving, Additive):
+    """A transformation of the plane about the centre of an image, one number an element; it interpolates.
+
+    `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
+    """
+
+    matrices: ClassVar[Callable[..., Tensor]]
+    exact: ClassVar[bool] = False
+    rank: ClassVar[int] = 0
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not images (C, H, W)."""
+        if len(shape) != 3:
+            raise UserError(f"{self.name} needs images (B, C, H, W), got shape {shape_text(shape)}")
+
+    def identity(self, batch: Batch) -> Tensor:
+        """0, ()."""
+        return torch.zeros((), dtype=torch.float64, device=batch.x.device)
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, C, H, W) or (B, H, W) moved alike, 0 where nothing was."""
+        return self._resampled(g, maps)[0]
+
+    def view(self, g: Tensor, maps: Tensor) -> Tensor:
+        """The maps of moved images, 0 on what came from beyond the border."""
+        return torch.where(self._resampled(g, maps)[1], maps, 0)
+
+    def _resampled(self, g: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+        if maps.ndim not in (3, 4) or not maps.is_floating_point():
+            raise UserError(f"{self.name} moves floating-point maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}")
+        height, width = maps.shape[-2:]
+        axes = [torch.arange(n, dtype=torch.float64) - (n - 1) / 2 for n in (height, width)]
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
+        matrices = self.matrices(aligned(self.name, g, self.rank, len(maps), torch.device("cpu")).reshape(-1))
+        offsets = (matrices @ grid - grid).reshape(-1, 2, height, width)
+        moved, inside = resample(maps.reshape(len(maps), -1, height, width), offsets)
+        return moved.reshape(maps.shape), inside if maps.ndim == 4 else inside[:, 0]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Rotations(_Planar):
+    """SO(2): images turned counter-clockwise about their centre by any angle, with bilinear interpolation.
+
+    An element is an angle in degrees. Corners leave the picture; only what both maps have is compared.
+
+    >>> batch = Batch(("a",), torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]))
+    >>> Rotations().act(torch.tensor(90.0), batch).x.round().tolist()
+    [[[[2.0, 4.0], [1.0, 3.0]]]]
+    """
+
+    name: ClassVar[str] = "so2"
+    title: ClassVar[str] = "SO(2): rotations by any angle, approximate (interpolating)"
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform angles, (n, B)."""
+        return 360 * rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
+
+    def matrices(self, g: Tensor) -> Tensor:
+        """As `rotation_offsets` has them."""
+        cos, sin = torch.deg2rad(g.double() % 360).cos(), torch.deg2rad(g.double() % 360).sin()
+        return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Scalings(_Planar):
+    """Images made larger or smaller about their centre, by factors from 1/most to most, with bilinear interpolation.
+
+    An element is the logarithm of a factor, drawn uniformly. All factors would be a group; these are a part of it that
+    has inverses, so a mean over them is one over sizes that occur.
+
+    >>> batch = Batch(("a",), torch.tensor([[[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]]))
+    >>> Scalings().act(torch.tensor(math.log(2)), batch).x[0, 0, 1].tolist()
+    [0.5, 1.0, 0.5]
+    """
+
+    name: ClassVar[str] = "scale"
+    most: Annotated[float, Field(gt=1, le=4)] = 1.25
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return f"changes of size by up to {self.most:g}, approximate (interpolating)"
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Logarithms of factors, uniform on ±log(most), (n, B)."""
+        drawn = rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
+        return (2 * drawn - 1) * math.log(self.most)
+
+    def matrices(self, g: Tensor) -> Tensor:
+        """Positions nearer to the centre for larger images."""
+        return torch.eye(2, dtype=torch.float64) * torch.exp(-g.double())[:, None, None]
+
+
+@dataclass(frozen=True, config=STRICT)
+class SpaceRotations(_Sampled):
+    """SO(3): points in space (B, N, F) turned about the origin; `columns` of F are their coordinates.
+
+    An element is a matrix R (3, 3), uniform: ρ[R]x = xRᵀ. Maps of kind "vector", such as signed gradients, turn with
+    the points. Those of kind "scalar" have one number for a point, the sum over its coordinates, and stay as they are.
+    Nothing is interpolated.
+
+    >>> quarter = torch.tensor([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> SpaceRotations().act(quarter, Batch(("a",), torch.tensor([[[1.0, 0.0, 0.0]]]))).x.tolist()
+    [[[0.0, 1.0, 0.0]]]
+    """
+
+    name: ClassVar[str] = "so3"
+    exact: ClassVar[bool] = True
+    rank: ClassVar[int] = 2
+    maps: Literal["vector", "scalar"] = "vector"
+    columns: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 1, 2)
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return f"SO(3): rotations of points in space, {self.maps} maps"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not points (N, F) with the coordinates."""
+        if len(shape) != 2 or shape[1] <= max(self.columns) or len(set(self.columns)) < 3:
+            columns = f"three different columns below F, got {self.columns}"
+            raise UserError(f"so3 needs points (B, N, F) with {columns} for shape {shape_text(shape)}")
+
+    def identity(self, batch: Batch) -> Tensor:
+        """I, (3, 3)."""
+        return torch.eye(3, dtype=torch.float64, device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
+        key = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
+        matrices = Rotation.from_quat(drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()).as_matrix()  # scipy has w last
+        return torch.from_numpy(matrices).to(drawn).reshape(n, len(batch), 3, 3)
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """gh."""
+        return g @ h
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """gᵀ."""
+        return g.mT
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The points turned; what else is known of them stays."""
+        self.check(batch.x.shape[1:])
+        return batch.with_x(self._turned(g, batch.x))
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, N, F) turned with the points, or as they are."""
+        return self._turned(g, maps) if self.maps == "vector" else maps
+
+    def view(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Vector maps as they are; of scalar ones the sum over a point's coordinates, (B, N)."""
+        return maps if self.maps == "vector" or maps.ndim < 3 else maps[..., list(self.columns)].sum(-1)
+
+    def _turned(self, g: Tensor, x: Tensor) -> Tensor:
+        if x.ndim != 3:
+            raise UserError(f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; use maps: scalar")
+        g = aligned(self.name, g, self.rank, len(x), x.device)
+        places, out = list(self.columns), x.clone()
+        out[..., places] = (x[..., places].double() @ g.double().mT).to(x.dtype)
+        return out

@@ -1,0 +1,298 @@
+"""The contract of a group, the tensor operations that groups share, and the elements that a mean over one uses.
+
+An element is a tensor of shape (*e); `act` and `move` take one element for all samples or (B, *e), one per sample.
+`rank` is the number of dimensions of one element, which tells the two cases apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.errors import UserError
+from heatproof.models.tasks import with_region
+from heatproof.types import Batch
+
+ENUMERABLE = 1_000_000
+"""The largest order for which `elements` lists a group."""
+ALONG = ("mask", "attention_mask")
+"""The auxiliary tensors (B, n, …) that move with the n elements of the input."""
+
+
+@runtime_checkable
+class Group(Protocol):
+    """A group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
+
+    `exact` is False where the action interpolates; `title` says in words what the group does. A group may also have
+    `orders` (see `BySample`), `view(g, maps)`, what of the maps of inputs moved by g can be compared at all, and
+    `check_inputs(batch)`, which tries its action on samples.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the action moves values as they are; False where it interpolates."""
+
+    @property
+    def rank(self) -> int:
+        """How many axes an element has: 0 for a number, 1 for a tuple of numbers."""
+
+    @property
+    def title(self) -> str:
+        """What the group does, in words."""
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` when the group cannot act on samples of this shape (without the batch)."""
+
+    def order(self, batch: Batch) -> float:
+        """|G|, a Python integer of any size, or infinity; of the largest, where it depends on the sample."""
+
+    def identity(self, batch: Batch) -> Tensor:
+        """The element that moves nothing, (*e)."""
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All elements, (|G|, *e), identity first."""
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """n uniform draws for each sample, (n, B, *e), keyed by (seed, sample id, draw number)."""
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """gh: act(compose(g, h)) is act(g) after act(h)."""
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """g⁻¹."""
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """ρ[g] x, with the auxiliary tensors that move along."""
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """ρ′[g] e for feature maps (B, …), with or without channels."""
+
+
+@runtime_checkable
+class BySample(Protocol):
+    """A group whose order depends on the sample."""
+
+    def orders(self, batch: Batch) -> list[float]:
+        """|G| for each sample."""
+
+
+class Numbered:
+    """What finite groups share whose elements are the numbers 0 … |G| − 1, of which 0 moves nothing."""
+
+    name: ClassVar[str]
+    order: Callable[[Batch], int]
+    rank: ClassVar[int] = 0
+
+    def identity(self, batch: Batch) -> Tensor:
+        """Element 0, ()."""
+        return torch.zeros((), dtype=torch.int64, device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """0 … |G| − 1, (|G|,)."""
+        return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform elements, (n, B)."""
+        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+
+
+class Moving:
+    """What groups share that move a sample as they move its map; regions move along, other auxiliary tensors stay."""
+
+    check: Callable[[Sequence[int]], None]
+    move: Callable[[Tensor, Tensor], Tensor]
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples moved."""
+        self.check(batch.x.shape[1:])
+        return with_region(batch, self.move(g, batch.x), partial(self.move, g))
+
+
+class Additive:
+    """What groups share whose elements are added: shifts, angles and logarithms of factors."""
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """g + h."""
+        return g + h
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """−g."""
+        return -g
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A sample shape as the batch has it.
+
+    >>> shape_text((3, 8))
+    '(B, 3, 8)'
+    """
+    return f"({', '.join(str(n) for n in ('B', *shape))})"
+
+
+def axis(name: str, dim: int, shape: Sequence[int]) -> int:
+    """The dimension `dim` of a batched tensor of this shape, counted from 1 up; the batch itself cannot be moved.
+
+    Positive dims count from the batch on, so they suit maps that lost their last dimension; negative ones count from
+    the end, so they suit maps that lost their channels.
+
+    >>> axis("cyclic", -1, (4, 3, 50)), axis("permutation", 1, (4, 10))
+    (2, 1)
+    """
+    index = dim + len(shape) if dim < 0 else dim
+    if not 1 <= index < len(shape):
+        other = "the batch" if index == 0 else "not there"
+        allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
+        raise UserError(f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {other}; allowed: {allowed}")
+    return index
+
+
+def aligned(name: str, g: Tensor, rank: int, samples: int, device: torch.device) -> Tensor:
+    """The elements on a device, after a check that they are (*e) or (B, *e)."""
+    if not isinstance(g, Tensor) or g.ndim not in (rank, rank + 1) or (g.ndim > rank and len(g) not in (1, samples)):
+        got = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
+        one = "()" if rank == 0 else "(k,)"
+        many = f"({samples},)" if rank == 0 else f"({samples}, k)"
+        raise UserError(f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {got}")
+    return g.to(device)
+
+
+def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
+    """out[b, …, i, …] = x[b, …, source[b, i], …] along `dim`; source is (n,) or (B, n) int64.
+
+    >>> take(torch.tensor([[1, 2, 3], [4, 5, 6]]), 1, torch.tensor([[2, 1, 0], [0, 1, 2]])).tolist()
+    [[3, 2, 1], [4, 5, 6]]
+    """
+    if source.ndim == 1:
+        return x.index_select(dim, source)
+    shape = [1] * x.ndim
+    shape[0], shape[dim] = source.shape
+    size = list(x.shape)
+    size[dim] = source.shape[1]
+    return x.gather(dim, source.reshape(shape).expand(size))
+
+
+def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor) -> dict[str, Tensor]:
+    """The auxiliary tensors with those named in `keys`, each (B, n, …), rearranged like the input."""
+    moved = dict(aux)
+    for key in keys:
+        if key not in aux:
+            continue
+        tensor = aux[key]
+        if tensor.ndim < 2 or tensor.shape[1] != source.shape[-1]:
+            raise UserError(
+                f"{name}: aux[{key!r}] has shape {shape_text(tensor.shape[1:])} but moves with {source.shape[-1]} "
+                f"positions; expected (B, {source.shape[-1]}), or leave it out of `along`"
+            )
+        moved[key] = take(tensor, 1, source.to(tensor.device))
+    return moved
+
+
+def listed(name: str, order: float) -> int:
+    """The order of a group that is small enough to be listed."""
+    if order > ENUMERABLE:
+        many = order_text(order)
+        raise UserError(f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()")
+    return int(order)
+
+
+def order_text(order: float) -> str:
+    """The order of a group, a large one by its power of ten.
+
+    >>> order_text(24), order_text(math.factorial(20)), order_text(math.inf)
+    ('24', 'about 10^18', 'infinitely many')
+    """
+    if order == math.inf:
+        return "infinitely many"
+    return str(order) if order < 10**12 else f"about 10^{len(str(order)) - 1}"
+
+
+def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
+    """One key per sample on the batch's device."""
+    return rand.keys(seed, batch.ids, f"group {purpose}").to(batch.x.device)
+
+
+def probe(shape: Sequence[int]) -> Batch:
+    """One made-up sample of a shape, for questions that only the shape can answer."""
+    key = rand.keys(0, ("probe",), "group probe")
+    return Batch(ids=("probe",), x=rand.uniform(key, tuple(shape)))
+
+
+class Plan(NamedTuple):
+    """Elements (n, B, *e) for a mean over a group, of which sample b uses the first counts[b]; (B,) each.
+
+    `whole` says that these are all of the group, the identity first.
+    """
+
+    elements: Tensor
+    counts: Tensor
+    whole: Tensor
+
+
+def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
+    """The elements for a mean over the group, sample by sample.
+
+    All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id). Groups of
+    permutations leave padding in place, so that their order depends on the sample: short ones are listed though long
+    ones beside them are sampled.
+
+    >>> from heatproof.axes.symmetry.groups import Cyclic
+    >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
+    >>> plan = plan_elements(Cyclic(), batch, limit=8, seed=0)
+    >>> plan.elements.T.tolist(), plan.whole.tolist()
+    ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], [True, True])
+    >>> plan_elements(Cyclic(), batch, limit=3, seed=0).counts.tolist()
+    [3, 3]
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise UserError(f"the number of group elements must be a whole number from 1 on, got {limit!r}")
+    sizes = orders(group, batch)
+    whole = torch.tensor([size <= limit for size in sizes])
+    if not isinstance(group, BySample):
+        every = group.elements(batch)[:, None] if whole.all() else group.sample(batch, limit, seed)
+        elements = every.expand(-1, len(batch), *every.shape[2:])
+        return Plan(elements, torch.full((len(batch),), len(elements)), whole)
+    drawn = group.sample(batch, limit, seed)
+    columns = [group.elements(batch[i : i + 1]) if w else drawn[:, i] for i, w in enumerate(whole.tolist())]
+    return Plan(*side_by_side(columns), whole)
+
+
+def orders(group: Group, batch: Batch) -> list[float]:
+    """|G| for each sample, which is that of all where the group does not say more.
+
+    >>> from heatproof.axes.symmetry.groups import Permutation
+    >>> orders(Permutation(), Batch(("a",), torch.zeros(1, 4, 2), {"mask": torch.tensor([[1, 1, 1, 0]])}))
+    [6]
+    """
+    return group.orders(batch) if isinstance(group, BySample) else [group.order(batch)] * len(batch)
+
+
+def side_by_side(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Elements (n_b, *e) of each sample as one tensor (n, B, *e), filled up with the first, and their numbers (B,).
+
+    >>> side_by_side([torch.tensor([1, 2]), torch.tensor([3])])[0].tolist()
+    [[1, 3], [2, 3]]
+    """
+    counts = torch.tensor([len(column) for column in columns])
+    most = int(counts.max())
+    filled = [torch.cat([c, c[:1].expand(most - len(c), *c.shape[1:])]) for c in columns]
+    return torch.stack(filled, 1), counts
+
+
+def check_inputs(group: Group, batch: Batch) -> None:
+    """Raise `UserError` where a group that says how to try it is found to be none on these samples."""
+    if len(batch) and hasattr(group, "check_inputs"):
+        group.check_inputs(batch)
+
+
+def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
+    """What of the maps of inputs moved by g can be compared; everything, unless the group says otherwise by `view`."""
+    view = getattr(group, "view", None)
+    return maps if view is None else cast(Tensor, view(g, maps))

@@ -1,0 +1,248 @@
+"""Permutations of set elements, tokens, passages of texts and graph nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.axes.symmetry.groups.contract import (
+    ALONG,
+    aligned,
+    axis,
+    draw_keys,
+    listed,
+    shape_text,
+    take,
+    take_along,
+)
+from heatproof.errors import UserError
+from heatproof.features import PASSAGES, GroupingField, Passages
+from heatproof.models.tasks import REGION
+from heatproof.types import STRICT, Batch
+
+
+class _Orders:
+    """S_m, whose elements are the orders p (n,) of n positions along `dim`, of which m may move and the others stay."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    rank: ClassVar[int] = 1
+    dim: int = 1
+    along: tuple[str, ...]
+
+    def order(self, batch: Batch) -> int:
+        """m!, of the sample with the most free positions."""
+        return max(self.orders(batch), default=1)
+
+    def orders(self, batch: Batch) -> list[int]:
+        """m! for each sample."""
+        return [math.factorial(m) for m in self._free(batch).sum(1).tolist()]
+
+    def identity(self, batch: Batch) -> Tensor:
+        """0 … n − 1, (n,)."""
+        return torch.arange(self._size(batch), device=batch.x.device)
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All orders, (m!, n), of samples whose free positions are the same."""
+        free = self._free(batch)
+        if not bool((free == free[:1]).all()):
+            raise UserError(f"{self.name}: the samples have padding at different places; list those of one")
+        listed(self.name, self.order(batch))
+        places = free[0].nonzero().flatten()
+        orders = torch.tensor(list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device)
+        every = self.identity(batch).repeat(len(orders), 1)
+        every[:, places] = places[orders]
+        return every
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform orders, (n, B, positions)."""
+        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        free = self._free(batch)
+        words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
+        last = torch.iinfo(torch.int64).max
+        shuffled = words.masked_fill(~free, last).argsort(dim=2, stable=True)  # free ones, then those that stay
+        places = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
+        return torch.empty_like(shuffled).scatter_(2, places, shuffled)
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """(gh)[i] = h[g[i]]."""
+        g, h = g + 0 * h, h + 0 * g  # of one shape, whether one element or one per sample
+        return h.gather(-1, g)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        """The order that puts everything back."""
+        return g.argsort(-1)
+
+    def _free(self, batch: Batch) -> Tensor:
+        """Which positions may move, (B, n) boolean: all but padding, as the masks among `along` tell it."""
+        free = torch.ones(len(batch), self._size(batch), dtype=torch.bool, device=batch.x.device)
+        for key in set(self.along) & set(ALONG) & set(batch.aux):
+            if batch.aux[key].shape == free.shape:
+                free = free & batch.aux[key].to(free.device).bool()
+        return free
+
+    def _size(self, batch: Batch) -> int:
+        return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples permuted, with the auxiliary tensors named in `along`."""
+        aux = take_along(self.name, batch.aux, self.along, g.to(batch.x.device))
+        return replace(batch, x=self.move(g, batch.x), aux=aux)
+
+    def move(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Maps (B, …) permuted alike."""
+        g = aligned(self.name, g, 1, len(maps), maps.device)
+        moved = axis(self.name, self.dim, maps.shape)
+        if g.shape[-1] != maps.shape[moved]:
+            raise UserError(
+                f"{self.name}: a permutation of {g.shape[-1]} positions cannot move dimension {self.dim} of a tensor "
+                f"of shape {shape_text(maps.shape[1:])}"
+            )
+        return take(maps, moved, g)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Permutation(_Orders):
+    """Permutations of the positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
+
+    Dimension 1 holds the elements of a set (B, N, F) and the tokens of a text (B, L); maps may lack the features or
+    have embeddings besides, so dimensions are counted from the batch on. Auxiliary tensors named in `along`, (B, n)
+    each, move with the input where they are present. Padding stays in place, and so do the token ids named in
+    `special`, such as those of [CLS] and [SEP]: with m other positions the group is S_m, sample by sample.
+
+    >>> batch = Batch(("a",), torch.tensor([[1, 7, 8, 0]]), {"attention_mask": torch.tensor([[1, 1, 1, 0]])})
+    >>> tokens = Permutation(special=(1,))
+    >>> [tokens.act(p, batch).x.tolist() for p in tokens.elements(batch)]
+    [[[1, 7, 8, 0]], [[1, 8, 7, 0]]]
+    """
+
+    name: ClassVar[str] = "permutation"
+    dim: Annotated[int, Field(ge=1)] = 1
+    special: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    along: tuple[str, ...] = ALONG
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return f"permutations along dimension {self.dim}"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a sample shape without the dimension."""
+        axis(self.name, self.dim, (1, *shape))
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The samples permuted, with their masks."""
+        if "adjacency" in batch.aux:
+            raise UserError("permutation moves elements but not the edges in aux['adjacency']; use node_permutation()")
+        return super().act(g, batch)
+
+    def _free(self, batch: Batch) -> Tensor:
+        free = super()._free(batch)
+        if batch.x.is_floating_point() or not self.special:
+            return free
+        return free & ~torch.isin(batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device))
+
+
+@dataclass(frozen=True, config=STRICT)
+class PassagePermutation(_Orders):
+    """S_m on the m passages of prompts (B, L), which `features` tells apart; an element is the order p (L,) of tokens.
+
+    A passage moves as a whole to where another stood; what lies before, between and behind them keeps its turn, and
+    shifts where their lengths differ. Auxiliary tensors named in `along` move with the tokens.
+
+    >>> batch = Batch(("a",), torch.tensor([[5, 6, 9, 7, 8]]), {"_passages": torch.tensor([[1, 1, 0, 2, 0]])})
+    >>> group = PassagePermutation(Passages(mask_token=0))
+    >>> [group.act(p, batch).x.tolist() for p in group.elements(batch)]
+    [[[5, 6, 9, 7, 8]], [[7, 9, 5, 6, 8]]]
+    """
+
+    name: ClassVar[str] = "passage_permutation"
+    title: ClassVar[str] = "permutations of the passages"
+    features: GroupingField = Passages()
+    along: tuple[str, ...] = ("attention_mask", PASSAGES, REGION)
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are no texts (L,)."""
+        self.features.check((1, *shape))
+
+    def orders(self, batch: Batch) -> list[int]:
+        """m! for each sample; of a made-up one, which has no passages, as many as there could be."""
+        if batch.x.is_floating_point():
+            return [math.factorial(batch.x.shape[1])]
+        return [math.factorial(m) for m in self.features.segments(batch).amax(1).tolist()]
+
+    def elements(self, batch: Batch) -> Tensor:
+        """All orders, (m!, L), of samples whose passages stand at the same places."""
+        numbers = self.features.segments(batch)
+        if not bool((numbers == numbers[:1]).all()):
+            raise UserError(f"{self.name}: the samples have passages at different places; list those of one")
+        listed(self.name, self.order(batch))
+        every = list(permutations(range(int(numbers.max()))))
+        return self._placed(numbers[:1].expand(len(every), -1), torch.tensor(every, device=numbers.device).double())
+
+    def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
+        """Uniform orders, (n, B, L)."""
+        numbers = self.features.segments(batch).repeat(n, 1)
+        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None])
+        return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(n, *batch.x.shape)
+
+    def _placed(self, numbers: Tensor, wanted: Tensor) -> Tensor:
+        """Orders of tokens (N, L) in which the passages, numbered from 1 in (N, L), stand as `wanted` (N, m) rises."""
+        begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
+        turn = begins.cumsum(1).double()
+        slots = torch.full((len(turn), wanted.shape[1] + 1), torch.inf, dtype=turn.dtype, device=turn.device)
+        slots = slots.scatter_reduce(1, numbers, turn, "amin")[:, 1:]
+        if bool(((begins & (numbers > 0)).sum(1) != slots.isfinite().sum(1)).any()):
+            raise UserError(f"{self.name} moves passages in one piece, and one stands in several; number them apart")
+        rank = wanted.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)  # of those that are there come first
+        new = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
+        return torch.where(numbers > 0, new, turn).argsort(dim=1, stable=True)
+
+
+@dataclass(frozen=True, config=STRICT)
+class NodePermutation(_Orders):
+    """S_m on the m real nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together.
+
+    (ρ[p]x)[i] = x[p[i]] and (ρ[p]A)[i, j] = A[p[i], p[j]]; an element is the order p, (N,). `edges` names the
+    auxiliary tensors (B, N, N, …) to permute, `along` those of shape (B, N, …). Maps (B, N, F) and (B, N) move like x.
+    Padding nodes, as the mask tells them, stay in place.
+
+    >>> graph = Batch(("a",), torch.tensor([[[7], [8]]]), {"adjacency": torch.tensor([[[0, 1], [2, 3]]])})
+    >>> moved = NodePermutation().act(torch.tensor([1, 0]), graph)
+    >>> moved.x.tolist(), moved.aux["adjacency"].tolist()
+    ([[[8], [7]]], [[[3, 2], [1, 0]]])
+    """
+
+    name: ClassVar[str] = "node_permutation"
+    title: ClassVar[str] = "permutations of the nodes with their edges"
+    edges: tuple[str, ...] = ("adjacency",)
+    along: tuple[str, ...] = ("mask",)
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not node features (N, F)."""
+        if len(shape) != 2:
+            raise UserError(f"node_permutation needs node features (B, N, F), got shape {shape_text(shape)}")
+
+    def act(self, g: Tensor, batch: Batch) -> Batch:
+        """The graphs with their nodes renamed."""
+        self.check(batch.x.shape[1:])
+        moved, source = super().act(g, batch), g.to(batch.x.device)
+        aux = dict(moved.aux)
+        for key in self.edges:
+            n, shape = source.shape[-1], aux[key].shape if key in aux else ()
+            if len(shape) < 3 or not shape[1] == shape[2] == n:
+                found = f"it has shape {shape_text(shape[1:])}" if shape else f"the batch has {sorted(aux)}"
+                raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}")
+            order = source.to(aux[key].device)
+            aux[key] = take(take(aux[key], 1, order), 2, order)
+        return replace(moved, aux=aux)

@@ -1,0 +1,227 @@
+"""Scores of symmetry: does an explanation respect what the model is invariant to?
+
+Every score is a mean over the elements g of a group G, of each sample apart: all of G where it has at most n elements,
+else n elements drawn uniformly from G, keyed by seed and sample id. The identity is an element like any other. Both
+explanations of a comparison share their random draws, because a moved sample keeps its id.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from heatproof.axes.symmetry.criterion import Criterion, compare
+from heatproof.axes.symmetry.groups import Group
+from heatproof.axes.symmetry.groups.contract import check_inputs
+from heatproof.axes.symmetry.model import ModelInvariance, model_scores
+from heatproof.axes.symmetry.orbit import (
+    Estimate,
+    Explain,
+    Orbit,
+    explanation_scores,
+    layer_errors,
+    orbit,
+    sensitivities,
+)
+from heatproof.errors import UserError
+from heatproof.models import Model
+from heatproof.models.batches import Workbench
+from heatproof.models.layers import activations
+from heatproof.types import Batch, Explainer, adopted, name_of
+
+Verdict = Literal["invariant", "equivariant", "neither"]
+NO_BALL = "token ids have no neighbours to perturb to"
+TOLERANCE = 1e-4
+"""The largest relative error of a layer that is called invariant or equivariant."""
+
+
+@dataclass(frozen=True)
+class LayerSymmetry:
+    """What a layer does under a group; the errors (B,) are the largest over the elements that were tried.
+
+    `equivariance_error` is None where the group cannot move the layer's output, as after pooling.
+    """
+
+    verdict: Verdict
+    invariance_error: Tensor
+    equivariance_error: Tensor | None
+    elements: Tensor
+    exact: bool
+
+
+def model_invariance(
+    model: Model, batch: Batch, group: Group, n: int = 32, seed: int = 0, delta: float = 0.05
+) -> ModelInvariance:
+    """How alike a model's outputs f (B, classes) are on moved inputs, the mean over g.
+
+    The cosine of f(g·x) and f(x) as probabilities; whether the top class c agrees; and the change of the output that
+    is explained, |f_c(g·x) − f_c(x)|, in units of what it differs by between the samples of the batch. The first two
+    have their chance level, against the other samples. A model is invariant where the change is 0: the cosine of
+    outputs that are nearly uniform, or saturated, is close to 1 for any model.
+
+    >>> from heatproof.axes.symmetry.groups import cyclic
+    >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten(), torch.nn.Linear(2, 3))
+    >>> alike = model_invariance(Model(net), Batch(("a",), torch.rand(1, 2, 8)), cyclic())
+    >>> alike.agreement.value.tolist(), round(float(alike.cosine.value), 6)
+    ([1.0], 1.0)
+    """
+    around = orbit(group, _ready(model, batch), n, seed)
+    check_inputs(around.group, batch)
+    return model_scores(around, Workbench(model, model.rows).predict, delta, task=model.task)
+
+
+def equivariance(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    group: Group,
+    n: int = 32,
+    seed: int = 0,
+    similarity: str = "cosine",
+    delta: float = 0.05,
+) -> Estimate:
+    """(1/|G|) Σ_g s(e(g·x), g·e(x)) for explanations e in the shape of the input, by sample; 1 is equivariant.
+
+    `similarity` is "cosine", "agreement" (the share of equal entries), "spearman", "ssim" or "jaccard" (of the top
+    tenth). `target` (B,) is explained on both sides.
+
+    >>> from heatproof.axes.symmetry.groups import cyclic
+    >>> from heatproof.explainers import Saliency
+    >>> ring = torch.nn.Conv1d(1, 3, 3, padding=1, padding_mode="circular")
+    >>> net = torch.nn.Sequential(ring, torch.nn.Tanh(), torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten())
+    >>> score = equivariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Saliency(), cyclic())
+    >>> round(float(score.value), 5), score.exact, score.each.shape
+    (1.0, True, torch.Size([1, 8]))
+    """
+    around = orbit(group, _ready(model, batch, target), n, seed)
+    return _score(model, around, target, explainer, seed, Criterion(similarity, True, delta))
+
+
+def invariance(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    group: Group,
+    n: int = 32,
+    seed: int = 0,
+    similarity: str = "cosine",
+    delta: float = 0.05,
+) -> Estimate:
+    """(1/|G|) Σ_g s(e(g·x), e(x)) for explanations e by examples or concepts, (B, n_examples); 1 is invariant.
+
+    >>> from heatproof.axes.symmetry.groups import cyclic
+    >>> class Logits:
+    ...     kind, stochastic = "concept", False
+    ...     def __call__(self, model, batch, target, seed):
+    ...         return model.logits(model.inputs(batch))
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    >>> score = invariance(Model(net), Batch(("a",), torch.rand(1, 1, 8)), torch.tensor([0]), Logits(), cyclic())
+    >>> bool(score.value < 1)
+    True
+    """
+    around = orbit(group, _ready(model, batch, target), n, seed)
+    return _score(model, around, target, explainer, seed, Criterion(similarity, False, delta))
+
+
+def _score(
+    model: Model, around: Orbit, target: Tensor, explainer: Explainer, seed: int, criterion: Criterion
+) -> Estimate:
+    """The mean over an orbit, with the floor of an explainer that draws random numbers."""
+    kind = adopted(explainer).kind
+    if (kind == "feature") != criterion.moves:
+        other = "equivariance" if kind == "feature" else "invariance"
+        raise UserError(f"{name_of(explainer)} explains by {kind}s, which is judged by symmetry.{other}")
+    check_inputs(around.group, around.batch)
+    explain = _explain(model, explainer, seed)
+    clean = explain(around.batch, target)
+    score = explanation_scores(around, explain, clean, target, criterion)
+    if not adopted(explainer).stochastic:
+        return score
+    again = _explain(model, explainer, seed + 1)(around.batch, target)
+    return replace(score, floor=compare(criterion.similarity, again, clean))
+
+
+def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
+    """The samples on the model's device, after a look at what was given."""
+    if not isinstance(model, Model):
+        raise UserError(f"a heatproof.Model is needed, got {type(model).__name__}; wrap the network: Model(net)")
+    if target is not None and (not isinstance(target, Tensor) or target.shape != (len(batch),)):
+        got = tuple(target.shape) if isinstance(target, Tensor) else repr(target)
+        raise UserError(f"target holds one class for each of the {len(batch)} samples, ({len(batch)},); got {got}")
+    return batch.to(model.device)
+
+
+def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
+    bench = Workbench(model, model.rows)
+    return lambda batch, target: bench.explain(adopted(explainer), type(explainer).__name__, batch, target, seed)
+
+
+def layer_symmetry(
+    model: Model, batch: Batch, layer: str, group: Group, n: int = 32, seed: int = 0, tolerance: float = TOLERANCE
+) -> LayerSymmetry:
+    """Whether the layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
+
+    The errors are max_g ‖h(g·x) − h(x)‖ / ‖h(x)‖ and max_g ‖h(g·x) − g·h(x)‖ / ‖h(x)‖; an error of at most
+    `tolerance` on every sample decides. A layer that shrinks what the group moves is neither: it may be equivariant
+    under a subgroup.
+
+    >>> from heatproof.axes.symmetry.groups import cyclic
+    >>> ring = torch.nn.Conv1d(1, 3, 3, padding=1, padding_mode="circular")
+    >>> net = torch.nn.Sequential(ring, torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten())
+    >>> batch = Batch(("a",), torch.rand(1, 1, 8))
+    >>> [layer_symmetry(Model(net), batch, layer, cyclic()).verdict for layer in ("0", "1")]
+    ['equivariant', 'invariant']
+    """
+    around = orbit(group, _ready(model, batch), n, seed)
+    same, moved = layer_errors(around, lambda part: activations(model, part, layer))
+    verdict = layer_verdict(float(same.max()), math.nan if moved is None else float(moved.max()), tolerance)
+    largest = None if moved is None else moved.amax(1)
+    return LayerSymmetry(verdict, same.amax(1), largest, around.elements, around.exact)
+
+
+def layer_verdict(invariance: float, equivariance: float, tolerance: float = TOLERANCE) -> Verdict:
+    """What the largest errors of a layer say; NaN stands for an error that does not exist.
+
+    >>> layer_verdict(0.7, 1e-6), layer_verdict(1e-6, math.nan), layer_verdict(0.7, math.nan)
+    ('equivariant', 'invariant', 'neither')
+    """
+    if invariance <= tolerance:
+        return "invariant"
+    return "equivariant" if equivariance <= tolerance else "neither"
+
+
+def max_sensitivity(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Explainer,
+    radius: float = 0.02,
+    n: int = 10,
+    seed: int = 0,
+    relative: bool = True,
+) -> Tensor:
+    """max ‖e(x′) − e(x)‖₂ / ‖e(x)‖₂ over n draws x′ uniform on ‖x′ − x‖∞ ≤ radius, in units of the data; (B,) float64.
+
+    It is a lower bound of the maximum over the ball. `relative=False` leaves out the division, as the paper prints it.
+    NaN for a zero, constant or non-finite explanation. Padding that `aux["mask"]` tells of is left alone.
+
+    >>> from heatproof.explainers import Saliency
+    >>> batch, target = Batch(("a",), torch.rand(1, 4)), torch.tensor([0])
+    >>> max_sensitivity(Model(torch.nn.Linear(4, 2)), batch, target, Saliency()).tolist()
+    [0.0]
+    """
+    if not (math.isfinite(radius) and radius > 0):
+        raise UserError(f"radius must be a positive number, got {radius}")
+    if n < 1:
+        raise UserError(f"at least one draw is needed, got n={n}")
+    if not batch.x.is_floating_point():
+        raise UserError(f"max_sensitivity: {NO_BALL}")
+    explain = _explain(model, explainer, seed)
+    batch = _ready(model, batch, target)
+    clean = explain(batch, target)
+    return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

@@ -1,0 +1,320 @@
+"""Symmetrised explainers: an explanation averaged over a group, so that it respects the group's symmetries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+from scipy import stats
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.axes.symmetry.criterion import compare
+from heatproof.axes.symmetry.groups import Group, build
+from heatproof.axes.symmetry.groups.contract import order_text, orders, probe, side_by_side
+from heatproof.errors import UserError, make
+from heatproof.explainers.gradient import draws, per_row
+from heatproof.models import Model
+from heatproof.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
+
+WHOLE = 1024
+"""The largest group that is averaged over as a whole unless `n` says otherwise."""
+LISTED = 65_536
+"""The largest group from which elements are drawn without replacement."""
+
+
+def _an_explainer(of: Any) -> Any:
+    if not callable(of) or isinstance(of, type):
+        raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
+    if isinstance(of, Stored):
+        raise UserError(f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over")
+    return adopted(of)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Symmetrised:
+    """Another explainer averaged over elements g₁ = id, g₂, …, g_n of a group.
+
+    Feature explanations are moved back before they are averaged (the Reynolds operator),
+    1/n Σ ρ′[gᵢ]⁻¹ e(ρ[gᵢ]x), which is equivariant; example and concept explanations, which should be invariant, are
+    averaged as they are, 1/n Σ e(ρ[gᵢ]x); of categories (integers, booleans, or those of an explainer that says
+    `categorical`) the most frequent one is taken, the smallest of equals.
+
+    `n=None` means the whole group, up to an order of 1024, and so does n ≥ |G|; then equivariance or invariance is
+    exact by construction, which says nothing about faithfulness. Otherwise elements after the identity are drawn for
+    each sample by (seed, sample id), without replacement up to an order of 65,536; a smaller n has the first of them.
+    `seed=None` takes the seed of the call. The inner explainer sees the same ids and seed for every element.
+
+    >>> from heatproof.explainers import Saliency
+    >>> from heatproof.axes.symmetry.groups import Cyclic
+    >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
+    >>> maps = Symmetrised(of=Saliency(absolute=False), group=Cyclic())(model, batch, torch.tensor([0]), seed=0)
+    >>> torch.allclose(maps, model.module.weight[0].mean())
+    True
+    """
+
+    name: ClassVar[str] = "symmetrised"
+    of: Annotated[Any, AfterValidator(_an_explainer)]
+    group: Annotated[Any, BeforeValidator(build)]
+    n: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+
+    @property
+    def kind(self) -> ExplanationKind:
+        """The kind of the inner explainer: feature, example or concept."""
+        kind: ExplanationKind = self.of.kind
+        return kind
+
+    @property
+    def categorical(self) -> bool:
+        """Whether the inner explainer says that its numbers are categories."""
+        return isinstance(self.of, Categorical) and self.of.categorical
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the call's seed matters: for the inner explainer or for drawing the elements."""
+        drawn = self.n is not None and self.n > 1 and self.seed is None
+        return drawn or bool(self.of.stochastic)
+
+    @property
+    def control(self) -> bool:
+        """Whether the inner explainer is a control."""
+        return bool(self.of.control)
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise `UserError` where the group or the inner explainer does not fit, or the group is too large."""
+        self.group.check(shape)
+        _count(self.group, probe(shape), self.n)
+        self.of.check(model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Explanations like the inner explainer's, averaged."""
+        n = _count(self.group, batch, self.n)
+        elements, counts = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
+        # Draws that move along belong to one element; over several the average is of different draws.
+        average = _Average(self, model, batch if n == 1 else replace(batch, moved=None), target, seed)
+        average.add(elements, counts)
+        return average.value()
+
+
+def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | None = None) -> Symmetrised:
+    """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
+
+    Over the whole group it respects the symmetry by construction, which says nothing about faithfulness.
+
+    >>> from heatproof.explainers import Saliency
+    >>> from heatproof.axes.symmetry.groups import dihedral
+    >>> symmetrise(Saliency(), dihedral(4)).kind
+    'feature'
+    """
+    made: Symmetrised = make(Symmetrised, "symmetrised", {"of": explainer, "group": group, "n": n, "seed": seed})
+    return made
+
+
+@plain_dataclass(frozen=True)
+class CurvePoint:
+    """Score and cost of symmetrising with n elements.
+
+    `score` is the mean of `scores` (B,), those of the samples, without undefined ones (NaN). `passes` counts the
+    inputs through the network that the batch's explanations with n elements take, `spent` all that the curve has taken
+    up to this point. `whole` says that n is the order of the group, so that 1 is no news.
+    """
+
+    n: int
+    score: float
+    scores: Tensor
+    passes: int
+    spent: int
+    whole: bool
+
+
+def symmetrise_curve(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    explainer: Any,
+    group: Any,
+    ns: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    seed: int = 0,
+    reach: float | None = None,
+    fresh: int = 4,
+) -> list[CurvePoint]:
+    """How equivariant (invariant) an explainer becomes with the number n of elements averaged over, and at what cost.
+
+    The score is the mean over `fresh` elements g of the cosine between ē(ρ[g]x) and ρ′[g]ē(x) for feature
+    explanations, ē(x) for others; for categories it is the share of equal ones. The elements g are not among those of
+    the average as long as the group has enough others. Stops at the first n whose score is at least `reach`.
+
+    >>> from heatproof.explainers import Saliency
+    >>> from heatproof.axes.symmetry.groups import Cyclic
+    >>> model, batch = Model(torch.nn.Linear(6, 2)), Batch(("a",), torch.rand(1, 6))
+    >>> signed = Saliency(absolute=False)
+    >>> curve = symmetrise_curve(model, batch, torch.tensor([0]), signed, Cyclic(), ns=(1, 6), reach=0.999)
+    >>> [(point.n, point.passes, point.score > 0.999) for point in curve]
+    [(1, 1, False), (6, 6, True)]
+    """
+    group = build(group)
+    wanted = _steps(ns, group, batch)
+    if fresh < 1:
+        raise UserError(f"fresh must be at least 1, got {fresh}")
+    order = group.order(batch)
+    elements, counts = chosen_elements(group, batch, wanted[-1], seed)
+    others = _fresh_elements(group, batch, fresh, seed)
+    repeated = torch.arange(len(batch)).repeat(len(others))
+    g = others.flatten(0, 1)
+    moved = group.act(g, batch[repeated])
+    symmetrised = symmetrise(explainer, group, seed=seed)
+    clean = _Average(symmetrised, model, batch, target, seed)
+    turned = _Average(symmetrised, model, moved, target[repeated.to(target.device)], seed)
+    points: list[CurvePoint] = []
+    began, passes, done = model.passes, 0, 0
+    for n in wanted:
+        before = model.passes
+        clean.add(elements[done:n], counts - done)
+        passes += model.passes - before
+        turned.add(elements[done:n][:, repeated], counts[repeated] - done)
+        done = n
+        expected = clean.value()[repeated]
+        if symmetrised.kind == "feature":
+            expected = group.move(g, expected)
+        found = turned.value()
+        alike = "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
+        each = compare(alike, found, expected)
+        scores = each.reshape(len(others), len(batch)).nanmean(0)
+        whole = n == order <= LISTED
+        points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
+        if reach is not None and points[-1].score >= reach:
+            break
+    return points
+
+
+def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """n elements for each sample, (n, B, *e), identity first, and how many of them a sample has, (B,).
+
+    A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled. A smaller n
+    gives the first of a larger one's.
+
+    >>> from heatproof.axes.symmetry.groups import Cyclic
+    >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0)[0].flatten().tolist())
+    [0, 1, 2, 3, 4]
+    """
+    sizes = orders(group, batch)
+    if len(set(sizes)) == 1 and not hasattr(group, "orders"):
+        chosen = _chosen(group, batch, n, seed, sizes[0])
+        return chosen, torch.full((len(batch),), len(chosen))
+    return side_by_side([_chosen(group, batch[i : i + 1], n, seed, size)[:, 0] for i, size in enumerate(sizes)])
+
+
+def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tensor:
+    if order > LISTED:
+        identity = group.identity(batch)
+        first = identity.expand(1, len(batch), *identity.shape)
+        return torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))]) if n > 1 else first
+    return group.elements(batch)[_random_order(int(order), batch, seed)[: min(n, int(order))]]
+
+
+def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
+    """Elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
+    order = group.order(batch)
+    if order == 1:
+        raise UserError(f"{group.name} has a single element here; there is nothing to measure")
+    if order > LISTED or len(set(orders(group, batch))) > 1:
+        return group.sample(batch, n, _seed(seed, "measure"))
+    order = int(order)
+    return group.elements(batch)[_random_order(order, batch, seed)[max(1, order - n) :]]
+
+
+def _random_order(order: int, batch: Batch, seed: int) -> Tensor:
+    """Numbers 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
+    key = rand.keys(seed, batch.ids, "symmetrise").to(batch.x.device)
+    rest = rand.permutation(key, order - 1) + 1
+    return torch.cat([rest.new_zeros(len(batch), 1), rest], 1).T
+
+
+def _seed(seed: int, purpose: str) -> int:
+    return int(rand.keys(seed, ("elements",), f"symmetrise {purpose}"))
+
+
+def _count(group: Group, batch: Batch, n: int | None) -> int:
+    order = group.order(batch)
+    if n is None and order > WHOLE:
+        raise UserError(
+            f"{group.name} has {order_text(order)} elements here, too many to average over (at most {WHOLE}); give n, "
+            "for instance n=32, or find it by symmetrise_curve"
+        )
+    return int(order) if n is None else min(n, int(order)) if order <= LISTED else n
+
+
+def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
+    values = list(ns)
+    if not values or values[0] < 1 or any(b <= a for a, b in pairwise(values)):
+        raise UserError(f"ns must be rising whole numbers from 1 on, such as (1, 2, 4, 8), got {tuple(ns)}")
+    return sorted({_count(group, batch, n) for n in values})
+
+
+class _Average:
+    """The running average of one batch's explanations over group elements that come a few at a time."""
+
+    def __init__(self, plan: Symmetrised, model: Model, batch: Batch, target: Tensor, seed: int) -> None:
+        self.plan, self.model, self.seed = plan, model, seed
+        self.batch = batch.to(model.device)
+        self.target = target.to(model.device)
+        self.count = torch.zeros(len(batch), dtype=torch.int64)
+        self.total = torch.empty(0)
+        self.votes: list[Tensor] = []
+
+    def add(self, elements: Tensor, counts: Tensor) -> None:
+        """Explain the batch moved by elements (m, B, *e), the first counts (B,) of them, `model.rows` at once."""
+        group, m = self.plan.group, len(elements)
+        votes = torch.empty(0)
+        for images, numbers in draws(len(self.batch), m, self.model.rows):
+            there = numbers < counts[images]
+            image, draw = images[there], numbers[there]
+            if not len(image):
+                continue
+            g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
+            rows = image.to(self.model.device)
+            maps = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
+            if self.plan.kind != "feature" and (self.plan.categorical or not maps.is_floating_point()):
+                if not len(votes):
+                    votes = maps.new_zeros(m, len(self.batch), *maps.shape[1:])
+                votes[draw.to(maps.device), image.to(maps.device)] = maps
+                continue
+            maps = maps if maps.is_floating_point() else maps.float()
+            if self.plan.kind == "feature":
+                if not self.batch.x.is_floating_point() and maps.shape[1:-1] == self.batch.x.shape[1:]:
+                    maps = maps.sum(-1)  # a token's part is the sum over its vector, and tokens are what moves
+                maps = group.move(group.inverse(g), maps)
+            if not len(self.total):
+                self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
+            self.total.index_add_(0, image.to(maps.device), maps)
+        if len(votes):
+            self.votes.append(votes)
+        self.count += counts.clamp(0, m)
+
+    def value(self) -> Tensor:
+        """The average, or the majority, of what was added so far."""
+        if not self.votes:
+            return self.total / per_row(self.count.to(self.total.device), self.total)
+        votes = torch.cat(self.votes)
+        found = torch.empty_like(votes[0])
+        for n in set(self.count.tolist()):
+            alike = (self.count == n).to(votes.device)
+            found[alike] = majority(votes[:n, alike])
+        return found
+
+
+def majority(votes: Tensor) -> Tensor:
+    """The most frequent category along the first dimension of (n, …), the smallest of equally frequent ones.
+
+    >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
+    [0, 1]
+    """
+    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(votes)

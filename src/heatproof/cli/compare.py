@@ -1,0 +1,138 @@
+"""Commands that judge runs: check, compare and leaderboard."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heatproof.cli.read import Directory, check_file, paint, say, terminal_width
+
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
+]
+Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=str)
+
+
+def check(
+    directory: Directory,
+    require: Annotated[
+        list[str] | None, typer.Option(help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated.")
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option(help="A file of requirements: one in each line, or a YAML list.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write a JUnit report here too.")] = None,
+    format: Annotated[Form, typer.Option(help="How to print what was found.")] = Form.text,
+    min_samples: Annotated[int, typer.Option(help="Fewer samples with a score are a failure.")] = 8,
+    min_retention: Annotated[float, typer.Option(help="A smaller share of retained pairs is a failure.")] = 0.1,
+    max_undefined: Annotated[float, typer.Option(help="A larger share of undefined maps is a failure.")] = 0.1,
+    strict: Annotated[bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")] = False,
+) -> None:
+    """Hold a run's confidence bounds against requirements, for CI.
+
+    Exit status: 0 all passed, 1 one fell short, 2 a mistake, such as a requirement about nothing in the run.
+    """
+    from heatproof.runs.atomic import write_atomically
+    from heatproof.runs.run import read
+    from heatproof.testing import output
+    from heatproof.testing.check import Limits
+    from heatproof.testing.check import check as check_run
+    from heatproof.testing.requirement import read_requirements
+
+    texts = [*(require or []), *(text for path in file or [] for text in read_requirements(path))]
+    outcomes = check_run(read(directory), texts, Limits(min_samples, min_retention, max_undefined, strict))
+    if junit is not None:
+        write_atomically(junit, output.junit(outcomes, str(directory)))
+    if format is Form.json:
+        say(output.as_json(outcomes, str(directory)))
+    elif format is Form.github:
+        say("\n".join(output.github_log(outcomes)))
+    else:
+        paint(output.styled(output.lines(outcomes, terminal_width())))
+    if not all(outcome.passed for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def compare(
+    runs: Runs,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the comparison page, one HTML file, here.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print everything, also with --out.")] = False,
+    evaluation: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this evaluation; may be repeated.")
+    ] = None,
+    only_shared: Annotated[
+        bool, typer.Option("--only-shared", help="Leave out what differs where the rest does not depend on it.")
+    ] = False,
+    across_seeds: Annotated[
+        bool, typer.Option("--across-seeds", help="Compare runs of different seeds or references, by raw scores.")
+    ] = False,
+) -> None:
+    """Compare runs on the same samples, pair by pair.
+
+    Which explanations hold better, and is the difference real? What was measured differently is refused.
+    `compare RUN atlas` sets a run beside the atlas.
+    """
+    check_file("--out", out, "comparison.html")
+    from heatproof.report import comparison as room
+
+    if runs[1:] == [Path("atlas")] and not runs[1].exists() and out is None:
+        return say(room.atlas_text(runs[0]))
+    comparison = room.compare(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
+    if out is None or text:
+        say(comparison.text())
+    else:
+        say(comparison.verdict()[0])
+    if out is None:
+        say("\nThe same as a page with figures: add --out comparison.html")
+    else:
+        say(comparison.page(out))
+
+
+def validate(
+    quick: Annotated[bool, typer.Option("--quick", help="Few samples of every model: a minute of one core.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the whole table with its sentences here.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")] = None,
+) -> None:
+    """Try every measure on models whose right map is known.
+
+    How often does a measure prefer the truer map, to what is it blind, and how many samples does it need?
+    """
+    check_file("--markdown", markdown, "validation.md")
+    from heatproof.runs.atomic import write_atomically
+    from heatproof.truth.validate import FULL, MARK, QUICK, sentences
+    from heatproof.truth.validate import markdown as table
+    from heatproof.truth.validate import validate as tried
+
+    samples = QUICK if quick else FULL
+    found = tried(samples, seed, only)
+    for name, text in sentences(found):
+        say(f"{name}: {text}")
+    if markdown is not None:
+        kept = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
+        how = " --quick" * quick + f" --seed {seed}" * bool(seed)
+        write_atomically(markdown, (kept + MARK + table(found, samples, how)).encode())
+        say(markdown)
+
+
+def leaderboard(
+    runs: Runs,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory for leaderboard.json and leaderboard.html.")
+    ] = Path("."),
+) -> None:
+    """Rank the explainers of many runs on one page.
+
+    One board for what was measured in the same way: data, evaluation, seed and measure.
+    """
+    from heatproof.report.comparison import write_leaderboard
+
+    for path in write_leaderboard(runs, out):
+        say(path)

@@ -1,0 +1,162 @@
+"""Commands that read: report, show and ls."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heatproof.errors import UserError, printable
+
+if TYPE_CHECKING:
+    from heatproof.runs.run import Run
+
+PIPED = 80
+"""Columns of running text that goes to a file or a pipe."""
+MOST_UNREADABLE = 10
+"""How many samples that could not be read are listed; `heatproof show` and the report have all."""
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")]
+KINDS = ("explainers", "evaluations", "perturbations", "presets", "groups", "features", "imputers", "measures")
+Listing = Enum("Listing", [(kind, kind) for kind in KINDS], type=str)  # type: ignore[misc]
+
+
+def report(
+    directory: Directory,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")] = False,
+) -> None:
+    """Draw the report again, or print what it says."""
+    from heatproof.runs.run import read
+    from heatproof.runs.verify import missing
+
+    if text and out is not None:
+        raise UserError("--text prints and --out writes; give one of them")
+    check_file("--out", out, "report.html")
+    run = read(directory)
+    if text:
+        print_summary(run)
+    else:
+        say(run.report(out))
+    say_gaps(missing(run.path))
+
+
+def show(
+    directory: Directory,
+    sample: Annotated[
+        str | None, typer.Option(metavar="ID", help="The id of a sample, or its end where only one has it.")
+    ] = None,
+    explainer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only these explainers; * stands for anything.")
+    ] = None,
+    worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
+) -> None:
+    """What a run holds and its worst samples, or one sample's story."""
+    from heatproof.report.show import overview
+    from heatproof.report.story import story
+    from heatproof.runs.run import read
+
+    run = read(directory)
+    width = terminal_width() or PIPED
+    if sample is None:
+        paint(overview(run, explainer, worst, width))
+    else:
+        paint(story(run, sample, explainer, width))
+
+
+def verify(directory: Directory) -> None:
+    """Say what of a run is whole, damaged, foreign, doubled or missing.
+
+    Every byte is read. The exit code is 0 where all is whole and nothing is missing, 1 otherwise.
+    """
+    from heatproof.runs.verify import verify as look
+
+    found = look(directory)
+    amiss = [verdict for verdict in found if verdict.state != "whole"]
+    for verdict in amiss:
+        paint(
+            [
+                (f"{verdict.state:<8} {verdict.name}", "yellow"),
+                *((f"         {line}", "") for line in [verdict.why] if line),
+            ]
+        )
+    paint([(f"{len(found) - len(amiss)} files whole, {len(amiss)} amiss in {directory}", "")])
+    if amiss:
+        raise typer.Exit(1)
+
+
+def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+    """List what a study file may name, with parameters and defaults."""
+    from heatproof.runs.study.registry import catalogue
+
+    rows = catalogue(what.value)
+    width, columns = max(len(name) for name, _ in rows), terminal_width()
+    for name, text in rows:
+        line = f"{name:<{width}}  {text}"
+        if columns is not None and columns > width + 30:
+            line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 2), break_long_words=False)
+        say(line)
+
+
+def print_summary(run: Run) -> None:
+    """The verdict and the ranking, as wide as the terminal, and which samples could not be read."""
+    from heatproof.report.terminal import styled_summary
+
+    samples, width = run.samples(), terminal_width() or PIPED
+    paint(styled_summary(run.in_study_order(), samples, run.manifest, width))
+    failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
+    if len(failed) == 0:
+        return
+    total = len(samples.drop_duplicates(["dataset", "sample"]))
+    paint([("", ""), (f"  {len(failed)} of {total} samples could not be read and took no part", "yellow")])
+    shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
+    wide = max(len(sample) for sample, _ in shown)
+    paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
+    if (passing := int(failed["transient"].fillna(False).sum())) > 0:
+        paint([(f"    {passing} of them for want of their storage: --retry-errors reads them again", "yellow")])
+    if len(failed) > len(shown):
+        paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
+
+
+def say_gaps(gaps: list[str]) -> None:
+    """On standard error, how many parts a run lacks; nothing where it is complete."""
+    if gaps:
+        parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
+        say(f"heatproof: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+
+
+def check_file(option: str, path: Path | None, example: str) -> None:
+    """An option that names a file to write must not name a directory."""
+    if path is not None and path.is_dir():
+        raise UserError(f"{option} is the name of a file, such as {path / example}; {path} is a directory")
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def say(text: object, err: bool = False) -> None:
+    """Print a line, in which names that came from elsewhere cannot command the terminal."""
+    typer.echo(printable(text), err=err)
+
+
+def paint(lines: Iterable[tuple[str, str]]) -> None:
+    """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
+    if not sys.stdout.isatty():
+        for line, _ in lines:
+            say(line)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line, style in lines:
+        console.print(Text(printable(line), style), soft_wrap=True)

@@ -1,0 +1,243 @@
+"""Commands that compute: demo, run and merge."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heatproof.cli.read import print_summary, say
+from heatproof.errors import UserError
+
+if TYPE_CHECKING:
+    from heatproof.models.precision import Precision
+    from heatproof.runs.executors import Executor
+    from heatproof.runs.plan import Plan
+    from heatproof.runs.run import Run
+    from heatproof.runs.study.file import Study
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")]
+INTERRUPTED = 130
+"""The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
+LOCAL_RAY = "auto"
+WORTH_A_TRIAL = 200
+"""From how many samples on a run says before it starts how long it takes."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
+    limit: Annotated[int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")] = 14,
+) -> None:
+    """Judge five explainers on real photographs; write a report."""
+    _check_count("--limit", limit, most=28)
+    from heatproof.runs.study.demo import demo_plan
+
+    _carry_out(demo_plan(limit), out)
+
+
+def run(
+    study: StudyFile,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the run goes; by default runs/<name of the study>.")
+    ] = None,
+    limit: Limit = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
+    allow_code: AllowCode = False,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Share the work among N processes, one per GPU or group of cores.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
+    ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Read samples again that a file system or a store did not give.")
+    ] = False,
+) -> None:
+    """Run a study, or finish it; write its report.
+
+    The same command again goes on where it was interrupted. A study with more explainers, models or data computes
+    only what is new.
+    """
+    share = _share(shard)
+    _check_count("--limit", limit)
+    _check_count("--workers", workers)
+    from heatproof.runs.study.file import read_study
+
+    settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
+    target = out or Path("runs") / study.stem
+    audit, chosen = None, None
+    if settings.precision == "auto":
+        chosen, audit = _settled(settings, target, allow_code)
+        settings = replace(settings, precision=chosen)
+    if ray is None and workers in (None, 1):
+        plan = settings.plan(allow_code=allow_code)
+        return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
+    from heatproof.runs import executors
+
+    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
+    executor: executors.Executor
+    if ray is not None:
+        executors.import_ray()
+        executor = executors.Ray(recipe, None if ray == LOCAL_RAY else ray, workers)
+    else:
+        executor = executors.Processes(recipe, workers or 1)
+    # The workers have the devices; here the models are only looked at.
+    plan = replace(settings, device="cpu").plan(allow_code=allow_code)
+    return _carry_out(plan, target, executor, share, audit, retry_errors)
+
+
+def plan(
+    study: StudyFile,
+    limit: Limit = None,
+    allow_code: AllowCode = False,
+    no_trial: Annotated[bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")] = False,
+) -> None:
+    """Say what a study would do: its conditions, passes and time, and what it could tell apart.
+
+    Passes and time are those of one sample, times the number of samples, if every pair is retained.
+    """
+    _check_count("--limit", limit)
+    from heatproof.runs.cost import trial
+    from heatproof.runs.progress import duration
+    from heatproof.runs.shard import usual_references
+    from heatproof.runs.study.file import read_study
+    from heatproof.statistics.power import power_sentence
+
+    made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
+    _announce(made)
+    for name, evaluation in made.evaluations.items():
+        conditions = evaluation.conditions()
+        judged = len(made.explainers) - len(made.left_out(name))
+        typer.echo(f"{name}: {len(conditions)} conditions, {judged} explainers")
+    methods = sum(not explainer.control for explainer in made.explainers.values())
+    for name, data in made.data.items():
+        groups = len(set(data.groups or data.ids))
+        references = made.references or usual_references(len(data.ids))
+        typer.echo(f"{name}: chance is taken from {min(references, len(data.ids))} of the samples")
+        what = "groups of samples" if groups < len(data.ids) else "samples"
+        typer.echo(
+            f"{name}: {power_sentence(groups, methods).replace('samples', what, 1)} This is for scores of usual spread."
+        )
+    if no_trial:
+        return
+    passes, seconds = (each * sum(len(data.ids) for data in made.data.values()) for each in trial(made))
+    took = f"{duration(seconds)} in this process, by a trial of one sample"
+    typer.echo(f"about {passes:,.0f} passes through the models and {took}")
+
+
+def merge(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs.")
+    ],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")],
+    mixed_versions: Annotated[
+        bool, typer.Option("--mixed-versions", help="Join runs made with different versions of torch and the like.")
+    ] = False,
+) -> None:
+    """Join directories that hold shares of one study."""
+    from heatproof.runs.merge import merge as join
+    from heatproof.runs.verify import missing
+
+    joined = join(out, directories, mixed_versions)
+    gaps = missing(out)
+    if gaps:
+        say(f"heatproof: {len(gaps)} parts are missing in {out}, the first are", err=True)
+        for gap in gaps[:5]:
+            say(f"  {gap}", err=True)
+        say(f"heatproof run STUDY --out {out} finishes them", err=True)
+        raise typer.Exit(1)
+    _present(joined)
+
+
+def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, dict[str, Any] | None]:
+    """The fastest precision that does not change the answer, told on the way."""
+    from heatproof.runs.precision_audit import settle
+    from heatproof.runs.storage import place
+
+    say("precision: auto, so each is tried on a few samples first")
+    chosen, audit = settle(settings.plan(allow_code=allow_code), place(out))
+    say(f"{chosen}, as this run began" if audit is None else audit["text"])
+    say("")
+    return chosen, audit
+
+
+def _carry_out(
+    plan: Plan,
+    out: Path,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+    audit: dict[str, Any] | None = None,
+    retry_errors: bool = False,
+) -> None:
+    from heatproof.models.batches import keep_freed_memory
+    from heatproof.runs.cost import trial
+    from heatproof.runs.evaluate import execute
+    from heatproof.runs.manifest import this_command
+    from heatproof.runs.progress import duration
+    from heatproof.runs.storage import place
+
+    where = place(out)
+    _announce(plan)
+    keep_freed_memory()
+    samples = sum(len(data.ids) for data in plan.data.values())
+    if executor is None and samples >= WORTH_A_TRIAL and not (where / "manifest.json").exists():
+        say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of one sample")
+    try:
+        done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
+    except KeyboardInterrupt as stop:
+        say("\nheatproof: interrupted; run the same command again to go on from here", err=True)
+        raise typer.Exit(INTERRUPTED) from stop
+    if share[1] > 1:
+        from heatproof.runs.verify import missing
+
+        gaps = missing(where)
+        say(f"share {share[0]}/{share[1]} is done in {where}")
+        if gaps:
+            say(f"{len(gaps)} parts of the study are not here; the other shares, or `heatproof merge`, add them")
+            return
+    _present(done)
+
+
+def _announce(plan: Plan) -> None:
+    """What is about to be done, and what is not."""
+    sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
+    say(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
+    for evaluation in plan.evaluations:
+        for reason in plan.left_out(evaluation).values():
+            say(f"left out: {reason}")
+    for note in plan.notes():
+        say(f"note: {note}")
+    if plan.keep_maps:
+        say(f"maps are kept: {plan.megabytes():,.1f} MB before they are compressed")
+
+
+def _present(done: Run) -> None:
+    say("")
+    print_summary(done)
+    say("")
+    say(f"look closer: heatproof show {shlex.quote(str(done.path))}")
+    say(f"report: {done.report().resolve()}")
+
+
+def _check_count(option: str, value: int | None, most: int | None = None) -> None:
+    if value is not None and (value < 1 or (most is not None and value > most)):
+        expected = "at least 1" if most is None else f"from 1 to {most}"
+        raise UserError(f"{option} must be {expected}, got {value}")
+
+
+def _share(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 1, 1
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
+        raise UserError(f"--shard is I/N with I from 1 to N, such as 3/8; got {text!r}")
+    return int(first), int(of)

@@ -1,0 +1,231 @@
+"""Data that is in memory already: tensors, arrays, items that samples are made from, and those of a Dataset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from heatproof.data import images
+from heatproof.data.choices import whole_label, whole_labels
+from heatproof.data.dataset import Data, How, Sample, attempt, by_position, not_pictures, numbered, unreadable
+from heatproof.errors import UserError
+
+_SAMPLED_ITEMS = 64
+_AUX_TYPES = {"mask": torch.bool, "adjacency": torch.float32, "attention_mask": torch.int64}
+FLATTENED = {784: (1, 28, 28), 3072: (3, 32, 32), 12288: (3, 64, 64), 27648: (3, 96, 96), 150528: (3, 224, 224)}
+
+
+def open_arrays(
+    name: str,
+    x: Tensor | np.ndarray[Any, Any],
+    how: How,
+    *,
+    labels: Iterable[Any] | None = None,
+    ids: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    aux: Mapping[str, Tensor] | None = None,
+) -> Data:
+    """Samples (N, …) that are in memory already: pictures, token ids beside an `attention_mask`, or numbers."""
+    x = as_tensor(x)
+    if "attention_mask" in (aux or {}) and not x.is_floating_point() and x.ndim not in (1, 4):
+        x = _token_ids(x, name, how)
+    else:
+        x = _prepared(x, f"{name!r}", how)
+    for what, held in {**(aux or {}), **({} if ids is None else {"ids": ids})}.items():
+        if len(held) != len(x):
+            raise UserError(f"{name!r} has {len(x)} samples but {len(held)} of {what}")
+    x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
+    return Data(
+        name=name,
+        ids=numbered(len(x)) if ids is None else tuple(ids),
+        readers=partial(by_position, _row, (x, aux)),
+        content=partial(_array_content, x, aux, how),
+        kind="image" if x.ndim == 4 else "array",
+        shape=tuple(x.shape[1:]),
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+    )
+
+
+def aux_arrays(found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str) -> dict[str, Tensor]:
+    """What else of each sample the network takes: a mask, an adjacency matrix, an attention mask, and `aux_` arrays.
+
+    `aux_depth` is given to the network as `depth`. Pictures have none of the first three, whatever is called so.
+    """
+    aux = {}
+    for key in (key for key in ("mask", "adjacency", "attention_mask") if key in found and x.ndim in (2, 3)):
+        expected = x.shape[:2] + x.shape[1:2] if key == "adjacency" else x.shape[:2]
+        if found[key].shape != expected:
+            raise UserError(f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}")
+        aux[key] = as_tensor(found[key]).to(_AUX_TYPES[key])
+    for key in (key for key in found if key.startswith("aux_")):
+        aux[key.removeprefix("aux_")] = as_tensor(found[key])
+    return aux
+
+
+def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
+    not_pictures(name, how)
+    if bool((x < 0).any()):
+        raise UserError(f"{name!r} has token ids below 0")
+    return x.to(torch.int64)
+
+
+def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of the same numbers, writable and in the byte order of this machine; without a copy where it can be."""
+    if isinstance(x, Tensor):
+        return x
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"an array of numbers was expected, got dtype {x.dtype}")
+    return torch.from_numpy(np.require(x.astype(x.dtype.newbyteorder("="), copy=False), requirements=["C", "W"]))
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Samples (N, …) with each of them in another shape, (N, *shape)."""
+    if x.ndim < 1 or math.prod(x.shape[1:]) != math.prod(shape):
+        raise UserError(f"shape={list(shape)} does not fit samples of shape {tuple(x.shape[1:])}")
+    return x.reshape(len(x), *shape)
+
+
+def _prepared(x: Tensor, what: str, how: How) -> Tensor:
+    """Pictures in [0, 1] and of the size that is asked for; other samples as float32.
+
+    Refuses whole numbers, NaN, and rows that look like flat pictures.
+    """
+    if how.shape is not None:
+        x = reshaped(x, how.shape)
+    if x.ndim < 2:
+        raise UserError(f"{what} has shape {tuple(x.shape)}; samples go along the first axis and need one more")
+    if x.ndim == 4:
+        x = images.check_pixels(x, what, any_channels=how.shape is not None)
+        return x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
+    if how.arrays is not None:
+        raise UserError(f"size={how.arrays} is for pictures, but {what} has samples of shape {tuple(x.shape[1:])}")
+    picture = FLATTENED.get(x.shape[1]) if x.ndim == 2 and how.shape is None else None
+    if picture is not None:
+        raise UserError(
+            f"{what} has rows of {x.shape[1]} numbers, which look like flattened pictures of {picture}; "
+            f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
+        )
+    if not x.is_floating_point():
+        raise UserError(f"{what} holds {x.dtype}; give floating-point numbers, or token ids with an attention_mask")
+    if not bool(torch.isfinite(x).all()):
+        raise UserError(f"{what} has values that are not finite (NaN or infinite)")
+    return x.to(torch.float32)
+
+
+def _row(x: Tensor, aux: Mapping[str, Tensor], position: int) -> Sample:
+    return Sample(x[position], None, {key: value[position] for key, value in aux.items()})
+
+
+def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> Iterator[bytes]:
+    yield repr(how).encode()
+    for key, tensor in {"": x, **aux}.items():
+        yield f"{key}|{tensor.dtype}|{tuple(tensor.shape[1:])}".encode()
+        for start in range(0, n, 256):
+            rows = tensor[start : min(start + 256, n)].contiguous()
+            yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def open_items(
+    name: str,
+    items: Sequence[Any],
+    make: Callable[[Any], Sample],
+    *,
+    prepared: str,
+    shape: tuple[int, ...],
+    ids: Sequence[str] | None = None,
+    labels: Iterable[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Tuples of tensors that are made into samples when asked for; an item that is an exception is its error.
+
+    `prepared` says what `make` does, for the fingerprint.
+    """
+    return Data(
+        name=name,
+        ids=numbered(len(items)) if ids is None else tuple(ids),
+        readers=partial(by_position, _made, (items, make)),
+        content=partial(_parts, items, prepared),
+        kind="array",
+        shape=shape,
+        class_names=None if class_names is None else tuple(class_names),
+        labels=whole_labels(labels, name),
+    )
+
+
+def _made(items: Sequence[Any], make: Callable[[Any], Sample], position: int) -> Sample:
+    if isinstance(item := items[position], Exception):
+        raise item
+    return make(item)
+
+
+def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
+    yield prepared.encode()
+    for item in items[:n]:
+        for part in (str(item),) if isinstance(item, Exception) else item:
+            if isinstance(part, Tensor):
+                yield f"{part.dtype}|{tuple(part.shape)}".encode()
+                yield part.contiguous().numpy().tobytes()
+            else:
+                yield repr(part).encode()
+
+
+def open_dataset(dataset: Any, how: How) -> Data:
+    """A map-style Dataset, whose items are read when they are asked for; it may have `ids` and `groups` of them."""
+    name, n = type(dataset).__name__, len(dataset)
+    ids, groups = getattr(dataset, "ids", None), getattr(dataset, "groups", None)
+    if ids is not None and len(ids) != n:
+        raise UserError(f"{name} has {n} items but {len(ids)} ids")
+    data = Data(
+        name=name,
+        ids=numbered(n) if ids is None else tuple(map(str, ids)),
+        readers=partial(by_position, _item, (dataset, how)),
+        content=partial(_item_content, dataset, how),
+        kind="image",
+    ).knowing_shape()
+    return data if groups is None else data.grouped([str(group) for group in groups])
+
+
+def _item(dataset: Any, how: How, position: int) -> Sample:
+    what = f"item {position} of {type(dataset).__name__}"
+    value, label = _x_and_label(dataset[position], what)
+    label = None if label is None else whole_label(label, f"the label of {what}")
+    if isinstance(value, Image.Image):
+        return Sample(images.decode(value, how.pictures, how.resize), label)
+    if not isinstance(value, Tensor | np.ndarray):
+        raise UserError(f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected")
+    x = as_tensor(value).detach().cpu()[None]
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError("values that are not finite (NaN or infinite)")
+    return Sample(_prepared(x, what, how)[0], label)
+
+
+def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        x = next((item[key] for key in ("image", "img", "x", "pixel_values") if key in item), None)
+        if x is None:
+            raise UserError(f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected")
+        return x, next((item[key] for key in ("label", "labels") if key in item), None)
+    if isinstance(item, tuple | list):
+        if not item:
+            raise UserError(f"{what} is empty")
+        return item[0], item[1] if len(item) > 1 else None
+    return item, None
+
+
+def _item_content(dataset: Any, how: How, n: int) -> Iterator[bytes]:
+    yield repr((how, n)).encode()
+    for position in sorted({round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}):
+        sample = attempt(partial(_item, dataset, how, position))
+        if isinstance(sample, Sample):
+            yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()
+            yield sample.x.contiguous().numpy().tobytes()
+        else:
+            yield f"{position}|".encode() + unreadable(sample, f"item {position} of {type(dataset).__name__}")

@@ -1,0 +1,284 @@
+"""Graphs and sets of points: padded to one length, with a mask, and for graphs an adjacency matrix.
+
+The padded length belongs to the whole data set, so that no sample's shape depends on its neighbours in a batch.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heatproof.data.arrays import open_items
+from heatproof.data.choices import ranked, whole_label
+from heatproof.data.dataset import Data, Sample, checked_length
+from heatproof.data.text import as_text, unpacked
+from heatproof.errors import UserError
+
+Array = np.ndarray[Any, Any]
+_LARGEST_MEMBER = 2**31
+_TU_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
+
+NODES = "_nodes"
+"""The auxiliary tensor (B, N) with the place that each node of a moved graph had before."""
+
+
+class Graph(NamedTuple):
+    """Nodes (n, F), edges (2, E) from their first row to their second, and optionally a weight (E,) for each.
+
+    Without edges it is a set of n points.
+    """
+
+    nodes: Tensor
+    edges: Tensor | None = None
+    weights: Tensor | None = None
+
+
+def open_graphs(
+    name: str,
+    graphs: Sequence[Graph],
+    *,
+    length: int | None = None,
+    labels: Sequence[Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Data:
+    """Graphs or sets as x (N, F) with aux mask (N,) bool, True at real elements, and for graphs adjacency (N, N).
+
+    N is `length`, else the size of the largest; A[i, j] is the weight of the edge from i to j, 1 when none is given.
+    A graph that does not fit, or has no nodes, values that are not finite or edges to nowhere, is recorded as an error.
+
+    >>> path = Graph(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]))
+    >>> batch = open_graphs("paths", [path], length=4).load([0]).batch
+    >>> batch.x.shape, batch.aux["mask"].tolist(), batch.aux["adjacency"].sum()
+    (torch.Size([1, 4, 2]), [[True, True, True, False]], tensor(2.))
+    """
+    sizes = [tuple(graph.nodes.shape) for graph in graphs if graph.nodes.ndim == 2]
+    if not sizes:
+        raise UserError(f"{name!r} has no samples of shape (elements, features)")
+    width = Counter(features for _, features in sizes).most_common(1)[0][0]
+    longest = checked_length(length, max(n for n, features in sizes if features == width))
+    return open_items(
+        name,
+        graphs,
+        partial(padded, length=longest, width=width),
+        prepared=f"padded to {longest} × {width}",
+        shape=(longest, width),
+        labels=labels,
+        class_names=class_names,
+    )
+
+
+def padded(graph: Graph, length: int, width: int) -> Sample:
+    """One graph or set with zeros after its last element; raises ValueError when it cannot be used.
+
+    >>> padded(Graph(torch.ones(2, 1)), length=3, width=1).x.T
+    tensor([[1., 1., 0.]])
+    """
+    nodes, n = graph.nodes, len(graph.nodes)
+    if nodes.ndim != 2 or nodes.shape[1] != width:
+        raise ValueError(f"shape {tuple(nodes.shape)} where (elements, {width}) was expected")
+    if not 0 < n <= length:
+        raise ValueError("no elements" if n == 0 else f"{n} elements, more than the length {length}")
+    if not bool(torch.isfinite(nodes).all()):
+        raise ValueError("values that are not finite (NaN or infinite)")
+    x = torch.zeros(length, width)
+    x[:n] = nodes
+    aux = {"mask": torch.arange(length) < n}
+    if graph.edges is not None:
+        aux["adjacency"] = _adjacency(graph.edges, graph.weights, n, length)
+    return Sample(x, aux=aux)
+
+
+def _adjacency(edges: Tensor, weights: Tensor | None, n: int, length: int) -> Tensor:
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise ValueError(f"edges of shape {tuple(edges.shape)} where (2, edges) was expected")
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= n):
+        raise ValueError(f"edges between nodes {int(edges.min())} … {int(edges.max())}, but there are {n} nodes")
+    source, end = edges.long()
+    adjacency = torch.zeros(length, length)
+    if weights is None:
+        adjacency[source, end] = 1.0
+        return adjacency
+    if weights.shape != source.shape or not bool(torch.isfinite(weights).all()):
+        raise ValueError(f"{len(source)} edges need as many finite weights, got shape {tuple(weights.shape)}")
+    return adjacency.index_put((source, end), weights.float(), accumulate=True)
+
+
+# Objects of PyTorch Geometric, known by what they have: `x`, `edge_index` and perhaps `edge_weight` and `y`
+
+
+def is_graph(item: Any) -> bool:
+    """Whether an object has the node features and the edges of PyG's `Data`.
+
+    >>> is_graph([1, 2])
+    False
+    """
+    return hasattr(item, "edge_index") and hasattr(item, "x")
+
+
+def open_pyg(source: Any, *, length: int | None = None) -> Data:
+    """PyG's `Data`, its `Batch`, a list of them or a Dataset of them; `edge_attr` is not used, `edge_weight` is."""
+    if is_graph(source):
+        items = source.to_data_list() if hasattr(source, "to_data_list") else [source]
+        name = "graphs"
+    else:
+        items = [source[i] for i in range(len(source))]
+        name = "graphs" if isinstance(source, list | tuple) else type(source).__name__
+    found, labels = [], []
+    for position, item in enumerate(items):
+        x, edges, weights = item.x, item.edge_index, getattr(item, "edge_weight", None)
+        if not isinstance(x, Tensor) or not isinstance(edges, Tensor):
+            raise UserError(
+                f"graph {position} needs tensors x (nodes, features) and edge_index (2, edges), got "
+                f"{type(x).__name__} and {type(edges).__name__}; without node features set x to ones or degrees"
+            )
+        tensors = (x.float(), edges, weights)
+        found.append(Graph(*(None if t is None else t.detach().cpu() for t in tensors)))  # type: ignore[arg-type]
+        y = getattr(item, "y", None)
+        labels.append(None if y is None else whole_label(y, f"y of graph {position}"))
+    return open_graphs(name, found, length=length, labels=None if set(labels) <= {None} else labels)
+
+
+# Files
+
+
+def holds_tu_files(names: Sequence[str]) -> bool:
+    """Whether these are names of files in the TU Dortmund format, `NAME_A.txt` and others."""
+    return any(n.endswith("_A.txt") for n in names) and any(n.endswith("_graph_indicator.txt") for n in names)
+
+
+def open_tu(path: Path, *, length: int | None = None) -> Data:
+    """Graphs of a folder or `.zip` in the TU Dortmund format: node i is line i of the files with nodes.
+
+    Features are the node attributes and the node labels as one-hot columns, or ones when there is neither. Labels are
+    numbered in their sorted order; `class_names` keep what the file says.
+    """
+    files = _tu_files(path)
+    missing = [part for part in _TU_PARTS[:3] if part not in files]
+    if missing:
+        raise UserError(f"{str(path)!r} lacks the file of {', '.join(missing)}; graphs in TU format were expected")
+    edges, indicator, labels = (_numbers(files[part], f"{path}: {part}", np.int64) for part in _TU_PARTS[:3])
+    if edges.size and edges.shape[1] != 2:
+        raise UserError(f"{str(path)!r}: a line of A is two node numbers, got {edges.shape[1]}")
+    edges, indicator, n = edges.reshape(-1, 2) - 1, indicator[:, 0] - 1, len(indicator)
+    total = len(labels)
+    if edges.size and (edges.min() < 0 or edges.max() >= n):
+        raise UserError(f"{str(path)!r} has edges to nodes {edges.min() + 1} … {edges.max() + 1} of {n}")
+    if n == 0 or indicator.min() < 0 or indicator.max() >= total:
+        raise UserError(f"{str(path)!r} has nodes of graphs that are not among its {total} graph labels")
+    if (indicator[edges[:, 0]] != indicator[edges[:, 1]]).any():
+        raise UserError(f"{str(path)!r} has edges between different graphs")
+    features = torch.from_numpy(_tu_features(files, path, n))
+    order = np.argsort(indicator, kind="stable")
+    starts = np.searchsorted(indicator[order], np.arange(total + 1))
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    owner = indicator[edges[:, 0]]
+    edges = (place[edges] - starts[owner][:, None])[np.argsort(owner, kind="stable")]
+    ends = np.searchsorted(np.sort(owner), np.arange(total + 1))
+    graphs = [
+        Graph(features[order[starts[g] : starts[g + 1]]], torch.from_numpy(edges[ends[g] : ends[g + 1]].T.copy()))
+        for g in range(total)
+    ]
+    numbers, names = ranked(labels[:, 0].tolist())
+    return open_graphs(path.name.removesuffix(".zip"), graphs, length=length, labels=numbers, class_names=names)
+
+
+def _tu_files(path: Path) -> Mapping[str, str]:
+    """part -> text, for the parts that are there."""
+    found: dict[str, str] = {}
+    if path.is_dir():
+        for file in sorted(path.glob("*.txt")):
+            part = _tu_part(file.name)
+            if part is not None:
+                found[part] = as_text(unpacked(file), str(file))
+        return found
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                part = _tu_part(member.filename)
+                if part is None:
+                    continue
+                if member.file_size > _LARGEST_MEMBER:
+                    raise UserError(f"{str(path)!r}: {member.filename} holds more than {_LARGEST_MEMBER} bytes")
+                found[part] = as_text(archive.read(member), f"{path}: {member.filename}")
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {str(path)!r} as .zip: {error}") from error
+    return found
+
+
+def _tu_part(name: str) -> str | None:
+    return next((part for part in _TU_PARTS if name.endswith(f"_{part}.txt")), None)
+
+
+def _tu_features(files: Mapping[str, str], path: Path, n: int) -> Array:
+    columns = []
+    if "node_attributes" in files:
+        columns.append(_numbers(files["node_attributes"], f"{path}: node_attributes", np.float32))
+    if "node_labels" in files:
+        columns.append(_one_hot(_numbers(files["node_labels"], f"{path}: node_labels", np.int64)[:, 0]))
+    for values in columns:
+        if len(values) != n:
+            raise UserError(f"{str(path)!r} has {n} nodes but {len(values)} lines of node labels or attributes")
+    return np.concatenate(columns, 1).astype(np.float32) if columns else np.ones((n, 1), np.float32)
+
+
+def _one_hot(tags: Array) -> Array:
+    return np.asarray(tags[:, None] == np.unique(tags), np.float32)
+
+
+def _numbers(text: str, what: str, kind: type) -> Array:
+    """Lines of numbers with commas between them, (lines, columns)."""
+    if not text.strip():
+        return np.empty((0, 1), kind)
+    try:
+        return np.loadtxt(io.StringIO(text), delimiter=",", dtype=kind, ndmin=2)
+    except ValueError as error:
+        raise UserError(f"{what} is not lines of numbers: {error}") from error
+
+
+def open_dgcnn(path: Path, *, length: int | None = None) -> Data:
+    """Graphs of one text file: their number; for each `nodes label`; for each node `tag degree neighbours…`.
+
+    What follows the neighbours of a node are its attributes. Features are these and the tags as one-hot columns.
+    """
+    lines = [line.split() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()]
+    try:
+        graphs: list[Graph] = []
+        labels, tags, position = [], [], 1
+        for _ in range(int(lines[0][0])):
+            n, label = map(int, lines[position])
+            rows = lines[position + 1 : position + 1 + n]
+            position += 1 + n
+            degrees = [int(row[1]) for row in rows]
+            ends = [list(map(int, row[2 : 2 + d])) for row, d in zip(rows, degrees, strict=True)]
+            attributes = [list(map(float, row[2 + d :])) for row, d in zip(rows, degrees, strict=True)]
+            pairs = [(i, j) for i, found in enumerate(ends) for j in found]
+            if len(rows) != n or list(map(len, ends)) != degrees:
+                raise ValueError(f"graph {len(graphs)} is cut short")
+            tags += [int(row[0]) for row in rows]
+            labels.append(label)
+            edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+            graphs.append(Graph(torch.tensor(attributes, dtype=torch.float32) if n else torch.empty(0, 0), edges))
+        if len(lines) != position or len(lines[0]) != 1:
+            raise ValueError(f"{len(lines) - position} lines follow the last graph")
+    except (ValueError, IndexError) as error:
+        raise UserError(
+            f"{str(path)!r} is not a file of graphs (DGCNN's format): {error}; to read it as text give a vocabulary"
+        ) from error
+    hot = np.split(_one_hot(np.array(tags)), np.cumsum([len(graph.nodes) for graph in graphs])[:-1])
+    whole = [
+        graph._replace(nodes=torch.cat([graph.nodes, torch.from_numpy(h)], 1))
+        for graph, h in zip(graphs, hot, strict=True)
+    ]
+    numbers, names = ranked(labels)
+    stem = Path(path.name.removesuffix(".gz")).stem
+    return open_graphs(stem, whole, length=length, labels=numbers, class_names=names)

@@ -1,0 +1,206 @@
+"""The Hugging Face hub: names there or folders with a copy, tokenisers, and data sets.
+
+A folder that is there comes first. Folders that `save_to_disk` wrote need no further package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heatproof.data.choices import one_split
+from heatproof.data.files import beside, existing
+from heatproof.data.text import as_object, as_text, unpacked
+from heatproof.errors import UserError
+
+PREFIX = "hf:"
+LONGEST = 1_000_000
+"""Tokenisers that know no longest text say a number above this."""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
+_NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?::(?P<part>[\w.+-]+))?(?:@(?P<split>[\w.-]+))?")
+_FIRST_WITHOUT_SCRIPTS = 4
+Found = TypeVar("Found")
+
+
+def hub_name(rest: str, folder: str | Path | None = None) -> str:
+    """`owner/name`, `owner/name@revision`, or the absolute path of a folder that holds a copy of a model.
+
+    >>> hub_name("google/vit-base-patch16-224")
+    'google/vit-base-patch16-224'
+    >>> hub_name("../no/such/copy")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: there is no file or folder ...
+    """
+    path, at, revision = rest.partition("@")
+    if beside(path, folder).is_dir():
+        return f"{beside(path, folder).resolve()}{at}{revision}"
+    if not _HUB_NAME.fullmatch(rest) or ".." in rest:
+        existing(beside(path, folder))
+        raise UserError(f"{rest!r} is neither owner/name on the Hugging Face hub nor a folder with a copy of a model")
+    return rest
+
+
+def name_and_revision(rest: str) -> tuple[str, str]:
+    """The name and what follows `@`, `main` where nothing does.
+
+    >>> name_and_revision("owner/name"), name_and_revision("owner/name@v2")
+    (('owner/name', 'main'), ('owner/name', 'v2'))
+    """
+    name, _, revision = rest.rpartition("@") if "@" in rest else (rest, "", "")
+    return name, revision or "main"
+
+
+def fetched(name: str, files: str, read: Callable[[], Found]) -> Found:
+    """What `read` gives; if it fails, an error that says which files to put where."""
+    try:
+        return read()
+    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"{name} brings Python code of its own, which a name never runs; "
+                "make the model in a function and name that: python:file.py:make"
+            ) from error
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"cannot load {name!r}: {first}\n"
+            f"  without a network, put {files} of it into a folder and name that: hf:path/to/folder"
+        ) from error
+
+
+def tokeniser(spec: str, length: int | None = None) -> Callable[[str], list[int]]:
+    """The tokeniser of a model, for `open_data(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens."""
+    found = tokenizer_of(spec)
+    longest = length or (found.model_max_length if found.model_max_length < LONGEST else None)
+    return partial(found.encode, truncation=longest is not None, max_length=longest)
+
+
+def tokenizer_of(spec: str) -> Any:
+    """The tokenizer of the model `hf:owner/name`.
+
+    >>> tokenizer_of("hf:../no/such/folder")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: ...
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise UserError(f'{spec!r} needs transformers: pip install "heatproof[transformers]"')
+    name, revision = name_and_revision(hub_name(spec.removeprefix(PREFIX)))
+    from transformers import AutoTokenizer
+
+    at = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
+    return fetched(name, "tokenizer.json and tokenizer_config.json", lambda: AutoTokenizer.from_pretrained(name, **at))
+
+
+def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:
+    """Name and Arrow files of what `save_to_disk` wrote, in the order of its rows; None of another folder.
+
+    A folder of several splits has `dataset_dict.json` and one such folder for each.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        names = _described(folder / "dataset_dict.json").get("splits")
+        found = {name: folder / name for name in names or () if isinstance(name, str) and (folder / name).is_dir()}
+        if not found:
+            raise UserError(f"{str(folder)!r} has a dataset_dict.json, but no folder of the splits {names} beside it")
+        chosen = one_split(str(folder), split, found)
+        inner = saved_files(chosen, None)
+        if inner is None:
+            raise UserError(f"{str(chosen)!r} has no state.json, which save_to_disk writes beside the rows")
+        return f"{folder.resolve().name}-{chosen.name}", inner[1]
+    if not (folder / "state.json").is_file() or not any(folder.glob("*.arrow")):
+        return None
+    listed = _described(folder / "state.json").get("_data_files")
+    if not isinstance(listed, list):
+        raise UserError(f"{str(folder / 'state.json')!r} lists no _data_files, which save_to_disk writes there")
+    names = [entry.get("filename") if isinstance(entry, Mapping) else None for entry in listed]
+    wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
+    missing = [name for name in names if not wrong and not (folder / str(name)).is_file()]
+    if wrong or missing or not names:
+        problem = f"names {wrong[0]!r}, no file beside it" if wrong else f"lacks {missing[0]}" if missing else ""
+        raise UserError(f"{str(folder)!r}: state.json {problem or 'names no files'}")
+    return folder.resolve().name, [folder / str(name) for name in names]
+
+
+def _described(path: Path) -> Mapping[str, Any]:
+    return as_object(as_text(unpacked(path), str(path)), str(path))
+
+
+def local_copy(spec: str, folder: str | Path | None = None) -> tuple[Path, str | None] | None:
+    """The folder, made absolute, and the split of `hf:path/to/folder` and `hf:path/to/folder@split`.
+
+    None where there is no such folder. A relative path is relative to `folder` where given.
+
+    >>> local_copy("hf:.@test") == (Path.cwd(), "test"), local_copy("hf:owner/name")
+    (True, None)
+    """
+    rest = spec.removeprefix(PREFIX)
+    name, _, split = rest.rpartition("@")
+    for place, part in ((rest, None), (name, split)):
+        path = beside(place, folder)
+        if place and path.is_dir():
+            return path.resolve(), part
+    return None
+
+
+def check_hub_name(spec: str) -> str:
+    """A name such as `hf:owner/name`, `hf:owner/name@split` or `hf:owner/name:configuration@split`, checked.
+
+    >>> check_hub_name("hf:owner/a name")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: the data 'hf:owner/a name' is not hf:owner/name, hf:owner/name@split or ...
+    """
+    if _NAME.fullmatch(spec.removeprefix(PREFIX)) is None:
+        raise UserError(
+            f"the data {spec!r} is not hf:owner/name, hf:owner/name@split or hf:owner/name:configuration@split, "
+            "nor hf:folder or hf:folder@split with a folder that is there"
+        )
+    if importlib.util.find_spec("datasets") is None:
+        raise UserError(
+            f'the data {spec!r} needs datasets: pip install "heatproof[datasets]"; without it, give the path of a '
+            "folder that its save_to_disk wrote, or of Parquet files"
+        )
+    return spec
+
+
+def split_of(spec: str, named: str | None, given: str | None) -> str | None:
+    """The split that a name carries or that was given; two different ones are refused."""
+    if given is not None and named not in (None, given):
+        raise UserError(f"the data {spec!r} names the split {named!r}, but split={given!r} was given")
+    return named or given
+
+
+def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
+    """Name and Arrow files of a data set of the hub, fetched into the cache of `datasets` where it is not there yet.
+
+    The files are then read here, so that no code that comes with the data is ever run.
+    """
+    match = _NAME.fullmatch(check_hub_name(spec).removeprefix(PREFIX))
+    assert match is not None
+    name, part = match["name"], match["part"]
+    wanted = split_of(spec, match["split"], split)
+    datasets = importlib.import_module("datasets")
+    if int(datasets.__version__.split(".")[0]) < _FIRST_WITHOUT_SCRIPTS:
+        raise UserError(
+            f"the data {spec!r} needs datasets {_FIRST_WITHOUT_SCRIPTS} or later, which runs no code from the hub; "
+            f"{datasets.__version__} is installed"
+        )
+    try:
+        if wanted is None:
+            names = datasets.get_dataset_split_names(name, part)
+            wanted = one_split(spec, None, {found: found for found in names})
+        table = datasets.load_dataset(name, part, split=wanted)
+    except UserError:
+        raise
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        call = ", ".join(map(repr, (name, part) if part else (name,)))
+        hint = (
+            f"\n  without a network, run datasets.load_dataset({call}).save_to_disk('folder') where there is one, "
+            f"copy the folder here and name it: hf:path/to/folder@{wanted or 'split'}"
+        )
+        raise UserError(f"cannot open {spec!r}: {error}{hint if isinstance(error, OSError) else ''}") from error
+    files = [Path(entry["filename"]) for entry in table.cache_files]
+    return f"{name.rpartition('/')[2]}-{wanted}", files

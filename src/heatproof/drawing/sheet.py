@@ -1,0 +1,349 @@
+"""A drawing as a list of strokes, boxes, dots and words, in pixels from its upper left corner.
+
+It is laid out once. As SVG it goes into a page, where every mark carries its numbers and colours are CSS variables; for
+paper matplotlib writes the same list as PDF or PNG. Neither uses pyplot, and the same list gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+from heatproof.drawing.methods import COLOURS, css
+from heatproof.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+
+PIXELS = 12 / 7 * 72
+"""Per inch on paper, where text of 12 pixels has 7 points."""
+LETTER = 0.56
+"""How wide a letter is on average, as a share of the size of the text."""
+Anchor = Literal["start", "middle", "end"]
+
+
+def plain(value: float) -> str:
+    """A coordinate with one decimal.
+
+    >>> plain(3.0), plain(2.25)
+    ('3', '2.2')
+    """
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def digits(value: Any) -> str:
+    """A number with six digits, as a mark carries it; empty where there is none.
+
+    >>> digits(0.123456789), digits(float("nan")), digits("a")
+    ('0.123457', '', 'a')
+    """
+    if isinstance(value, str):
+        return value
+    return f"{value:.6g}" if value is not None and math.isfinite(value) else ""
+
+
+def width_of(text: str, size: float = 12) -> float:
+    """How wide a text is, about."""
+    return LETTER * size * len(text)
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A line through points, or a closed area."""
+
+    points: Sequence[tuple[float, float]]
+    colour: str = "strong"
+    width: float = 1.0
+    dash: tuple[float, ...] = ()
+    opacity: float = 1.0
+
+    def svg(self) -> str:
+        """The element."""
+        path = "M" + "L".join(f"{plain(x)} {plain(y)}" for x, y in self.points)
+        more = f' stroke-dasharray="{" ".join(map(plain, self.dash))}"' if self.dash else ""
+        more += f' opacity="{self.opacity:g}"' if self.opacity < 1 else ""
+        return f'<path d="{path}" fill="none" stroke="var(--{self.colour})" stroke-width="{self.width:g}"{more}/>'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib; `unit` is a pixel in points."""
+        from matplotlib.lines import Line2D
+
+        x, y = zip(*self.points, strict=True)
+        style = (0, tuple(d / self.width for d in self.dash)) if self.dash else "-"
+        about: dict[str, Any] = {"color": COLOURS[self.colour][0], "linewidth": self.width * unit, "linestyle": style}
+        return Line2D(x, y, **about, alpha=self.opacity, solid_capstyle="butt", solid_joinstyle="round")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A filled rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    opacity: float = 1.0
+
+    def svg(self) -> str:
+        """The element."""
+        where = " ".join(f'{k}="{plain(v)}"' for k, v in zip(("x", "y"), (self.x, self.y), strict=True))
+        size = f'width="{plain(self.width)}" height="{plain(self.height)}"'
+        return f'<rect {where} {size} rx="2" fill="var(--{self.colour})" fill-opacity="{self.opacity:.2g}"/>'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib."""
+        from matplotlib.patches import Rectangle
+
+        colour = COLOURS[self.colour][0]
+        return Rectangle((self.x, self.y), self.width, self.height, facecolor=colour, alpha=self.opacity, linewidth=0)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A dot: filled, hollow, or open, which is a ring about a point."""
+
+    x: float
+    y: float
+    radius: float
+    colour: str
+    kind: Literal["filled", "hollow", "open"] = "filled"
+    opacity: float = 1.0
+
+    def svg(self) -> str:
+        """The element."""
+        centre = f'cx="{plain(self.x)}" cy="{plain(self.y)}"'
+        if self.kind == "filled":
+            faint = f' opacity="{self.opacity:g}"' if self.opacity < 1 else ""
+            return f'<circle {centre} r="{plain(self.radius)}" fill="var(--{self.colour})"{faint}/>'
+        ring = f'<circle {centre} r="{plain(self.radius - 0.8)}" fill="var(--card)" stroke="var(--{self.colour})"'
+        inner = f'<circle {centre} r="1.4" fill="var(--{self.colour})"/>' if self.kind == "open" else ""
+        return f'{ring} stroke-width="1.6"/>{inner}'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib."""
+        from matplotlib.lines import Line2D
+
+        colour, filled = COLOURS[self.colour][0], self.kind == "filled"
+        edge = 0 if filled else 1.6 * unit
+        about: dict[str, Any] = {
+            "markersize": 2 * self.radius * unit - edge,
+            "markeredgewidth": edge,
+            "markeredgecolor": colour,
+        }
+        face = colour if filled else "#ffffff"
+        return Line2D([self.x], [self.y], marker="o", linestyle="", markerfacecolor=face, alpha=self.opacity, **about)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A line of text on its baseline."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = "soft"
+    anchor: Anchor = "start"
+    size: float = 12
+    bold: bool = False
+    turned: bool = False
+
+    def svg(self) -> str:
+        """The element."""
+        more = f' text-anchor="{self.anchor}"' if self.anchor != "start" else ""
+        more += f' font-size="{self.size:g}"' if self.size != 12 else ""
+        more += ' font-weight="650"' if self.bold else ""
+        x, y = plain(self.x), plain(self.y)
+        more += f' transform="rotate(-90 {x} {y})"' if self.turned else ""
+        return f'<text x="{x}" y="{y}" fill="var(--{self.colour})"{more}>{escape(self.text)}</text>'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib."""
+        from matplotlib.text import Text
+
+        side = {"start": "left", "middle": "center", "end": "right"}[self.anchor]
+        about: dict[str, Any] = {"rotation": 90 if self.turned else 0, "rotation_mode": "anchor", "parse_math": False}
+        weight = "bold" if self.bold else "normal"
+        about |= {"horizontalalignment": side, "verticalalignment": "baseline", "fontsize": self.size * unit}
+        return Text(self.x, self.y, self.text, color=COLOURS[self.colour][0], fontweight=weight, **about)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture (H, W, 3) of eight bits."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: NDArray[np.uint8]
+
+    def svg(self) -> str:
+        """The element."""
+        from PIL import Image
+
+        sink = BytesIO()
+        Image.fromarray(self.pixels).save(sink, "PNG")
+        where = f'x="{plain(self.x)}" y="{plain(self.y)}" width="{plain(self.width)}" height="{plain(self.height)}"'
+        uri = base64.b64encode(sink.getvalue()).decode()
+        return f'<image {where} preserveAspectRatio="none" href="data:image/png;base64,{uri}"/>'
+
+    def artist(self, unit: float) -> Artist:
+        """The same for matplotlib, which lays it out by its box and not by its own transform."""
+        from matplotlib.image import BboxImage
+        from matplotlib.transforms import Bbox
+
+        return BboxImage(Bbox.from_bounds(self.x, self.y, self.width, self.height), data=self.pixels[::-1])
+
+
+Piece = Stroke | Box | Dot | Words | Picture
+
+
+@dataclass
+class Sheet:
+    """Pieces in the order in which they are drawn; those of a mark stand together and carry its numbers."""
+
+    width: float
+    height: float
+    groups: list[tuple[dict[str, str], list[Piece]]] = field(default_factory=lambda: [({}, [])])
+
+    def add(self, *pieces: Piece) -> None:
+        """Draw these next."""
+        self.groups[-1][1].extend(pieces)
+
+    @contextmanager
+    def mark(self, **data: Any) -> Iterator[None]:
+        """What is added inside stands for these numbers: `method`, `value`, `low`, `high` and more."""
+        self.groups.append(({name: text for name, value in data.items() if (text := digits(value))}, []))
+        yield
+        self.groups.append(({}, []))
+
+    def place(self, other: Sheet, x: float, y: float) -> None:
+        """Draw another sheet here, its marks with their numbers."""
+        for data, pieces in other.groups:
+            self.groups.append((data, [_moved(piece, x, y) for piece in pieces]))
+        self.groups.append(({}, []))
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.svg("", alone=True)
+
+    @property
+    def marks(self) -> list[dict[str, str]]:
+        """What the marks carry, in order."""
+        return [data for data, _ in self.groups if data]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All pieces."""
+        return [piece for _, group in self.groups for piece in group]
+
+    def svg(self, alt: str = "", alone: bool = False) -> Markup:
+        """The drawing as SVG for a page, or `alone` for a file, which then brings its colours along."""
+        size = f'width="{plain(self.width)}" height="{plain(self.height)}"'
+        about = f'viewBox="0 0 {plain(self.width)} {plain(self.height)}" {size} role="img" aria-label="{escape(alt)}"'
+        parts = []
+        for data, pieces in self.groups:
+            body = "".join(piece.svg() for piece in pieces)
+            carried = " ".join(f'data-{name.replace("_", "-")}="{escape(value)}"' for name, value in data.items())
+            parts.append(f'<g class="mark" {carried}>{body}</g>' if data else body)
+        spaced = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
+        style = f"<style>{css()}text{{font:12px sans-serif}}</style>" if alone else ""
+        return Markup(f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>")  # all text in it was escaped
+
+    def encoded(self, kind: str, title: str, inches: float) -> bytes:
+        """The drawing as a file of this width: svg, or pdf or png by matplotlib."""
+        if kind == "svg":
+            return self.svg(title, alone=True).encode()
+        need_matplotlib()
+        import matplotlib
+        from matplotlib.figure import Figure
+        from matplotlib.transforms import Affine2D, TransformedBbox
+
+        about: Mapping[str, Any] = {"pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
+        sink = BytesIO()
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # whatever a user's matplotlibrc says
+            current: Any = matplotlib.rcParams
+            current["pdf.fonttype"] = 42  # TrueType, which publishers ask for
+            unit = inches / self.width
+            figure = Figure(figsize=(inches, self.height * unit), facecolor="white")
+            where = Affine2D().scale(1, -1).translate(0, self.height).scale(unit) + figure.dpi_scale_trans
+            for order, piece in enumerate(self.pieces):
+                artist = piece.artist(72 * unit)
+                artist.set_zorder(order)  # else lines lie on boxes, whichever came first
+                if isinstance(piece, Picture):
+                    artist.bbox = TransformedBbox(artist.bbox, where)  # type: ignore[attr-defined]
+                else:
+                    artist.set_transform(where)
+                figure.add_artist(artist)
+            figure.savefig(sink, format=kind, dpi=300, metadata={"Title": title, **about})
+        return sink.getvalue()
+
+
+def need_matplotlib() -> None:
+    """Say what to install where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UserError("figures as PDF or PNG need matplotlib: pip install 'heatproof[figures]'") from error
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One small drawing with a title and what stands beside it in small print; a chart has one or several."""
+
+    title: str
+    sheet: Sheet
+    note: str = ""
+
+    @property
+    def sortable(self) -> bool:
+        """Whether it has rows that can be put into another order."""
+        return any("y" in data for data in self.sheet.marks)
+
+
+HEAD, GAP = 22.0, 18.0
+TALLEST = 9 * PIXELS
+
+
+def _moved(piece: Piece, dx: float, dy: float) -> Piece:
+    if isinstance(piece, Stroke):
+        return Stroke([(x + dx, y + dy) for x, y in piece.points], piece.colour, piece.width, piece.dash, piece.opacity)
+    return type(piece)(**{**piece.__dict__, "x": piece.x + dx, "y": piece.y + dy})
+
+
+def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
+    """Plots beside and under each other on sheets of this width, as they flow on a page; many fill several sheets."""
+    rows: list[list[Plot]] = []
+    width = max([inches * PIXELS, *(plot.sheet.width for plot in plots)])
+    for plot in plots:
+        used = sum(p.sheet.width + GAP for p in rows[-1]) if rows else math.inf
+        if used + plot.sheet.width > width:
+            rows.append([])
+        rows[-1].append(plot)
+    sheets: list[Sheet] = []
+    for row in rows:
+        headed = HEAD if any(p.title for p in row) else 0.0
+        tall = headed + max(p.sheet.height for p in row) + GAP
+        if not sheets or sheets[-1].height + tall > TALLEST:
+            sheets.append(Sheet(width, 4))
+        sheet, x = sheets[-1], 0.0
+        for plot in row:
+            if plot.title:
+                sheet.add(Words(x, sheet.height + 13, plot.title, "ink", bold=True))
+                after = x + 1.12 * width_of(plot.title) + 6
+                sheet.add(*([Words(after, sheet.height + 13, plot.note, "third")] if plot.note else []))
+            sheet.place(plot.sheet, x, sheet.height + headed)
+            x += plot.sheet.width + GAP
+        sheet.height += tall
+    return sheets

@@ -1,0 +1,157 @@
+"""Metrics of Quantus as evaluations."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from heatproof.errors import UserError
+from heatproof.explainers.adapters.foreign import Arguments, Object, unwrapped
+from heatproof.explainers.adapters.isolation import check_network, foreign_errors, library_seed, own_network, seeded
+from heatproof.maps.undefined import NOT_FINITE, reasons
+from heatproof.models import Model
+from heatproof.models.batches import as_inputs
+from heatproof.results import CLEAN, Condition, Scores, Subject
+from heatproof.types import STRICT, Batch
+
+ON_CLEAN_MAPS = ("quantus.metrics.faithfulness", "quantus.metrics.complexity", "quantus.metrics.localisation")
+"""Where Quantus has the metrics that only look at the maps they are given."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class QuantusMetric:
+    """A metric of Quantus as an evaluation: one number per sample, for the class that the model predicts.
+
+    `metric` is an object such as `quantus.PixelFlipping(return_auc_per_sample=True)`, or anything that is called like
+    one: `metric(model=…, x_batch=…, y_batch=…, a_batch=…, …) -> list`. It gets the torch module, normalised inputs,
+    predicted classes and clean maps, one sample at a time under seeded global generators, so scores depend neither on
+    the batch nor on the order. `arguments` go to the call. A metric that gives several numbers per sample needs
+    `reduce="mean"`. The measure is called "quantus_" and the name of the metric's class.
+
+    `reexplains` says whether the metric asks for maps of other inputs or networks, as Quantus' metrics of robustness,
+    randomisation and axioms do; it then gets an `explain_func` that calls the explainer under test.
+
+    >>> def mean_of_map(model, x_batch, y_batch, a_batch):
+    ...     return [float(a_batch.mean())]
+    >>> QuantusMetric(mean_of_map, reexplains=False).measure
+    'quantus_mean_of_map'
+    """
+
+    name: ClassVar[str] = "quantus"
+
+    metric: Object
+    arguments: Arguments = None
+    reduce: Literal["mean"] | None = None
+    reexplains: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.metric.value) or isinstance(self.metric.value, type):
+            raise UserError(f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}")
+        if self.reexplains is None:
+            on_clean_maps = type(self.metric.value).__module__.startswith(ON_CLEAN_MAPS)
+            object.__setattr__(self, "reexplains", not on_clean_maps)
+
+    @property
+    def measure(self) -> str:
+        """The name of the column of scores."""
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", self.metric.name)
+        return f"quantus_{words.lower()}"
+
+    def conditions(self) -> list[Condition]:
+        """One: the data as they are."""
+        return [CLEAN]
+
+    def __call__(self, subject: Subject) -> Iterator[Scores]:
+        """One column per explainer; a map or a score that is not finite is undefined."""
+        check_network(f"quantus({self.metric})", subject.model)
+        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
+        for explainer in subject.explainers:
+            maps = subject.clean(explainer)
+            why = [a or b for a, b in zip(lost, reasons(maps, "the map"), strict=True)]
+            rows = [i for i, reason in enumerate(why) if not reason]
+            scores = [self._score(subject, explainer, i, maps[i : i + 1]) for i in rows]
+            yield Scores.column(
+                explainer,
+                self.measure,
+                CLEAN,
+                torch.tensor(scores, dtype=torch.float64),
+                why,
+                rows=torch.tensor(rows, dtype=torch.int64),
+                missing=[f"{self.metric} gave {score}" for score in scores],
+            )
+
+    def _score(self, subject: Subject, explainer: str, place: int, maps: Tensor) -> float:
+        model, sample = subject.model, subject.batch[[place]].to(subject.model.device)
+        arguments = unwrapped(self.arguments)
+        if self.reexplains:
+            arguments["explain_func"] = _explain_func(subject, explainer, sample.ids[0])
+        # A metric keeps the scores of its calls, so each sample gets one of its own.
+        metric = copy.deepcopy(self.metric.value)
+        label = f"quantus({self.metric})"
+        with foreign_errors(label, sample.ids), seeded(library_seed(subject.seed, sample.ids[0]), model.device):
+            returned = metric(
+                model=own_network(model, sample.aux),
+                x_batch=model.inputs(sample).detach().cpu().numpy(),
+                y_batch=subject.target[[place]].cpu().numpy(),
+                a_batch=maps.cpu().numpy(),
+                **arguments,
+            )
+        return self._number(returned, label)
+
+    def _number(self, returned: Any, label: str) -> float:
+        numbers = _flat(returned)
+        if len(numbers) != 1 and self.reduce is None:
+            raise UserError(
+                f"{label} gave {len(numbers)} numbers for one sample; ask the metric for one, as with "
+                'return_auc_per_sample=True, or say reduce="mean"'
+            )
+        return math.nan if not numbers else float(np.mean(numbers))
+
+
+def unnormalised(model: Model, inputs: Tensor) -> Tensor:
+    """The data whose normalised form `inputs` (B, C, …) are.
+
+    >>> model = Model(nn.Flatten(), mean=0.5, std=0.25)
+    >>> unnormalised(model, model.inputs(Batch(("a",), torch.full((1, 3, 2, 2), 0.75)))).unique()
+    tensor([0.7500])
+    """
+    for values, is_std in ((model.std, True), (model.mean, False)):
+        if values is not None:
+            shaped = torch.tensor(values, device=inputs.device).reshape(1, -1, *[1] * (inputs.ndim - 2))
+            inputs = inputs * shaped if is_std else inputs + shaped
+    return inputs
+
+
+def _explain_func(subject: Subject, explainer: str, sample: str) -> Any:
+    """The explainer under test as a function of (model, inputs, targets), for versions of one sample.
+
+    The network is that of the call, for Quantus also asks about networks with random weights.
+    """
+    tested, item = subject.model, subject.explainers[explainer]
+
+    def explain_func(model: nn.Module, inputs: Any, targets: Any, device: Any = None) -> Any:
+        wrapped = Model(model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows)
+        values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=wrapped.device)
+        batch = Batch((sample,) * len(values), unnormalised(wrapped, values))
+        classes = torch.as_tensor(np.asarray(targets), dtype=torch.int64, device=wrapped.device).reshape(-1)
+        maps = item(wrapped, batch, classes, subject.seed).detach().float()
+        return as_inputs(maps, values.shape, explainer).cpu().numpy()
+
+    return explain_func
+
+
+def _flat(returned: Any) -> list[float]:
+    """All numbers in what a metric returned."""
+    if isinstance(returned, Mapping):
+        return [number for value in returned.values() for number in _flat(value)]
+    if isinstance(returned, list | tuple):
+        return [number for value in returned for number in _flat(value)]
+    return [float(value) for value in np.asarray(returned, dtype=np.float64).reshape(-1)]

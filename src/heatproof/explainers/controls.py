@@ -1,0 +1,120 @@
+"""Controls of a benchmark: random maps and edges, which do not know the model, and noise that knows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.errors import UserError
+from heatproof.models import Model
+from heatproof.types import STRICT, Batch, Method
+
+
+@dataclass(frozen=True, config=STRICT)
+class RandomMap(Method):
+    """Standard normal numbers, unrelated between any two different inputs; (B, …) in the shape of the input.
+
+    The draws are keyed by seed, sample id and the input's content. The same input twice gives the same map, so the
+    identity scores 1; a perturbed input gives an unrelated map, so the control shows what chance scores.
+
+    >>> model, x, target = Model(torch.nn.Linear(3, 2)), torch.rand(1, 3), torch.tensor([0])
+    >>> a, b, c = (RandomMap()(model, Batch(("a",), v), target, seed=0) for v in (x, x.clone(), x + 0.1))
+    >>> torch.equal(a, b), bool((a == c).any())
+    (True, False)
+    """
+
+    name: ClassVar[str] = "random"
+    stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = True
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …); the target and the weights play no part."""
+        return _noise(model, batch, seed, "random")
+
+
+@dataclass(frozen=True, config=STRICT)
+class WeightNoise(Method):
+    """Standard normal numbers, unrelated between any two inputs and any two networks; (B, …) like the input.
+
+    The draws are keyed by the weights of the model besides seed, sample id and content. So nothing of a map is left
+    when the weights change, though it explains nothing: the end of the scale of `Dependence`.
+
+    >>> one, other = Model(torch.nn.Linear(3, 2)), Model(torch.nn.Linear(3, 2))
+    >>> a, b = (WeightNoise()(m, Batch(("a",), torch.ones(1, 3)), torch.tensor([0]), seed=0) for m in (one, other))
+    >>> bool((a == b).any())
+    False
+    """
+
+    name: ClassVar[str] = "weight_noise"
+    stochastic: ClassVar[bool] = True
+    control: ClassVar[bool] = True
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …); the target plays no part."""
+        return _noise(model, batch, seed, model.weights_fingerprint)
+
+
+def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
+    """Normal numbers keyed by seed, id and content of each sample, and by what they are for."""
+    key = rand.keys(seed, batch.ids, purpose)
+    for word in content_words(batch.x).unbind(1):
+        key = rand.fold(key, word)
+    return rand.normal(key.to(model.device), batch.x.shape[1:])
+
+
+def content_words(x: Tensor) -> Tensor:
+    """Two int64 words (B, 2) on the CPU that differ between inputs but not by the last bits of rounding.
+
+    Each is a weighted sum of all values with fixed random weights of size 1 to 2 and random signs, in steps of 2⁻⁸ of
+    the sample's amplitude (its root mean square, rounded down to a power of two). So one value changed by a step is
+    always seen, while differences in the last bit, which devices and batch sizes make, hardly ever are.
+
+    >>> x = torch.rand(1, 50)
+    >>> bool((content_words(x) == content_words(x + 0.01)).all())
+    False
+    """
+    values = torch.nan_to_num(x.detach().to("cpu", torch.float64).flatten(1))
+    key = rand.keys(0, ("first", "second"), "content")
+    sign = rand.uniform(rand.fold(key, 0), (values.shape[1],)).sub_(0.5).sign_()
+    weight = (1 + rand.uniform(rand.fold(key, 1), (values.shape[1],))) * sign
+    amplitude = values.square().mean(1, keepdim=True).sqrt()
+    exponent = torch.where(amplitude > 0, amplitude.log2().floor(), torch.zeros_like(amplitude))
+    return torch.round(values @ weight.double().T * torch.exp2(8 - exponent)).to(torch.int64)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SobelEdges(Method):
+    """|∇ grey(x)| by Sobel's 3×3 filters, in data units per pixel, the same for all channels; (B, C, H, W).
+
+    Grey is 0.299 R + 0.587 G + 0.114 B of three channels, the mean of any other number. The border is repeated.
+
+    >>> ramp = torch.linspace(0, 1, 11).expand(1, 3, 5, 11)
+    >>> maps = SobelEdges()(Model(torch.nn.Flatten()), Batch(("a",), ramp), torch.tensor([0]), seed=0)
+    >>> round(float(maps[0, 0, 2, 5]), 4)
+    0.1
+    """
+
+    name: ClassVar[str] = "sobel"
+    control: ClassVar[bool] = True
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise unless samples are images (C, H, W)."""
+        if len(shape) != 3:
+            raise UserError(f"sobel needs images (channels, height, width), got samples of shape {tuple(shape)}")
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, C, H, W); the target and the weights play no part."""
+        self.check(model, batch.x.shape[1:])
+        x = batch.x.detach().to(model.device)
+        x = x if x.is_floating_point() else x.float()
+        mix = x.new_tensor([0.299, 0.587, 0.114]) if x.shape[1] == 3 else x.new_full((x.shape[1],), 1 / x.shape[1])
+        grey = (x * mix[:, None, None]).sum(1, keepdim=True)
+        across = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
+        edges = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), torch.stack([across, across.T])[:, None])
+        return edges.square().sum(1, keepdim=True).sqrt().expand_as(x).clone()

@@ -1,0 +1,161 @@
+"""SimplEx and representation similarity: training examples near a sample in the space of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from scipy.optimize import nnls
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from heatproof.errors import UserError
+from heatproof.explainers.examples.loss_gradients import head
+from heatproof.explainers.examples.training_set import ByExamples, Examples, ExamplesField
+from heatproof.models import Model
+from heatproof.models.layers import activations
+from heatproof.models.smoothed import Smoothed
+from heatproof.types import STRICT, Batch
+
+_STEPS = 30
+
+
+class _ByLayer(ByExamples):
+    """What is compared are the outputs of a layer."""
+
+    name: ClassVar[str]
+    train: Examples
+    layer: str
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise unless the layer exists and the training examples have the samples' shape; no pass is made."""
+        check_layer(model, self.train, self.layer, shape, self.name)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SimplEx(_ByLayer):
+    """argmin over w ≥ 0, Σw = 1 of ‖h(x) − Σₙ wₙ h(xₙ)‖²: a sample as a mixture of training examples; (B, n) float32.
+
+    h is the output of `layer`, flattened, or what enters the last linear layer when none is named. It is solved to its
+    optimum: a duality gap above `tolerance`, relative to the mean squared distance of the examples from the sample, is
+    an error. With more examples than dimensions many mixtures may be equally good; `ridge`, in the same unit, adds
+    ridge·‖w‖², and so picks the most even of them.
+
+    >>> train = Batch(("a", "b", "c"), torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
+    >>> sample = Batch(("x",), torch.tensor([[0.5, 0.0]]))
+    >>> SimplEx(train)(Model(nn.Linear(2, 2)), sample, torch.tensor([0]), seed=0).round(decimals=3).tolist()
+    [[0.75, 0.25, 0.0]]
+    """
+
+    name: ClassVar[str] = "simplex"
+    train: ExamplesField
+    layer: str = ""
+    ridge: Annotated[float, Field(ge=1e-10, le=1)] = 1e-7
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-9
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Weights (B, n); the classes do not matter."""
+        own, others = representations(model, self.train, self.layer, batch, self.name)
+        weights, gap = simplex_weights(others, own, self.ridge)
+        worst = float(gap.max())
+        if not worst <= self.tolerance:
+            raise UserError(
+                f"simplex stopped with a duality gap of {worst:.1e}, above its tolerance {self.tolerance:g}; "
+                "raise ridge or tolerance"
+            )
+        return weights.float()
+
+
+@dataclass(frozen=True, config=STRICT)
+class RepresentationSimilarity(_ByLayer):
+    """The cosine between h(x) and h(xₙ), or with "dot" their product h(x)ᵀh(xₙ), per training example; (B, n) float32.
+
+    h is the output of `layer`, flattened, or what enters the last linear layer when none is named. A representation of
+    zeros has no direction, and a cosine of 0 with every other.
+
+    >>> train = Batch(("a", "b"), torch.tensor([[1.0, 0.0], [3.0, 4.0]]))
+    >>> sample = Batch(("x",), torch.tensor([[2.0, 0.0]]))
+    >>> RepresentationSimilarity(train)(Model(nn.Linear(2, 2)), sample, torch.tensor([0]), seed=0).tolist()
+    [[1.0, 0.6000000238418579]]
+    """
+
+    name: ClassVar[str] = "representation_similarity"
+    train: ExamplesField
+    layer: str = ""
+    metric: Literal["cosine", "dot"] = "cosine"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Similarities (B, n); the classes do not matter."""
+        own, others = representations(model, self.train, self.layer, batch, self.name)
+        if self.metric == "cosine":
+            own, others = F.normalize(own, dim=1), F.normalize(others, dim=1)
+        return (own @ others.T).float()
+
+
+def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int], what: str) -> None:
+    """Raise for a model, a layer or examples that a representation-based method is not defined on; no pass is made."""
+    if isinstance(model, Smoothed):
+        raise UserError(f"{what} reads one layer, but {model.name} averages many passes; explain what it smooths")
+    train.check_shape(shape)
+    if layer:
+        model.layer(layer)
+    elif not any(isinstance(module, nn.Linear) for module in model.module.modules()):
+        raise UserError(f"{model.name} has no linear layer, so name the layer that {what} should read")
+
+
+def representations(model: Model, train: Examples, layer: str, batch: Batch, what: str) -> tuple[Tensor, Tensor]:
+    """h of the samples (B, d) and of the training examples (n, d), float64; the latter are kept between calls.
+
+    >>> train = Examples(Batch(("a", "b"), torch.zeros(2, 3)))
+    >>> own, others = representations(Model(nn.Linear(3, 5)), train, "", Batch(("x",), torch.ones(1, 3)), "mine")
+    >>> own.tolist(), others.shape
+    ([[1.0, 1.0, 1.0]], torch.Size([2, 3]))
+    """
+    check_layer(model, train, layer, batch.x.shape[1:], what)
+    path = layer or head(model, train)
+    entering = not layer
+    others = train.remember(model, ("representations", layer), lambda: activations(model, train.batch, path, entering))
+    own = activations(model, batch, path, entering)
+    if own.shape[1:] != others.shape[1:]:
+        raise UserError(
+            f"layer {path!r} of {model.name} gives {tuple(own.shape[1:])} for the samples but "
+            f"{tuple(others.shape[1:])} for the training examples, so {what} cannot compare them; "
+            "name a layer behind the pooling"
+        )
+    return own.flatten(1).double(), others.flatten(1).double()
+
+
+def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tuple[Tensor, Tensor]:
+    """The mixtures (B, n) of `points` (n, d) nearest to each of `targets` (B, d), and their duality gaps (B,).
+
+    Minimised is ½wᵀGw over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared
+    distance. The gap wᵀGw − minₙ (Gw)ₙ bounds how far the value is from the minimum.
+
+    The objective is homogeneous, so w ∝ u where u ≥ 0 minimises ½uᵀ(G + 11ᵀ)u − Σu: with the Cholesky factor L of
+    G + 11ᵀ these are the non-negative least squares ‖Lᵀu − L⁻¹1‖², which an active set solves exactly.
+
+    >>> weights, gap = simplex_weights(torch.eye(3).double(), torch.tensor([[0.2, 0.3, 0.5]]).double())
+    >>> weights.round(decimals=4).tolist(), bool(gap < 1e-12)
+    ([[0.2, 0.3, 0.5]], True)
+    """
+    # Around their mean, products lose no digits to the distance from the origin, and s is the sum of two squares.
+    centre = points.double().mean(0)
+    around = points.double() - centre
+    products, spread, ones = around @ around.T, around.square().sum(1).mean(), torch.ones_like(around[:, :1])
+    weights, gaps = [], []
+    for target in targets.double() - centre:
+        cross, square = around @ target, target.square().sum()
+        gram = products - cross[:, None] - cross + square
+        gram /= (spread + square).clamp(min=torch.finfo(torch.float64).tiny)
+        gram.diagonal().add_(ridge)
+        factor = torch.linalg.cholesky(gram + 1)
+        right = torch.linalg.solve_triangular(factor, ones, upper=False)[:, 0]
+        solution, _ = nnls(factor.T.cpu().numpy(), right.cpu().numpy(), maxiter=_STEPS * len(points))
+        found = torch.from_numpy(solution / solution.sum()).to(gram)
+        image = gram @ found
+        weights.append(found)
+        gaps.append(found @ image - image.min())
+    return torch.stack(weights), torch.stack(gaps)

@@ -1,0 +1,232 @@
+"""Training examples as a parameter: a set of samples that example-based explainers carry with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from weakref import ReferenceType, ref
+
+import torch
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.data import Data, open_data
+from heatproof.data.images import Resize
+from heatproof.data.sources import check_data_name
+from heatproof.errors import UserError, only_known
+from heatproof.models import Model
+from heatproof.types import Batch, Method
+
+KEPT_BYTES = 2**30
+"""How much of what a model makes of the examples is kept for the next call, at most."""
+
+_OPTIONS = ("source", "limit", "size", "resize", "shape", "name", "split", "label")
+_PADDED = ("mask", "attention_mask")
+_PLACE = 0x9E3779B97F4A7C15 - (1 << 64)
+_T = TypeVar("_T")
+
+
+class Examples:
+    """Training samples with their labels, `batch` on the CPU, for explainers that say which of them matter.
+
+    Two sets are equal when ids, values and labels are; the text form is short and names the content, so a manifest can
+    store it. What a model makes of the examples (representations, gradients) may be kept here between calls, for one
+    model at a time, up to 1 GiB, until its weights change; no result shows it.
+
+    >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3), label=torch.tensor([0, 1]))
+    >>> Examples(batch, name="pairs")
+    Examples(2 of pairs, 04425447)
+    >>> Examples(batch) == Examples(batch, name="other"), len(Examples(batch))
+    (True, 2)
+    """
+
+    def __init__(self, batch: Batch, name: str = "train") -> None:
+        if not isinstance(batch, Batch):
+            raise UserError(f"Examples(...) needs a heatproof.Batch, got {type(batch).__name__}")
+        if not len(batch):
+            raise UserError(f"the training examples {name!r} are empty")
+        self.batch = Batch(batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label))
+        self.name = name
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._kept_for: ReferenceType[Model] | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of ids, values, auxiliary tensors and labels, with their types and shapes."""
+        digest = hashlib.sha256(repr(self.batch.ids).encode())
+        for name, tensor in sorted({"": self.batch.x, "|label": self.batch.label, **self.batch.aux}.items()):
+            if tensor is not None:
+                digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+                digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def labels(self, method: str) -> Tensor:
+        """The classes (n,) int64, or an error that says which method needs them."""
+        label = self.batch.label
+        if label is None:
+            raise UserError(f"{method} needs labelled training examples, but {self.name!r} has no labels")
+        unknown = int((label < 0).sum())
+        if unknown:
+            raise UserError(
+                f"{method} needs labelled training examples, but {unknown} of the {len(self)} in {self.name!r} have "
+                "no label"
+            )
+        return label.long()
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise unless samples of `shape` are like the examples; padded ones may differ in their number of elements."""
+        own, other = tuple(self.batch.x.shape[1:]), tuple(shape)
+        padded = any(name in self.batch.aux for name in _PADDED)
+        if own != other and not (padded and len(own) == len(other) and own[1:] == other[1:]):
+            raise UserError(
+                f"the training examples {self.name!r} have shape {own}, but the samples to explain have {other}; "
+                "prepare both the same way"
+            )
+
+    def remember(self, model: Model, key: Hashable, make: Callable[[], _T]) -> _T:
+        """`make()`, or what it gave for this model, key and weights the last time.
+
+        >>> examples = Examples(Batch(("a",), torch.ones(1, 2)))
+        >>> model = Model(torch.nn.Linear(2, 2))
+        >>> first = examples.remember(model, "zeros", lambda: torch.zeros(3))
+        >>> first is examples.remember(model, "zeros", lambda: torch.zeros(3))
+        True
+        """
+        if self._kept_for is None or self._kept_for() is not model:
+            self._kept.clear()
+            self._kept_for = ref(model)
+        full = (key, str(model.device), model.precision, _weights(model))
+        if full in self._kept:
+            self._kept.move_to_end(full)
+            found: _T = self._kept[full]
+            return found
+        value = make()
+        if _bytes(value) <= KEPT_BYTES:
+            self._kept[full] = value
+            while sum(map(_bytes, self._kept.values())) > KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return value
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Examples) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Examples({len(self)} of {self.name}, {self.fingerprint[:8]})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[type[Examples], tuple[Batch, str]]:
+        return Examples, (self.batch, self.name)  # what is kept belongs to a model of this process
+
+
+def open_examples(
+    source: Any,
+    *,
+    limit: int | None = None,
+    size: Any = "auto",
+    resize: Resize = "squash",
+    shape: Sequence[int] | None = None,
+    name: str | None = None,
+    split: str | None = None,
+    label: str | None = None,
+    folder: str | Path | None = None,
+    allow_code: bool = False,
+) -> Examples:
+    """Examples from a data name or path, or from anything that `open_data` takes.
+
+    `limit` takes that many, chosen by a hash of their ids, for training files are often sorted by class. A relative
+    path is relative to `folder` where given; the other parameters are those of `open_data`.
+
+    >>> open_examples((torch.zeros(20, 3), torch.arange(20)), limit=4, name="few").batch.ids
+    ('0006', '0010', '0017', '0018')
+    """
+    data = open_data(
+        check_data_name(source, folder) if isinstance(source, str) else source,
+        size=size,
+        resize=resize,
+        shape=shape,
+        name=name,
+        split=split,
+        label=label,
+        allow_code=allow_code,
+    )
+    if limit is not None and limit < 1:
+        raise UserError(f"limit must be at least 1, got {limit}")
+    chosen = rand.keys(0, data.ids, "examples").argsort()[:limit].sort().values.tolist()
+    loaded = data.load(chosen)
+    if loaded.errors:
+        sample, reason = next(iter(loaded.errors.items()))
+        raise UserError(
+            f"{len(loaded.errors)} of the training examples in {data.name!r} cannot be read; the first is {sample}: "
+            f"{reason}"
+        )
+    return Examples(loaded.batch, data.name)
+
+
+def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
+    """Examples from a `Batch`, a data name or path, `{source: path, limit: 200}`, a `Data` or tensors (x, label).
+
+    Relative paths are relative to `folder`; names that run code need `allow_code`.
+
+    >>> examples(Batch(("a",), torch.zeros(1, 3)))
+    Examples(1 of train, af2d375d)
+    """
+    if isinstance(value, Batch):
+        return Examples(value)
+    if isinstance(value, Mapping):
+        only_known(value, _OPTIONS, "train")
+        if "source" not in value:
+            raise UserError("train is a path or a mapping with the key source, such as {source: train.npz, limit: 200}")
+        return open_examples(**value, folder=folder, allow_code=allow_code)
+    if isinstance(value, str | Path | Data | tuple | Tensor):
+        source = str(value) if isinstance(value, Path) else value
+        return open_examples(source, folder=folder, allow_code=allow_code)
+    return value
+
+
+ExamplesField = Annotated[Examples, BeforeValidator(examples)]
+"""The type of a field that holds training examples and is also given by name in a study file."""
+
+
+class ByExamples(Method):
+    """What explainers by training examples have in common; none of them draws random numbers."""
+
+    kind: ClassVar[Literal["example"]] = "example"
+
+
+def _own(tensor: Any) -> Any:
+    return None if tensor is None else tensor.detach().cpu().contiguous().clone()
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(_bytes, value)) if isinstance(value, tuple | list) else 0
+
+
+def _weights(model: Model) -> tuple[Any, ...]:
+    """Changes whenever the weights do, for the network that was passed in shares them and may be trained on.
+
+    Version counters see no change through `.data`. Sums of the bits weighted by place, exact in whole numbers, cost a
+    pass over the weights and no copy to another device.
+    """
+    sums = []
+    for tensor in (*model.module.parameters(), *model.module.buffers()):
+        flat = tensor.detach().contiguous().reshape(-1)
+        words = flat.view(torch.int32) if flat.element_size() == 4 else flat.view(torch.uint8)
+        for part in torch.split(words, 1 << 20):
+            place = torch.arange(1, part.numel() + 1, device=part.device) * _PLACE
+            sums.append((part * place.bitwise_right_shift(7)).sum())
+    return tuple(torch.stack(sums).tolist()) if sums else ()

@@ -1,0 +1,135 @@
+"""SmoothGrad, its square and VarGrad: moments of another explainer's maps under Gaussian noise on the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.errors import UserError
+from heatproof.explainers.gradient import Saliency, per_row, slices
+from heatproof.explainers.precision import Precision, precisely
+from heatproof.models import Model
+from heatproof.types import STRICT, Batch, Explainer, Method, adopted, name_of
+
+_GRADIENT = Saliency(absolute=False)
+
+
+def noisy_moments(
+    of: Explainer, samples: int, sigma: float, relative: bool, model: Model, batch: Batch, target: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
+
+    s = sigma · (max x − min x) of each sample, or sigma itself when not `relative`; x is in the data's own units,
+    before normalisation. Draws depend on seed, sample id and draw number; the inner explainer gets the same seed for
+    all of them.
+
+    >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
+    >>> mean, variance = noisy_moments(Saliency(), 4, 0.1, True, model, batch, torch.tensor([0]), seed=0)
+    >>> torch.equal(mean, model.module.weight[:1].abs()), float(variance.sum())
+    (True, 0.0)
+    """
+    if not batch.x.is_floating_point():
+        raise UserError(f"noise can only be added to floating-point data, got {batch.x.dtype}")
+    batch = batch.to(model.device)
+    target = target.to(model.device)
+    key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
+    values = batch.x.flatten(1)
+    scale = sigma * (values.amax(1) - values.amin(1)) if relative else torch.full_like(values[:, 0], sigma)
+    # Sums are kept of differences from each sample's first map: no cancellation when the maps hardly vary.
+    first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
+    for rows in slices(len(batch) * samples, model.rows):  # places are reckoned, so that nothing waits for a GPU
+        place = torch.arange(rows.start, rows.stop)
+        part, flat = batch[place // samples], torch.arange(rows.start, rows.stop, device=model.device)
+        row, index = flat // samples, flat % samples
+        noise = part.carried(rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x))
+        noisy = part.with_x(part.x + per_row(scale[row], batch.x) * noise)
+        maps = of(model, noisy, target[row], seed)
+        if not len(first):
+            first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
+        row, begun = row.to(maps.device), -(-rows.start // samples)
+        starting = maps[begun * samples - rows.start :: samples]
+        first[begun : begun + len(starting)] = starting
+        difference = maps - first[row]
+        total.index_add_(0, row, difference)
+        squares.index_add_(0, row, difference.square_())
+    shift = total / samples
+    return first + shift, (squares / samples - shift.square()).clamp_min_(0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class _NoisyCopies(Method):
+    """The parameters that SmoothGrad and its kin share."""
+
+    stochastic: ClassVar[bool] = True
+
+    of: Any = _GRADIENT
+    samples: Annotated[int, Field(ge=1)] = 20
+    sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
+    relative: bool = True
+    error: Precision = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
+            raise UserError(
+                f"{name_of(self)} needs a feature explainer in `of`, such as Saliency(absolute=False), got {self.of!r}"
+            )
+        object.__setattr__(self, "of", adopted(self.of))
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise what the inner explainer raises for this model or sample shape."""
+        self.of.check(model, shape)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        if self.error is not None:
+            return precisely(self, model, batch, target, seed)
+        mean, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
+        return {"smoothgrad": mean, "vargrad": variance}.get(name_of(self), variance + mean.square())
+
+
+@dataclass(frozen=True, config=STRICT)
+class SmoothGrad(_NoisyCopies):
+    """The mean of another explainer's maps over noisy copies of the input; (B, …).
+
+    Noise has standard deviation `sigma` · (max − min) of the sample in the data's own units, or `sigma` with
+    `relative=False`. The default averages signed gradients.
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> torch.equal(SmoothGrad(samples=3)(model, batch, target, seed=0), model.module.weight[:1])
+    True
+    """
+
+    name: ClassVar[str] = "smoothgrad"
+
+
+@dataclass(frozen=True, config=STRICT)
+class SmoothGradSquared(_NoisyCopies):
+    """The mean of another explainer's squared maps over noisy copies of the input; (B, …). Noise as in SmoothGrad.
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> torch.allclose(SmoothGradSquared(samples=3)(model, batch, target, seed=0), model.module.weight[:1] ** 2)
+    True
+    """
+
+    name: ClassVar[str] = "smoothgrad_squared"
+
+
+@dataclass(frozen=True, config=STRICT)
+class VarGrad(_NoisyCopies):
+    """The population variance of another explainer's maps over noisy copies of the input; (B, …).
+
+    E[m²] − E[m]² over the draws; noise as in SmoothGrad. A linear model's gradient does not vary:
+
+    >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
+    >>> float(VarGrad(samples=3)(model, batch, target, seed=0).abs().sum())
+    0.0
+    """
+
+    name: ClassVar[str] = "vargrad"
+    samples: Annotated[int, Field(ge=2)] = 20

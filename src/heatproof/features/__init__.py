@@ -1,0 +1,22 @@
+"""Groupings of inputs into features: pixels, patches, superpixels, windows, tokens and elements."""
+
+from heatproof.features.groupings import (
+    GROUPINGS,
+    Elements,
+    Grouping,
+    GroupingField,
+    Hiding,
+    Patches,
+    Pixels,
+    Slic,
+    Superpixels,
+    Windows,
+    fixed,
+    grouping,
+)
+from heatproof.features.segments import count, keep, pool, segment_means, spatial, spread
+from heatproof.features.tokens import PASSAGES, Passages, Tokens
+
+__all__ = ["GROUPINGS", "PASSAGES", "Elements", "Grouping", "GroupingField", "Hiding", "Passages", "Patches", "Pixels"]
+__all__ += ["Slic", "Superpixels", "Tokens", "Windows", "count", "fixed", "grouping", "keep", "pool"]
+__all__ += ["segment_means", "spatial", "spread"]

@@ -1,0 +1,288 @@
+"""Groupings of an input into features, one object for explainers, certificates and removal.
+
+A grouping labels every position of a sample with the number of the feature it belongs to. Positions are the pixels of
+an image (B, C, H, W), the voxels of a volume (B, C, D, H, W), the steps of a series (B, C, T) or the columns of a
+table (B, F): channels always go together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from heatproof.errors import UserError, resolve
+from heatproof.features.segments import COLUMNS, spatial
+from heatproof.features.superpixels import missing_skimage, quickshift, slic
+from heatproof.features.tokens import Passages, Tokens
+from heatproof.types import STRICT, Batch
+
+
+@dataclass(frozen=True, config=STRICT)
+class Pixels:
+    """Every position is a feature of its own: a pixel, a time step or a column; columns of one category go together.
+
+    >>> Pixels().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 2))).tolist()
+    [[[0, 1], [2, 3]]]
+    """
+
+    name: ClassVar[str] = "pixels"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
+        spatial(shape)
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return math.prod(spatial(shape))
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+        size = spatial(batch.x.shape)
+        if COLUMNS in batch.aux and batch.x.ndim == 2:
+            return batch.aux[COLUMNS].to(batch.x.device)
+        labels = torch.arange(math.prod(size), device=batch.x.device).reshape(size)
+        return labels.expand(len(batch), *size)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Patches:
+    """Square patches of `size` pixels, in volumes cubes, row by row; the last are smaller where it does not divide.
+
+    >>> Patches(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2, 3))).tolist()
+    [[[0, 0, 1], [0, 0, 1]]]
+    """
+
+    name: ClassVar[str] = "patches"
+    size: Annotated[int, Field(ge=1)] = 16
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, C, H, W) or (B, C, D, H, W) have at least two patches."""
+        sides = _image(self.name, shape)
+        _several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image")
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return math.prod(-(-length // self.size) for length in _image(self.name, shape))
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
+        return _cells(self.size, _image(self.name, batch.x.shape), batch)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Windows:
+    """Consecutive windows of `size` time steps of a series (B, C, T) or of columns (B, F); the last may be shorter.
+
+    >>> Windows(size=2).segments(Batch(ids=("a",), x=torch.zeros(1, 4, 5))).tolist()
+    [[0, 0, 1, 1, 2]]
+    """
+
+    name: ClassVar[str] = "windows"
+    size: Annotated[int, Field(ge=1)] = 10
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, C, T) or (B, F) have at least two windows."""
+        length = _line(self.name, shape)
+        _several(self.name, self.size, (length,), f"{length} steps")
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+        return -(-_line(self.name, shape) // self.size)
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, T) int64, from 0 to n − 1 in each sample."""
+        return _cells(self.size, (_line(self.name, batch.x.shape),), batch)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Superpixels:
+    """Quickshift superpixels of the image itself, by default with the parameters of LIME.
+
+    The number of features differs between images. Images are read in their own units, [0, 1]; a perturbed image has
+    its own superpixels.
+
+    >>> x = torch.zeros(1, 1, 8, 8)
+    >>> x[..., 4:] = 1.0
+    >>> Superpixels(kernel_size=1.0, max_dist=10.0).segments(Batch(ids=("a",), x=x))[0, 0].tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
+    """
+
+    name: ClassVar[str] = "superpixels"
+    method: Literal["quickshift"] = "quickshift"
+    kernel_size: Annotated[float, Field(ge=1, le=50, allow_inf_nan=False)] = 4.0
+    max_dist: Annotated[float, Field(gt=0)] = 200.0
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.2
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape are grey or RGB images (B, C, H, W)."""
+        _colour_image(self.name, shape)
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """None: the number of features depends on the image."""
+        return None
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        _colour_image(self.name, batch.x.shape)
+        return quickshift(batch.x, self.kernel_size, self.max_dist, self.ratio)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Slic:
+    """SLIC superpixels or supervoxels, about `n_segments` compact regions of similar colour; an extra, `superpixels`.
+
+    >>> x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    >>> Slic(n_segments=4).segments(Batch(ids=("a",), x=x)).shape
+    torch.Size([1, 16, 16])
+    """
+
+    name: ClassVar[str] = "slic"
+    n_segments: Annotated[int, Field(ge=2)] = 50
+    compactness: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless scikit-image is there and inputs are grey or RGB images or volumes."""
+        _colour_image(self.name, shape)
+        if importlib.util.find_spec("skimage") is None:
+            raise missing_skimage()
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """None: the number of features depends on the image."""
+        return None
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
+        _colour_image(self.name, batch.x.shape)
+        return slic(batch.x, self.n_segments, self.compactness)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Elements:
+    """Every element of a set, or node of a graph, (B, N, F), is a feature: all F values of it together.
+
+    >>> Elements().segments(Batch(ids=("a",), x=torch.zeros(1, 3, 2))).tolist()
+    [[[0, 0], [1, 1], [2, 2]]]
+    """
+
+    name: ClassVar[str] = "elements"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape are sets or graphs (B, N, F) of at least two elements."""
+        if len(shape) != 3 or shape[1] < 2:
+            raise UserError(f"elements are features of sets and graphs (B, N, F) with N above 1, got {tuple(shape)}")
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of elements of a sample, padding included."""
+        self.check(shape)
+        return int(shape[1])
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, N, F) int64: the number of the element."""
+        self.check(batch.x.shape)
+        return torch.arange(batch.x.shape[1], device=batch.x.device)[:, None].expand(batch.x.shape)
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which elements are never hidden, (B, N) boolean: the padding that `aux["mask"]` tells of."""
+        real = batch.aux.get("mask")
+        return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
+
+
+_KINDS: tuple[Any, ...] = (Elements, Passages, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
+GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """What a grouping can do; the classes of this module, or a user's own."""
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """The number of features of a sample, or None where it depends on the sample."""
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+
+
+@runtime_checkable
+class WithFixed(Protocol):
+    """A grouping some of whose features always stay, such as the special tokens of a text."""
+
+    def fixed(self, batch: Batch) -> Tensor:
+        """Which features are never hidden, (B, n) boolean."""
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """A grouping that hides features in a way of its own, where others have a value put in their place."""
+
+    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Samples (R, …) and auxiliary tensors with only the features `kept` (R, n)."""
+
+
+def fixed(features: Grouping, batch: Batch) -> Tensor | None:
+    """Which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
+
+    >>> batch = Batch(("a",), torch.ones(1, 2, 2), {"mask": torch.tensor([[True, False]])})
+    >>> fixed(Elements(), batch).tolist(), fixed(Pixels(), batch)
+    ([[False, True]], None)
+    """
+    return features.fixed(batch).to(batch.x.device) if isinstance(features, WithFixed) else None
+
+
+def grouping(value: Any) -> Any:
+    """A grouping from its name, from `{name: {parameters}}` or from `{"name": …, parameters}`; an object stays itself.
+
+    >>> grouping("pixels"), grouping({"patches": {"size": 8}}), grouping({"name": "windows", "size": 5})
+    (Pixels(), Patches(size=8), Windows(size=5))
+    """
+    if isinstance(value, Mapping) and "name" in value:
+        value = {value["name"]: {key: field for key, field in value.items() if key != "name"}}
+    return resolve("grouping", GROUPINGS, value, lambda item: isinstance(item, Grouping))
+
+
+GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
+"""The type of a field that holds a grouping and is also given by name in a study file."""
+
+
+def _several(what: str, size: int, sides: Sequence[int], whole: str) -> None:
+    if size >= max(sides):
+        raise UserError(f"{what} of size {size} make one feature of {whole}; stay below {max(sides)}")
+
+
+def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
+    """Labels (B, *sides) of cells of `size` places along each axis, the last axis first."""
+    labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
+    for side in sides:
+        labels = labels[..., None] * -(-side // size) + torch.arange(side, device=batch.x.device) // size
+    return labels.expand(len(batch), *labels.shape)
+
+
+def _image(what: str, shape: Sequence[int]) -> tuple[int, ...]:
+    if len(shape) != 4 and not (len(shape) == 5 and what in (Patches.name, Slic.name)):
+        raise UserError(
+            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are patches "
+            "and slic for volumes too, windows for series, pixels for single steps and columns, elements for sets and "
+            "graphs, tokens for text"
+        )
+    return tuple(map(int, shape[2:]))
+
+
+def _colour_image(what: str, shape: Sequence[int]) -> None:
+    _image(what, shape)
+    if shape[1] not in (1, 3):
+        raise UserError(f"{what} need grey or RGB images, but the inputs have {shape[1]} channels; use patches")
+
+
+def _line(what: str, shape: Sequence[int]) -> int:
+    if len(shape) not in (2, 3):
+        raise UserError(f"{what} are features of series or columns, got {tuple(shape)}; for images use patches")
+    return int(shape[-1])

@@ -1,0 +1,78 @@
+"""Labels of features: how many there are, and values spread, summed and averaged over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from heatproof.errors import UserError
+
+COLUMNS = "_columns"
+"""The auxiliary tensor (B, F) that says which columns of a table are one feature, as those of one category are."""
+
+
+def spatial(shape: Sequence[int]) -> tuple[int, ...]:
+    """The positions of a sample: (H, W) of (B, C, H, W), likewise of volumes, (T,) of (B, C, T), (F,) of (B, F).
+
+    >>> spatial((8, 3, 32, 48)), spatial((8, 12))
+    ((32, 48), (12,))
+    """
+    if len(shape) < 2:
+        raise UserError(f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)")
+    return tuple(shape[1:] if len(shape) == 2 else shape[2:])
+
+
+def count(segments: Tensor) -> Tensor:
+    """The number of features of each sample, (B,) int64.
+
+    >>> count(torch.tensor([[0, 0, 1], [0, 1, 2]])).tolist()
+    [2, 3]
+    """
+    return segments.flatten(1).amax(1) + 1
+
+
+def spread(values: Tensor, segments: Tensor) -> Tensor:
+    """The value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
+
+    >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
+    [[0.5, 0.5, 2.0]]
+    """
+    return values.gather(1, segments.flatten(1)).reshape(segments.shape)
+
+
+def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
+    """The sum of a map over each feature: (B, C, *spatial) or (B, *spatial) give (B, n); absent features have 0.
+
+    >>> pool(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
+    [[3.0, 4.0, 0.0]]
+    """
+    flat = maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
+    return flat.new_zeros(len(flat), n).scatter_add_(1, segments.flatten(1), flat).to(maps.dtype)
+
+
+def segment_means(x: Tensor, segments: Tensor) -> Tensor:
+    """Each position replaced by the mean of its feature, channel by channel; the shape of x stays.
+
+    >>> segment_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]])).tolist()
+    [[2.0, 2.0, 4.0]]
+    """
+    n = int(count(segments).max())
+    area = pool(torch.ones_like(segments, dtype=x.dtype), segments, n).clamp_(min=1)
+    channels = x.reshape(len(x), -1, *segments.shape[1:]).unbind(1)
+    means = [spread(pool(channel, segments, n) / area, segments) for channel in channels]
+    return torch.stack(means, 1).reshape(x.shape)
+
+
+def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
+    """Versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
+
+    x and fill are (C, *spatial) or (*spatial), kept (R, n) is boolean and segments (*spatial) the sample's labels.
+
+    >>> keep(torch.ones(3), torch.zeros(3), torch.tensor([[True, False]]), torch.tensor([0, 0, 1])).tolist()
+    [[1.0, 1.0, 0.0]]
+    """
+    share = kept.to(x.dtype).index_select(1, segments.flatten())
+    share = share.reshape(len(kept), *[1] * (x.ndim - segments.ndim), *segments.shape)
+    return torch.lerp(fill, x, share)  # exact at 0 and 1, and several times faster than torch.where on a CPU

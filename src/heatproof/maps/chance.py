@@ -1,0 +1,91 @@
+"""Maps compared as their kind of data is, and what unrelated maps score: their similarity to those of other samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heatproof.errors import UserError
+from heatproof.maps.similarity import Profile, profile
+from heatproof.types import KIND_BY_DIMENSIONS
+
+K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
+USUAL_K: dict[str, int | float] = {"image": 100, "series": 0.1, "table": 0.1, "volume": 0.1}
+"""How many of the largest values Jaccard compares where a study leaves it open: 100 in images, else a tenth."""
+WINDOWED = {"volume": 3, "image": 2, "series": 1}
+"""Over how many dimensions SSIM's windows reach; columns, elements and tokens have no neighbours, and so no SSIM."""
+
+
+def profile_of(maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True) -> Profile:
+    """The profile of maps (B, …) of a kind of data, as `heatproof.models.modality` names it; SSIM only with `windows`.
+
+    >>> [profile_of(torch.rand(2, 3, 16, 16), kind).windows is None for kind in ("image", "set")]
+    [False, True]
+    """
+    dims = WINDOWED.get(kind, 0) if windows else 0
+    return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
+
+
+def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """The chance level (B,) from scores (R, B) against R references, and how far each reference lies above it, (R,).
+
+    A sample that is a reference itself is not compared with itself; without another one its level is NaN. The second is
+    the sum over the samples of a reference's score less the sample's level, so those of several shards add up.
+
+    >>> level, above = over_references(torch.tensor([[0.2, 0.9], [0.4, 0.6]]), ["a", "b"], ["b", "c"])
+    >>> level.tolist(), [round(float(x), 3) for x in above]
+    ([0.300..., 0.600...], [-0.1, 0.1])
+    """
+    others = of_others(scores, ids, references)
+    level = others.nanmean(0)
+    return level.to(scores.dtype), (others - level).nansum(1)
+
+
+def of_others(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Tensor:
+    """Scores (R, B) as float64, NaN where a sample is the reference itself."""
+    return scores.double().masked_fill(itself(tuple(ids), tuple(references)), torch.nan)
+
+
+@lru_cache(maxsize=16)
+def itself(ids: tuple[str, ...], references: tuple[str, ...]) -> Tensor:
+    """Which samples are which reference, (R, B), found once for all measures."""
+    found = [[own == other for own in ids] for other in references]
+    return torch.tensor(found, dtype=torch.bool).view(len(references), len(ids))
+
+
+def packed(above: Tensor) -> bytes:
+    """Sums (R,) in R + 4 bytes: the largest as float32, and each as one of 255 steps up to it.
+
+    >>> unpacked(packed(torch.tensor([0.5, -1.0, 0.25]))).round(2).tolist()
+    [0.5, -1.0, 0.25]
+    """
+    sums = above.double().cpu().numpy()
+    largest = np.float32(np.abs(sums).max(initial=0.0))
+    steps = np.rint(sums / largest * 127) if largest > 0 else np.zeros_like(sums)
+    return bytes(largest.tobytes() + steps.astype(np.int8).tobytes())
+
+
+def unpacked(stored: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What `packed` has made of the sums, (R,)."""
+    steps = np.frombuffer(stored, dtype=np.int8, offset=4).astype(np.float64)
+    return np.asarray(steps * float(np.frombuffer(stored, dtype=np.float32, count=1)[0]) / 127)
+
+
+def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None:
+    """Refuse a k that is not below the number of values of a map; `shape` is that of a sample.
+
+    >>> check_k(50, (3, 2, 2), "agreement")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: agreement's k must be below the 12 values of a map, got 50; try k=0.1
+    """
+    usual, size = USUAL_K.get(KIND_BY_DIMENSIONS.get(len(shape), ""), 0.1), math.prod(shape)
+    chosen = usual if isinstance(k, str) else k
+    if chosen >= size:
+        raise UserError(f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1")

@@ -1,0 +1,186 @@
+"""Networks of torchvision, timm and Hugging Face, with the preprocessing that belongs to their weights.
+
+`outputs` makes a bare network, with random weights and that many classes, for weights that come from a file. Random
+weights are the same in every process: a study that is shared among workers, or resumed, names one network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heatproof.data.hub import fetched, name_and_revision, tokenizer_of
+from heatproof.errors import UserError, nearest, unknown
+from heatproof.models import Model
+from heatproof.models.decoders import decoder
+from heatproof.models.network import Parts
+
+RANDOM = "none"
+BYTE = 255
+"""The largest pixel value that an image processor of transformers starts from; data here are in [0, 1]."""
+
+
+@contextmanager
+def same_random_weights() -> Iterator[None]:
+    """Draw initial weights from a fixed state of torch's generator, and put its own state back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
+def from_torchvision(rest: str, outputs: int | None = None) -> Parts:
+    """`resnet50` (default weights), `resnet50@IMAGENET1K_V1` (those), `resnet50@none` (random)."""
+    from torchvision import models
+
+    name, _, wanted = rest.partition("@")
+    if name not in models.list_models():
+        raise unknown("torchvision model", name, models.list_models())
+    choices = models.get_model_weights(name)
+    if wanted not in ("", RANDOM) and wanted not in choices.__members__:
+        raise unknown(f"weights of {name}", wanted, [RANDOM, *choices.__members__])
+    weights = choices[wanted] if wanted in choices.__members__ else choices.DEFAULT
+    preset = weights.transforms()
+    mean, std = getattr(preset, "mean", None), getattr(preset, "std", None)
+    if outputs is not None:
+        with same_random_weights():
+            return Parts(models.get_model(name, weights=None, num_classes=outputs), mean, std)
+    try:
+        with same_random_weights():
+            module = models.get_model(name, weights=None if wanted == RANDOM else weights)
+    except OSError as error:
+        place = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+        raise UserError(
+            f"cannot fetch the weights of {name} ({error}); put {weights.url} at {place}, "
+            f"or use torchvision:{name}@none for random weights"
+        ) from error
+    return Parts(module, mean, std, weights.meta.get("categories"))
+
+
+def from_timm(rest: str, outputs: int | None = None) -> Parts:
+    """`vit_base_patch16_224` (pretrained), `vit_base_patch16_224@none` (random)."""
+    import timm
+
+    name, _, wanted = rest.partition("@")
+    if wanted not in ("", RANDOM):
+        raise unknown(f"weights of {name}", wanted, [RANDOM])
+    if not timm.is_model(name):
+        close = nearest(name, timm.list_models(), n=5)
+        raise UserError(f"timm has no model {name!r}; the nearest are {', '.join(close) or 'none'}")
+    try:
+        with same_random_weights():
+            pretrained = outputs is None and wanted != RANDOM
+            module = timm.create_model(name, pretrained=pretrained, num_classes=outputs)
+    except OSError as error:
+        source = timm.get_pretrained_cfg_value(name, "hf_hub_id") or "its repository"
+        raise UserError(
+            f"cannot fetch the weights of {name} ({str(error).splitlines()[0]})\n"
+            f"  without a network, take model.safetensors of {source} and name it: "
+            f"{{source: file:model.safetensors, architecture: timm:{name}}}; timm:{name}@none has random weights"
+        ) from error
+    config = timm.data.resolve_model_data_config(module)
+    return Parts(module, config["mean"], config["std"])
+
+
+def from_hf(rest: str, outputs: int | None = None) -> Parts:
+    """`owner/name`, `owner/name@revision`, or a folder with a copy: a classifier of images or of text.
+
+    `@none` has random weights and needs config.json alone.
+    """
+    import transformers
+
+    name, revision = name_and_revision(rest)
+    random = revision == RANDOM or outputs is not None
+    where: dict[str, Any] = {"revision": "main" if revision == RANDOM else revision, "trust_remote_code": False}
+    config = fetched(name, "config.json", lambda: transformers.AutoConfig.from_pretrained(name, **where))
+    reads_text = _reads_text(config, name)
+    kind = getattr(transformers, f"AutoModelFor{'Sequence' if reads_text else 'Image'}Classification")
+    if outputs is not None:
+        config.num_labels = outputs
+    if random:
+        with same_random_weights():
+            module = kind.from_config(config, trust_remote_code=False)
+    else:
+        files = "config.json and model.safetensors"
+        module = fetched(name, files, lambda: kind.from_pretrained(name, config=config, **where))
+    module = module.float().eval()  # some are stored in 16 bits
+    labels: Mapping[int, str] = module.config.id2label
+    classes = [labels[i] for i in sorted(labels)]
+    if reads_text:
+        return Parts(module, classes=classes, embedding=_embedding(module, name))
+    mean, std = _normalisation(name, where, optional=random)
+    return Parts(module, mean, std, classes)
+
+
+def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
+    """`owner/name`, `owner/name@revision`, or a folder with a copy: a decoder, which may choose among `options`."""
+    from transformers import AutoModelForCausalLM as Kind
+
+    name, revision = name_and_revision(rest)
+    files, where = "config.json and model.safetensors", {"revision": revision, "trust_remote_code": False}
+    network = fetched(name, files, lambda: Kind.from_pretrained(name, **where))
+    return decoder(network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name)
+
+
+def _reads_text(config: Any, name: str) -> bool:
+    """Whether a configuration is of a text classifier; one of images is the other kind that is read."""
+    import transformers
+
+    named = " ".join(config.architectures or [])
+    text = type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    images = type(config) in transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+    if not text and not images:
+        raise UserError(f"{name} is a {config.model_type}; classifiers of images and of text are read")
+    return "SequenceClassification" in named if text and images else text
+
+
+def _normalisation(name: str, where: Mapping[str, Any], optional: bool) -> tuple[Sequence[float] | None, ...]:
+    """Mean and standard deviation for pixels in [0, 1], from the image processor."""
+    from transformers import AutoImageProcessor
+
+    try:
+        processor: Any = AutoImageProcessor.from_pretrained(name, **where)
+    except OSError:
+        if optional:
+            return None, None
+        processor = fetched(name, "preprocessor_config.json", lambda: AutoImageProcessor.from_pretrained(name, **where))
+    if getattr(processor, "do_flip_channel_order", False):
+        raise UserError(f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make")
+    scale = BYTE * processor.rescale_factor if getattr(processor, "do_rescale", True) else BYTE
+    offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
+    normalises = getattr(processor, "do_normalize", True) and getattr(processor, "image_mean", None) is not None
+    if not normalises and abs(scale - 1) < 1e-6 and not offset:
+        return None, None
+    mean = processor.image_mean if normalises else [0.0] * 3
+    std = processor.image_std if normalises else [1.0] * 3
+    return [(m + offset) / scale for m in mean], [s / scale for s in std]
+
+
+def _embedding(module: nn.Module, name: str) -> str | None:
+    """The path of the layer that embeds tokens; None where the network does not take its vectors in place of ids.
+
+    A text is padded with id 0 where its attention mask is 0. A network that looks for its own padding id instead, as
+    decoders do, would read other texts than it is given, so it is refused.
+    """
+    layer: Any = module.get_input_embeddings()  # type: ignore[operator]
+    ids = torch.arange(5, 9)[None] % int(layer.weight.shape[0])
+    padded = torch.cat([ids, torch.zeros(1, 3, dtype=ids.dtype)], 1)
+    mask = (torch.arange(padded.shape[1]) < ids.shape[1]).long()[None]
+    with torch.no_grad():
+        alone = module(ids, attention_mask=torch.ones_like(ids)).logits
+        if not _close(module(padded, attention_mask=mask).logits, alone):
+            raise UserError(f"{name} reads the padding of a text; encoders such as BERT, RoBERTa and DistilBERT do not")
+        try:
+            by_vectors = module(inputs_embeds=layer(padded), attention_mask=mask).logits
+        except (NotImplementedError, TypeError, ValueError):  # it takes ids alone
+            return None
+    path = next((path for path, part in module.named_modules() if part is layer), None)
+    return path if _close(by_vectors, alone) else None
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.allclose(a, b, rtol=1e-3, atol=1e-4))

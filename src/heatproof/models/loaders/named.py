@@ -1,0 +1,169 @@
+"""Models by name, and what may be checked about a name without loading anything."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from heatproof.data import bundled
+from heatproof.data.code import absolute, check_allowed, made_by
+from heatproof.data.files import beside, existing
+from heatproof.data.hub import hub_name
+from heatproof.errors import UserError, unknown
+from heatproof.models import Model
+from heatproof.models.loaders.files import load_file
+from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
+from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
+from heatproof.models.loaders.sklearn import from_sklearn, is_estimator
+from heatproof.models.network import Channels, Parts
+
+
+class Loader(NamedTuple):
+    """One kind of model name: how to load it, and which package and extra of heatproof it needs."""
+
+    load: Callable[[str], Parts | Model]
+    package: str | None = None
+    extra: str | None = None
+
+
+def load_model(
+    spec: Any,
+    *,
+    device: torch.device | str | None = None,
+    channels_last: bool | None = None,
+    mean: Channels = None,
+    std: Channels = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    embedding: str | None = None,
+    task: Any = None,
+    architecture: str | None = None,
+    allow_code: bool = False,
+) -> Model:
+    """A `Model` from a name, a torch module, a scikit-learn classifier, or a Model (the same one, moved to `device`).
+
+    Names: `bundled:efficientnet-lite0`; `torchvision:resnet50` (default weights), `torchvision:resnet50@IMAGENET1K_V1`
+    (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`,
+    `hf:folder`, `hf:name@none`; `decoder:owner/name`, a language model, whose `classes` are options to choose among;
+    `file:weights.safetensors` with an `architecture` such as torchvision:resnet50; `onnx:model.onnx`;
+    `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need `allow_code`. What is given
+    here replaces what the source says of mean, std, classes, `embedding` and `task`, which are those of `Model`.
+
+    >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
+    'tiny'
+    """
+    made: Any = spec
+    if isinstance(spec, nn.Module):
+        made = Parts(spec)
+        name = name or type(spec).__name__
+    elif isinstance(spec, str):
+        scheme, _, rest = check_model_name(spec).partition(":")
+        if scheme == "python":
+            check_allowed(spec, allow_code)
+        if scheme == "decoder":
+            made, classes = from_decoder(rest, classes or ()), None
+        else:
+            made = load_file(rest, architecture, allow_code) if scheme == "file" else LOADERS[scheme].load(rest)
+        name = name or short_name(scheme, rest)
+    elif is_estimator(spec):
+        made = from_sklearn(spec, classes=classes, name=name, task=task)
+        classes = task = None
+    if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
+        raise UserError(f"architecture {architecture!r} is for weights in a file: file:weights.safetensors")
+    if isinstance(made, Model):
+        if any(value is not None for value in (channels_last, mean, std, classes, embedding, task)):
+            what = "mean, std, classes, channels_last, embedding, task"
+            raise UserError(f"{made.name} is a heatproof.Model: give {what} where it is made")
+        return made if device is None else made.to(device)
+    if not isinstance(made, Parts):
+        raise UserError(f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}")
+    return Model(
+        made.module,
+        mean=made.mean if mean is None else mean,
+        std=made.std if std is None else std,
+        classes=made.classes if classes is None else classes,
+        name=name,
+        device=device,
+        channels_last=made.channels_last if channels_last is None else channels_last,
+        embedding=made.embedding if embedding is None else embedding,
+        task=task,
+    )
+
+
+def check_model_name(spec: str, folder: str | Path | None = None) -> str:
+    """The name of a model, checked as far as possible without loading it: kind, missing package, missing file.
+
+    The path of a file is made absolute, relative to `folder` when that is given.
+
+    >>> check_model_name("torchvison:resnet50")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: unknown kind of model 'torchvison'; did you mean 'torchvision'? Allowed: bundled, ...
+    """
+    scheme, colon, rest = spec.partition(":")
+    if not colon or not rest:
+        example = f"torchvision:{scheme or 'resnet50'}"
+        raise UserError(f"the model {spec!r} is not kind:name, such as {example}; kinds: {', '.join(sorted(LOADERS))}")
+    if scheme not in LOADERS:
+        raise unknown("kind of model", scheme, LOADERS)
+    if scheme == "bundled" and rest not in BUNDLED_MODELS:
+        raise unknown("bundled model", rest, BUNDLED_MODELS)
+    package, extra = LOADERS[scheme].package, LOADERS[scheme].extra
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise UserError(f'the model {spec!r} needs {package}: pip install "heatproof[{extra}]"')
+    if scheme == "python":
+        return absolute(spec, folder)
+    if scheme in ("hf", "decoder"):
+        return f"{scheme}:{hub_name(rest, folder)}"
+    if scheme in ("file", "onnx"):
+        path, at, what = rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
+        return f"{scheme}:{existing(beside(path, folder))}{at}{what}"
+    return spec
+
+
+def short_name(scheme: str, rest: str) -> str:
+    """What a model is called when nobody says: the function, the file or the name on its hub.
+
+    >>> short_name("file", "/weights/cats.safetensors"), short_name("hf", "owner/name")
+    ('cats', 'owner/name')
+    """
+    if scheme == "python":
+        return rest.rpartition(":")[2]
+    if scheme in ("file", "onnx"):
+        return Path(rest).stem
+    return Path(rest).name if scheme == "hf" and rest.startswith((".", "/", "~")) else rest
+
+
+def from_python(rest: str) -> Parts | Model:
+    """What the function at `module:name` makes: a torch module, a scikit-learn classifier or a Model."""
+    made = made_by(rest)
+    if isinstance(made, Model):
+        return made
+    if is_estimator(made):
+        return from_sklearn(made, name=short_name("python", rest))
+    if not isinstance(made, nn.Module):
+        raise UserError(f"python:{rest} gave {type(made).__name__}; a torch.nn.Module or heatproof.Model was expected")
+    return Parts(made)
+
+
+def _efficientnet_lite0() -> Parts:
+    net = bundled.efficientnet_lite0()
+    mean, std = bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD
+    return Parts(net, mean, std, bundled.imagenet_names(), channels_last=True)
+
+
+BUNDLED_MODELS: dict[str, Callable[[], Parts]] = {"efficientnet-lite0": _efficientnet_lite0}
+LOADERS: dict[str, Loader] = {
+    "bundled": Loader(lambda name: BUNDLED_MODELS[name]()),
+    "torchvision": Loader(from_torchvision, "torchvision", "torchvision"),
+    "timm": Loader(from_timm, "timm", "timm"),
+    "hf": Loader(from_hf, "transformers", "transformers"),
+    "decoder": Loader(from_decoder, "transformers", "transformers"),
+    "file": Loader(load_file),
+    "onnx": Loader(load_onnx, "onnxruntime", "onnx"),
+    "python": Loader(from_python),
+}

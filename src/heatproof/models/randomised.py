@@ -1,0 +1,131 @@
+"""A model whose weights were drawn anew: the same network in every respect but for what it has learned.
+
+"permute" puts the values of every parameter tensor in a random order. Each tensor keeps its values, so activations stay
+in the range that the network was built for, and nothing that was learned of *which* weight goes where is left. It is
+integer work: the networks are the same to the last bit on every device and worker. "normal" draws them from the normal
+distribution with the tensor's mean and standard deviation. A tensor of equal values stays as it is either way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from heatproof import rand
+from heatproof.models.model import Model
+from heatproof.models.network import frozen_copy
+from heatproof.models.smoothed import Smoothed
+from heatproof.types import Batch
+
+Scheme = Literal["permute", "normal"]
+
+
+def random_weights(model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute") -> dict[str, Tensor]:
+    """New values for every parameter of floating point, by name; draws are keyed by seed, name and number.
+
+    >>> model = Model(torch.nn.Linear(3, 2))
+    >>> new = random_weights(model, seed=0)["weight"]
+    >>> torch.equal(new.flatten().sort().values, model.module.weight.flatten().sort().values)
+    True
+    """
+    drawn = {}
+    for name, parameter in model.module.named_parameters():
+        if not parameter.is_floating_point():
+            continue
+        key = rand.fold(rand.keys(seed, (name,), "random weights"), draw).to(parameter.device)
+        if scheme == "permute":
+            flat = parameter.detach().reshape(-1)[rand.permutation(key, parameter.numel())[0]]
+        else:
+            values = parameter.detach().double()
+            flat = values.mean() + values.std(correction=0) * rand.normal(key, (parameter.numel(),))[0]
+        drawn[name] = torch.empty_like(parameter).copy_(flat.reshape(parameter.shape))
+    return drawn
+
+
+def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None) -> Model:
+    """A model like this one, not compiled, with some parameters replaced; it shares the others.
+
+    With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
+    in one batch, for they belonged to the activations of the old weights.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    >>> model, samples = Model(net), Batch(("a", "b"), torch.tensor([[0.0, 1.0], [4.0, 1.0]]))
+    >>> twin = with_weights(model, {"0.weight": torch.eye(2), "0.bias": torch.zeros(2)}, refit_on=samples)
+    >>> twin.module[1].running_mean.tolist(), model.module[1].running_mean.tolist()
+    ([2.0, 1.0], [0.0, 0.0])
+    """
+    twin = copy.copy(model)
+    for remembered in ("fingerprint", "weights_fingerprint", "_layers"):
+        twin.__dict__.pop(remembered, None)
+    if isinstance(model, Smoothed):
+        inside = with_weights(model.base, weights, refit_on)
+        twin.base, twin.module = inside, inside.module  # type: ignore[attr-defined]
+        return twin
+    twin.module = frozen_copy(model.module)
+    twin._compiled = None
+    for name, parameter in twin.module.named_parameters():
+        if name in weights:
+            parameter.data = weights[name]
+    norms = [m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    if refit_on is not None and len(refit_on) > 1 and norms:  # one sample has no spread
+        _refit(twin, norms, refit_on)
+    return twin
+
+
+def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
+    usual, rows = {norm: norm.momentum for norm in norms}, model.rows
+    model.rows = 0  # so that no pass is filled up: the copies would count
+    for norm in norms:
+        for name, buffer in list(norm.named_buffers(recurse=False)):
+            setattr(norm, name, torch.zeros_like(buffer))  # its own: the old one is the original's too
+        norm.momentum = None  # the plain mean over batches, of which there is one
+        norm.train()
+    with torch.no_grad():
+        batch = batch.to(model.device)
+        model.logits(model.inputs(batch), batch.aux)
+    model.rows = rows
+    for norm, momentum in usual.items():
+        norm.momentum = momentum
+        norm.eval()
+
+
+def is_randomisable(model: Model) -> bool:
+    """Whether drawing the weights anew can change them.
+
+    >>> is_randomisable(Model(torch.nn.Linear(3, 2))), is_randomisable(Model(torch.nn.Flatten()))
+    (True, False)
+    """
+    return any(bool((p != p.reshape(-1)[:1]).any()) for p in model.module.parameters() if p.is_floating_point())
+
+
+def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
+    """The names of the parameters of each layer, from the input to the output, as a pass of the batch calls them.
+
+    A layer is a module with parameters of its own. One that is used without being called follows the one before it.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))
+    [['0.weight', '0.bias'], ['2.weight', '2.bias']]
+    """
+    own = {name: [n for n, _ in m.named_parameters(name, recurse=False)] for name, m in model.module.named_modules()}
+    names = [name for name, parameters in own.items() if parameters]
+    called: list[str] = []
+    modules = dict(model.module.named_modules())
+    hooks = [modules[name].register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in names]
+    try:
+        with torch.no_grad():
+            batch = batch.to(model.device)
+            model.logits(model.inputs(batch), batch.aux)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    place, last = {}, -1
+    for name in names:
+        last = called.index(name) if name in called else last
+        place[name] = last
+    return [own[name] for name in sorted(names, key=place.__getitem__)]

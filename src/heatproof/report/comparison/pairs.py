@@ -1,0 +1,215 @@
+"""Two runs joined on their samples: paired differences with intervals, tests, and who fell out.
+
+A row compares the later run with the earlier one on the samples that both scored. Scores are calibrated by the mean
+chance of each run on just these samples, (s − c) / (1 − c), and aligned where both runs have that. Across seeds they
+are raw: another seed takes chance from other reference samples, so the scores share neither draws nor references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from heatproof.axes import arrange
+from heatproof.report.comparison.common import Common, Evaluated, Names, Side, shown
+from heatproof.results import FLIPPED as PAIR_FLIPPED
+from heatproof.results import IDENTITY, Condition
+from heatproof.statistics import groups_of, holm
+from heatproof.statistics.cubes import Cube
+from heatproof.statistics.estimates import Estimate, calibrated, column, stacked
+from heatproof.statistics.forms import Form, forms_of
+
+OVERALL = "overall"
+FAMILIES = (OVERALL, "conditions", "measures", "controls")
+COLUMNS = ["dataset", "model", "evaluation", "kind", "explainer", "measure", "condition", "level", "family", "form"]
+COLUMNS += ["a", "b", "explainer_a", "explainer_b", "mean_a", "mean_b", "difference", "low", "high"]
+COLUMNS += ["p", "p_holm", "separated", "better"]
+COLUMNS += ["samples", "joined", "flipped", "undefined", "absent", "unreadable"]
+FATES = ("joined", "undefined", "flipped", "absent", "unreadable")
+"""What becomes of a sample; where none of its conditions was joined, the last of these counts."""
+JOINED, UNDEFINED, FLIPPED, ABSENT, UNREADABLE = range(5)
+AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison before the statistics: the scores of the two runs on the samples that both have, with errors.
+
+    `fate` (N,) says of every sample whether it was joined, else why not.
+    """
+
+    key: dict[str, Any]
+    earlier: Estimate
+    later: Estimate
+    fate: NDArray[np.int8]
+
+
+def paired_differences(sides: Sequence[Side], common: Common, level: float = 0.95) -> pd.DataFrame:
+    """One row per data set, model, explainer, evaluation, measure, condition and pair of runs; see `compare`."""
+    frames = []
+    for dataset in common.datasets:
+        for model in common.models:
+            for i, j in combinations(range(len(sides)), 2):
+                rows = list(_rows((sides[i], sides[j]), common, dataset, model, (i, j)))
+                if rows:
+                    frames.append(_tested(rows, level))
+    if not frames:
+        return pd.DataFrame(columns=COLUMNS)
+    table = pd.concat(frames, ignore_index=True)
+    table["p_holm"] = np.nan
+    for family in FAMILIES:
+        here = (table["family"] == family).to_numpy()
+        table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
+    table["separated"] = table["p_holm"] < 1 - level
+    measured = zip(table["evaluation"], table["measure"], strict=True)
+    signs = np.array([common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
+    gain = table["difference"].to_numpy() * signs
+    table["better"] = np.where(~table["separated"] | (signs == 0), "", np.where(gain > 0, table["b"], table["a"]))
+    return table[COLUMNS]
+
+
+def _rows(
+    pair: tuple[Side, Side], common: Common, dataset: Names, model: Names, places: tuple[int, int]
+) -> Iterator[Row]:
+    data, nets = ([names[i] for i in places] for names in (dataset, model))
+    read = [_known(side, *key) for side, key in zip(pair, zip(data, nets, strict=True), strict=True)]
+    universe = sorted({str(sample) for frame in read for sample in frame.index})
+    lost = np.zeros(len(universe), dtype=bool)
+    for frame in read:
+        lost |= np.isin(universe, frame.index[frame["error"].fillna("").astype(str) != ""])
+    for evaluated in common.evaluations:
+        cubes = []
+        for side, place, d, m in zip(pair, places, data, nets, strict=True):
+            names = {explainer[place]: shown(explainer) for explainer in common.explainers}
+            cube = _cube(side, d, m, evaluated.names[place], names, universe)
+            if cube is None:
+                break
+            known = pd.concat(read).reset_index().assign(dataset=d)
+            cubes.append(replace(cube, groups=groups_of(cube, known)))
+        if len(cubes) == 2:
+            key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
+            key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
+            for explainer in common.explainers:
+                label, earlier, later = shown(explainer), explainer[places[0]], explainer[places[1]]
+                if all(label in cube.explainers for cube in cubes):
+                    about = key | {"explainer": label, "explainer_a": earlier, "explainer_b": later}
+                    yield from _explainer_rows(about, evaluated, (cubes[0], cubes[1]), lost, common.same_seed)
+
+
+def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
+    here = (side.samples["dataset"] == dataset) & (side.samples["model"] == model)
+    return side.samples[here].set_index("sample")
+
+
+def _cube(
+    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], universe: Sequence[str]
+) -> Cube | None:
+    """The scores of one run for the explainers in common, under their common names, with all samples in order."""
+    table = side.table
+    here = (table["dataset"] == dataset) & (table["model"] == model) & (table["evaluation"] == evaluation)
+    rows = table[here & table["explainer"].isin(list(names))]
+    if rows.empty:
+        return None
+    (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)), side.manifest)
+    place = np.searchsorted(universe, cube.samples)
+    size = (*cube.status.shape[:2], len(universe))
+    status = np.full(size, -1, dtype=np.int8)
+    status[..., place] = cube.status
+    values = {}
+    for measure, scores in cube.values.items():
+        values[measure] = np.full(size, np.nan)
+        values[measure][..., place] = scores
+    return replace(cube, samples=list(universe), values=values, status=status)
+
+
+def _explainer_rows(
+    key: dict[str, Any], evaluated: Evaluated, cubes: tuple[Cube, Cube], lost: NDArray[np.bool_], calibrated: bool
+) -> Iterator[Row]:
+    a, b = cubes
+    conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]
+    if evaluated.conditions is not None:
+        conditions = [c for c in conditions if c in evaluated.conditions]
+    order = {name: i for i, name in enumerate(evaluated.order)}
+    conditions.sort(key=lambda c: (order.get(c[0], len(order)), c))
+    measures = [m for m in a.measures if m in b.measures]
+    leading = evaluated.axis.headlines(a.select(explainers=[key["explainer"]], measures=measures))
+    control = key["explainer"] in a.controls
+    for measure in leading + [m for m in measures if m not in leading]:
+        rows = []
+        for c in conditions:
+            about = {**key, "measure": measure, "condition": c[0], "level": c[1]}
+            row = _condition_row(about, cubes, c, lost, "best" if calibrated else "raw")
+            if row is not None:
+                rows.append(row)
+        if measure in leading:
+            counted = [row for row in rows if row.key["condition"] not in evaluated.axis.aside]
+            if counted:
+                yield _overall(counted, "controls" if control else OVERALL)
+            if len(rows) == len(counted) == 1:
+                continue  # it would say the same again
+        family = "measures" if measure not in leading else "controls" if control else "conditions"
+        for row in rows:
+            row.key["family"] = family
+            yield row
+
+
+def _condition_row(
+    key: dict[str, Any], cubes: tuple[Cube, Cube], condition: Condition, lost: NDArray[np.bool_], best: Form
+) -> Row | None:
+    explainer, measure = key["explainer"], key["measure"]
+    sides = [(cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes]
+    if not all(cube.asked[measure][e, c] for cube, e, c in sides):
+        return None
+    status = np.stack([cube.status[e, c] for cube, e, c in sides])
+    for score, chance, form in forms_of(measure, best, lambda column: all(column in cube.values for cube in cubes)):
+        both = np.asarray(np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0))
+        if chance is not None and not both.any():
+            continue
+        scores = [column(cube, score, both, (e, c)) for cube, e, c in sides]
+        if chance is not None:
+            levels = [column(cube, chance, both, (e, c)) for cube, e, c in sides]
+            scores = [calibrated(*pair) for pair in zip(scores, levels, strict=True)]
+            if not all(np.isfinite(each.value) for each in scores):
+                continue
+        fate = np.full(len(both), UNDEFINED, dtype=np.int8)
+        fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
+        fate[(status < 0).any(0)] = ABSENT
+        fate[lost] = UNREADABLE
+        fate[both] = JOINED
+        return Row({**key, "form": form}, scores[0], scores[1], fate)
+    return None
+
+
+def _overall(rows: list[Row], family: str) -> Row:
+    """The mean over conditions, each condition's levels first, of the scores on the samples that both runs retain."""
+    names = [row.key["condition"] for row in rows]
+    earlier, later = (stacked([getattr(r, who) for r in rows]).nested(names) for who in ("earlier", "later"))
+    fate = np.stack([row.fate for row in rows])
+    merged = np.where((fate == JOINED).any(0), JOINED, fate.max(0)).astype(np.int8)
+    forms = dict.fromkeys(row.key["form"] for row in rows)
+    form = "best" if len(forms) > 1 else next(iter(forms))
+    key = {**rows[0].key, "condition": OVERALL, "level": 0.0, "form": form, "family": family}
+    return Row(key, earlier, later, merged)
+
+
+def _tested(rows: list[Row], level: float) -> pd.DataFrame:
+    frame = pd.DataFrame([row.key for row in rows])
+    frame["mean_a"] = [float(row.earlier.value) for row in rows]
+    frame["mean_b"] = [float(row.later.value) for row in rows]
+    frame["difference"] = frame["mean_b"] - frame["mean_a"]
+    parts = []
+    for i in range(0, len(rows), AT_ONCE):  # a few rows at a time, which bounds the memory
+        some = rows[i : i + AT_ONCE]
+        apart = stacked([row.later for row in some]).minus(stacked([row.earlier for row in some]))
+        parts.append((*apart.interval(level, np.inf), apart.p()))
+    frame["low"], frame["high"], frame["p"] = (np.concatenate(column) for column in zip(*parts, strict=True))
+    frame["samples"] = len(rows[0].fate)
+    for code, name in enumerate(FATES):
+        frame[name] = [int((row.fate == code).sum()) for row in rows]
+    return frame

@@ -1,0 +1,268 @@
+"""Sections of the page: every dataset and model with its sheet, what was found, its axes, and its first inputs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from heatproof.axes import Judged
+from heatproof.axes.contract import Finding, page_of
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.methods import spoken
+from heatproof.drawing.pictures import Album
+from heatproof.drawing.pieces import file_part
+from heatproof.drawing.plots import Mark, of_marks, spot
+from heatproof.drawing.prose import listing, number, records, with_interval
+from heatproof.drawing.tables import Row
+from heatproof.explainers import EXPLAINERS
+from heatproof.models.modality import Words, words_of
+from heatproof.report.findings import findings_here, unreadable
+from heatproof.report.frontier import frontier_charts
+from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+
+PACKAGE = "heatproof.report"
+UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `heatproof validate`)."
+
+
+@dataclass(frozen=True)
+class AxisSection:
+    """One evaluation on the page: its sentences, its charts and panels, and its numbers under them."""
+
+    key: str
+    judged: Judged
+    lead: list[str]
+    parts: list[Chart | Panel]
+
+    @property
+    def open(self) -> list[Chart | Panel]:
+        """What is seen at once: the first chart and the first strip of pictures."""
+        first = next((part for part in self.parts if isinstance(part, Chart)), None)
+        strip = next((part for part in self.parts if isinstance(part, Panel) and part.strip), None)
+        return [part for part in (first, strip) if part is not None]
+
+    @property
+    def closed(self) -> list[Chart | Panel]:
+        """What is opened by whoever wants it."""
+        return [part for part in self.parts if not any(part is other for other in self.open)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything the page shows about one dataset and model."""
+
+    key: str
+    dataset: str
+    model: str
+    samples: int
+    proof: ProofSheet
+    pictured: list[dict[str, Any]]
+    findings: list[Finding]
+    axes: list[AxisSection]
+
+    @property
+    def words(self) -> Words:
+        """How the data are spoken of."""
+        return words_of(self.proof.here[0].task if self.proof.here else {})
+
+    @property
+    def about(self) -> str:
+        """What the sheet shows, for somebody who has never seen one."""
+        if self.pictured and self.proof.tiles:
+            return f"{self.proof.tiles.asked} On each map, 0 is chance and 1 is the same map."
+        asked = (
+            self.proof.here[0].axis.question if self.proof.here else "nothing can be concluded: no pair was attempted."
+        )
+        return asked[:1].upper() + asked[1:]
+
+    @property
+    def changes(self) -> list[str]:
+        """The columns of the sheet in words."""
+        tiles = self.proof.tiles if self.pictured else None
+        return [words for _, words in tiles.columns] if tiles else []
+
+    def anchor(self, column: Column) -> str:
+        """Where an axis is on the page."""
+        return next(axis.key for axis in self.axes if axis.judged is column.judged)
+
+    def spot(self, column: Column, explainer: str) -> Markup:
+        """The dot of a method on an axis."""
+        left = 1300 - 190 - (self.proof.wide + 8) * len(self.changes)
+        wide = max(88.0, min(150.0, left / len(self.proof.columns) - 12))
+        tall = self.proof.size + 8.0 if self.changes else 40.0
+        return spot(column.marks[explainer], column.ends, tall, wide).svg(column.judged.title)
+
+    def score(self, m: Mark) -> Markup:
+        """A score with its interval, for a table."""
+        if not (math.isfinite(m.low) and math.isfinite(m.high)):
+            return Markup("<b>{}</b>").format(number(m.value))
+        joined = " to " if m.low < 0 else "–"
+        return Markup("<b>{}</b> {}{}{}").format(number(m.value), number(m.low), joined, number(m.high))
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text.
+
+    >>> first_sentence("Test more. It helps.")
+    'Test more.'
+    """
+    return re.split(r"(?<=[.!?]) (?=[A-Z“])", text, maxsplit=1)[0]
+
+
+SNIPPET = re.compile(
+    r"\b([a-z_]+): (\{(?:[^{}]|\{[^{}]*\}){1,160}\}|\[[^\]]{1,80}\]|true|false|\d[\d.]*\d|\d|[a-z]+-[a-z]+)"
+)
+
+
+def advised_yaml(finding: Finding) -> str:
+    """The settings that stand in the advice of a finding, where they belong in a study file.
+
+    >>> print(advised_yaml(Finding("stability", "mind", "", "", "", "Try jpeg: {quality: [94, 40]} in perturbations.")))
+    evaluations:
+      - stability:
+          perturbations:
+            jpeg: {quality: [94, 40]}
+    >>> print(advised_yaml(Finding("", "mind", "", "", "", "Draw more: lime: {samples: 128}.")))
+    explainers:
+      - lime: {samples: 128}
+    """
+    lines: dict[str, list[str]] = {}
+    for key, value in SNIPPET.findall(finding.do):
+        if key in EXPLAINERS:
+            lines.setdefault("explainers:", []).append(f"  - {key}: {value}")
+        elif finding.axis:
+            deeper = "in perturbations" in finding.do
+            head = f"evaluations:\n  - {finding.axis}:" + ("\n      perturbations:" if deeper else "")
+            lines.setdefault(head, []).append(f"{' ' * (8 if deeper else 6)}{key}: {value}")
+        else:
+            lines.setdefault("", []).append(f"{key}: {value}")
+    return "\n".join(line for head, own in lines.items() for line in ([head] if head else []) + own)
+
+
+def sections_of(
+    every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any], album: Album
+) -> list[Section]:
+    """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
+    by_place: dict[tuple[str, str], list[Judged]] = {}
+    for judged in every:
+        by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
+    asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
+    sections = []
+    for number_, (dataset, model) in enumerate(asked):
+        key, here = f"s{number_}", by_place.get((dataset, model), [])
+        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
+        proof = ProofSheet(here, own)
+        sections.append(
+            Section(
+                key=key,
+                dataset=str(dataset),
+                model=str(model),
+                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unreadable(own))),
+                proof=proof,
+                pictured=proof.pictured(album, BUDGET // max(len(asked), 1)),
+                findings=findings_here(str(dataset), str(model), here, own, manifest),
+                axes=_drawn(here),
+            )
+        )
+    return sections
+
+
+def leads(judged: Judged) -> list[str]:
+    """What an axis says of its results, methods by their human names; of somebody's own evaluation, the best score."""
+    drawn = page_of(judged.axis)
+    said = [
+        f"{row.measure.replace('_', ' ')} of {row.explainer}: {with_interval(row.score, row.low, row.high)}."
+        for row in records(judged.ranking.head(1))
+    ]
+    return [spoken(text, judged.looks) for text in (said if drawn is None else drawn.lead(judged))]
+
+
+def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
+    sections: list[AxisSection] = []
+    for judged in here:
+        drawn = page_of(judged.axis)
+        parts = drawn.parts(judged) if drawn is not None else []
+        key, again = file_part(judged.label) or "axis", 1
+        while any(key == other.key for other in sections):
+            again += 1
+            key = f"{key}-{again}"
+        unable = judged.axis.unable
+        tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
+        sections.append(AxisSection(key, judged, [*leads(judged), *tried], parts))
+    if sections:
+        last = sections[-1]
+        sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
+    return sections
+
+
+def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
+    """Methods by pairs of model and data on the axis that leads; None where there is one pair."""
+    led = [s for s in sorted(sections, key=lambda s: s.dataset) if s.proof.lead is not None]
+    if len(sections) < 2 or not led:
+        return None
+    columns = {s.key: lead for s in led if (lead := s.proof.lead) is not None}
+    first = columns[led[0].key]
+    ends = of_marks([m for c in columns.values() for m in c.marks.values()], 0.0)
+    looks = {look.name: look for s in led for look in (s.proof.looks[e] for e in s.proof.order)}
+    marks = {s.key: {m.name: m for m in columns[s.key].marks.values()} for s in led}
+    best = {s.key: s.proof.looks[columns[s.key].leaders[0]].name for s in led if columns[s.key].leaders}
+    rows = []
+    for name, look in sorted(looks.items(), key=lambda item: item[1].control):
+        found = [(s, marks[s.key].get(name)) for s in led]
+        drawn = [
+            spot(m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name).svg(
+                f"{name}, {s.model}"
+            )
+            if m
+            else ""
+            for s, m in found
+        ]
+        rows.append((name, look, drawn))
+    wins = Counter(best[s.key] for s in led if len(columns[s.key].leaders) == 1).most_common(1)
+    said = f"{wins[0][0]} is ahead of all others on {wins[0][1]}" if wins else "No clear winner on any"
+    told = {
+        "sentence": f"{said} of {len(led)} pairs of model and data.",
+        "about": f"{first.judged.title}: {first.note}.",
+    }
+    return {"sections": led, "rows": rows, **told}
+
+
+def across(sections: Iterable[Section]) -> list[Chart]:
+    """What only several models show: the charts of every axis over all of its results."""
+    by_axis: dict[str, list[Judged]] = {}
+    for section in sections:
+        for axis in section.axes:
+            by_axis.setdefault(axis.judged.axis.name, []).append(axis.judged)
+    drawn = []
+    for judged in by_axis.values():
+        made = page_of(judged[0].axis)
+        drawn += made.across(judged) if made is not None else []
+    return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
+
+
+NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Raw", "Chance", "Calibrated", "Aligned", "Aligned + calibrated"]
+NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
+
+
+def number_rows(judged: Judged) -> list[Row]:
+    """The cells under `NUMBER_COLUMNS` of every row of the summary."""
+    rows = []
+    for r in records(judged.summary):
+        moved = with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)
+        calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
+        measure = judged.axis.measure(r.measure)
+        name = measure.title if measure is not None and measure.name == r.measure else r.measure.replace("_", " ")
+        cells = [judged.looks[r.explainer].name, name, judged.axis.condition(r.condition, r.level)]
+        cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
+        cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
+        cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
+        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
+        cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
+        rows.append(Row(cells, bool(r.control)))
+    return rows

@@ -1,0 +1,101 @@
+"""The verdict of every axis and the ranking as text for a terminal, with styles where it has colours."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from heatproof.axes import Judged, judge
+from heatproof.drawing.prose import digits_of, number, records, with_interval
+from heatproof.report.findings import findings_here
+from heatproof.report.sections import leads
+
+WIDTH = 110
+NOTHING = "Nothing can be concluded: the table has no scores."
+Line = tuple[str, str]
+"""A line of text and its style for rich."""
+
+
+def text_summary(table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH) -> str:
+    """For every dataset and model: what each axis says, and its ranking.
+
+    >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
+    >>> text_summary(pd.DataFrame(), samples, {})
+    'Nothing can be concluded: the table has no scores.'
+    """
+    return "\n".join(line for line, _ in styled_summary(table, samples, manifest, width))
+
+
+def styled_summary(
+    table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH
+) -> list[Line]:
+    """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
+    lines: list[Line] = []
+    for (dataset, model), group in groupby(
+        judge(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)
+    ):
+        here = list(group)
+        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
+        read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
+        lines += [("", "")] if lines else []
+        groups = f" of {here[0].groups} groups" if here[0].groups else ""
+        lines.append((f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold"))
+        for judged in here:
+            lines += [("", ""), (f"  {judged.title}", "bold cyan")]
+            lines += [line for sentence in leads(judged) for line in _wrapped(sentence, width)]
+            lines += _ranking(judged, width)
+        warned = [f for f in findings_here(dataset, model, here, own, manifest) if f.severity != "note"]
+        if warned:
+            said = (
+                f.title if any(map(str.isupper, f.title[1:4])) else f.title[0].lower() + f.title[1:] for f in warned
+            )
+            text = f"Mind: {'; '.join(said)}."
+            lines += [("", ""), *_wrapped(text, width, "yellow")]
+    return lines or [(NOTHING, "yellow")]
+
+
+def _ranking(judged: Judged, width: int) -> list[Line]:
+    """The explainers in order, by every headline of an axis."""
+    lines: list[Line] = []
+    for measure in judged.headlines:
+        ranking = judged.ranking[judged.ranking["measure"] == measure.name]
+        form = "calibrated " if measure.chance == "column" else ""
+        rows = [(("rank", "explainer", form + measure.title, "raw" if form else "", ""), "bold")]
+        for r in records(ranking):
+            rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
+            if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
+                rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
+            score = with_interval(r.score, r.low, r.high)
+            style = "dim" if r.control else "green" if r.rank_low == 1 else ""
+            raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
+            note = "control" if r.control else ""
+            rows.append(((rank, judged.looks[r.explainer].name, score, raw, note), style))
+        widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]
+        widths[1] = max(12, min(widths[1], width - 4 - 8 - (sum(widths) - widths[1])))
+        lines.append(("", ""))
+        for row, style in rows:
+            cut = [shortened(text, most) for text, most in zip(row, widths, strict=True)]
+            lines.append(("    " + "  ".join(map(str.ljust, cut, widths)).rstrip(), style))
+    return lines
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters; a cut is in the middle, for names often differ at their ends.
+
+    >>> shortened("integrated_gradients(steps=8)", 20)
+    'integrated…(steps=8)'
+    """
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _wrapped(sentence: str, width: int, style: str = "") -> list[Line]:
+    room = max(width, 40)
+    folded = textwrap.wrap(sentence, room, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+    return [(line, style) for line in folded]

@@ -1,0 +1,220 @@
+"""Results: what an evaluation may ask of a run, and the columns of scores and the pictures that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heatproof.types import Batch, Explainer
+
+if TYPE_CHECKING:
+    from heatproof.models import Model
+
+OK, FLIPPED, UNDEFINED = 0, 1, 2
+STATUS = ("ok", "flipped", "undefined")
+REDRAW = "redraw"
+"""The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""
+IDENTITY = "identity"
+"""The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
+Condition = tuple[str, float]
+"""What was done to the input, and how strongly: ("jpeg", 40.0)."""
+CLEAN: Condition = ("clean", 0.0)
+"""The condition of an input as it is."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One column of results for B samples; a flipped pair is a row with a status, never a gap.
+
+    `value`, `status` (OK, FLIPPED or UNDEFINED) and, where given, `low` and `high` have shape (B,); `reason` has an
+    entry per sample, empty where the status is OK. What a condition is made of has columns of its own, so that nobody
+    has to read its name: the `imputer` that filled in, the `order` of removal, the `share` of features kept by
+    smoothing, and which `repeat` of the same work it was. A column of chance has `by_reference` (R,), how far each
+    reference lies above chance, summed over the samples (`maps.chance.over_references`).
+    """
+
+    explainer: str
+    measure: str
+    condition: str
+    level: float
+    value: Tensor
+    status: Tensor
+    reason: tuple[str, ...]
+    low: Tensor | None = None
+    high: Tensor | None = None
+    imputer: str = ""
+    order: str = ""
+    share: float | None = None
+    repeat: int = 0
+    by_reference: Tensor | None = None
+
+    @classmethod
+    def column(
+        cls,
+        explainer: str,
+        measure: str,
+        where: Condition,
+        value: Tensor,
+        reason: Sequence[str],
+        status: Tensor | None = None,
+        rows: Tensor | None = None,
+        missing: str | Sequence[str] = "nothing to compare",
+        bounds: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> Scores:
+        """A full column from the values (R,), and `bounds` of them, of some `rows` of the B samples, or of all.
+
+        A sample with a `reason` is undefined, or what `status` says. One of `rows` whose value is not finite is
+        undefined too, for the reason `missing`, which may be given row by row.
+
+        >>> Scores.column("lime", "depth", ("blur", 1.0), torch.tensor([0.5, torch.nan]), ["", "", "flat"],
+        ...               rows=torch.tensor([0, 1])).reason
+        ('', 'nothing to compare', 'flat')
+        """
+        if status is None:
+            status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
+        rows = torch.arange(len(status)) if rows is None else rows.cpu()
+        full = torch.full((3, len(status)), torch.nan, dtype=torch.float64)
+        for line, some in zip(full, (value, *bounds), strict=True):
+            if some is not None:
+                line[rows] = some.detach().double().cpu()
+        why = list(reason)
+        lost = ((status[rows] == OK) & ~torch.isfinite(full[0, rows])).nonzero().flatten()
+        if len(lost):
+            status = status.index_fill(0, rows[lost], UNDEFINED)
+            for at in lost.tolist():
+                why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
+        filled, *ends = full.masked_fill(status != OK, torch.nan)
+        low, high = (None if bound is None else end for bound, end in zip(bounds, ends, strict=True))
+        return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One sample for the report's gallery: an input, its map and a note.
+
+    `aux` is what the input brings along, such as the edges of a graph.
+    """
+
+    explainer: str
+    condition: str
+    level: float
+    sample: str
+    image: Tensor
+    map: Tensor | None
+    note: str = ""
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = "") -> Exhibit:
+        """A row of a batch with the map of an explainer."""
+        aux = {key: tensor[row] for key, tensor in batch.aux.items()}
+        return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
+
+    Of series, rows of tables and texts, by `kind`, the numbers (C, T) are kept in place of an image, of graphs and sets
+    where each of N nodes is drawn and its edges (N, 2 + N); the map has T or N values. `words` name columns and tokens.
+    """
+
+    dataset: str
+    model: str
+    explainer: str
+    condition: str
+    level: float
+    sample: str
+    image: npt.NDArray[Any]
+    map: npt.NDArray[np.float32] | None
+    evaluation: str = ""
+    note: str = ""
+    kind: str = "image"
+    words: tuple[str, ...] = ()
+
+
+class Subject(Protocol):
+    """What an evaluation may ask of the engine, for one shard of samples of one model.
+
+    Everything is batched, moved to the device and, when memory runs out, retried in smaller batches behind these
+    calls; an evaluation only says what it needs. Of the samples as they are, `target` (B,) is the column of the task's
+    table that is explained, the predicted class of a classifier; `readout` (B,) the number there; and `probability`
+    (B,) that of the class, NaN where `model.task` has no probabilities.
+    """
+
+    batch: Batch
+    seed: int
+    target: Tensor
+    readout: Tensor
+    probability: Tensor
+    explainers: Mapping[str, Explainer]
+    showcase: frozenset[str]
+
+    @property
+    def model(self) -> Model:
+        """The model under test."""
+
+    @property
+    def references(self) -> Batch:
+        """A few samples of the data set, the same for every shard of the study."""
+
+    def drawn(self, count: int) -> Batch:
+        """So many samples of the data set, or all that it has, the same for every shard of the study."""
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which all shards of a model and data set share; made by the first that asks."""
+
+    def predict(self, batch: Batch) -> Tensor:
+        """The task's table (B, K) on the CPU: logits of classes, or numbers."""
+
+    def clean(self, explainer: str) -> Tensor:
+        """Maps of the shard's own samples for their predicted classes; computed once and kept."""
+
+    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+        """Maps of other inputs."""
+
+    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+        """Any other work on batches: `call(part of the batch, part of extra)`, concatenated."""
+
+    def reference(self, explainer: str) -> Tensor:
+        """Maps of the reference samples, the same for every shard of the study."""
+
+
+class Evaluation(Protocol):
+    """One axis of the bench with its parameters as fields; the fields are the keys of the study file.
+
+    `kinds` names the kinds of explainers it judges; the plan leaves the others out and says so. `reexplains` says
+    whether it needs maps of changed inputs. An evaluation of one's own may leave out all but `name`, the call and
+    `conditions`; `heatproof.axes.contract.adopted` gives it the usual for the rest.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[frozenset[str]]
+
+    @property
+    def reexplains(self) -> bool: ...
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
+
+    def conditions(self) -> list[Condition]:
+        """The (condition, level) pairs it yields for every explainer, for the plan and the progress bar."""
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` for samples of a shape it cannot use."""
+
+    def suited(self, model: Model, batch: Batch) -> Evaluation:
+        """The evaluation with what was left open chosen for such data."""
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """An evaluation whose rows of an explainer tell of the other explainers too, and change when one is added."""
+
+    @property
+    def pairwise(self) -> bool: ...

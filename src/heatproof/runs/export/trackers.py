@@ -1,0 +1,263 @@
+"""A run in an experiment tracker: MLflow or Weights & Biases, each imported only when it is used.
+
+Metrics are the scores of every explainer on every axis with the ends of their intervals, parameters are the study, tags
+say which run it was, and the report and the tables go along as files. A run is known by the SHA-256 of its manifest, so
+pushing again, after a resume for example, brings the tracker's run up to date instead of making a second one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from heatproof import axes, statistics
+from heatproof.errors import UserError, unknown
+from heatproof.runs.atomic import scratch
+from heatproof.runs.differences import parameters_of
+from heatproof.runs.export.tables import fingerprint, write_study, write_tables
+from heatproof.runs.run import Run, read
+from heatproof.runs.storage import Place, tried
+from heatproof.runs.table import read_scores
+from heatproof.runs.verify import missing
+
+PROJECT = "heatproof"
+RUN_TAG = "heatproof.run"
+LONGEST_NAME, LONGEST_VALUE = 240, 480
+"""What both trackers take, in every version."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """Where a run went, how many metrics, parameters and files it has there, and whether it was there before."""
+
+    where: str
+    metrics: int
+    params: int
+    files: list[str]
+    updated: bool
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a tracker is told about a run."""
+
+    name: str
+    fingerprint: str
+    when: int
+    """Milliseconds of the last session, so that the same results pushed twice are the same points."""
+    metrics: dict[str, float]
+    params: dict[str, str]
+    tags: dict[str, str]
+    missing: list[str]
+
+
+def push(run: Run | str | Place, to: str, project: str | None = None, uri: str | None = None) -> Pushed:
+    """Send a run to a tracker, or bring the run that is there up to date.
+
+    `to` is "mlflow" or "wandb"; `project` is the experiment of MLflow or the project of W&B, "heatproof" by default;
+    `uri` is the address of the tracking server, by default the one that the tracker's own settings name.
+
+    >>> push("no-such-run", "mlfow")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: unknown tracker 'mlfow'; did you mean 'mlflow'? Allowed: mlflow, wandb
+    """
+    if to not in TRACKERS:
+        raise unknown("tracker", to, TRACKERS)
+    package, opened = _package(to), read(run)
+    content = payload(opened)
+    with scratch() as folder:
+        names = [*write_tables(opened, folder, "parquet"), *write_study(opened, folder, content.missing)]
+        opened.report(folder / "report.html")
+        files = [folder / name for name in ("report.html", *names)]
+        where, updated = TRACKERS[to](package, content, project or PROJECT, uri, files)
+    told = [path.name for path in files]
+    return Pushed(where, len(content.metrics), len(content.params), told, updated, content.missing)
+
+
+def payload(run: Run) -> Payload:
+    """Name, metrics, parameters and tags of a run as plain data.
+
+    A metric is `evaluation/measure/explainer`, and with `/low` and `/high` the ends of its 95 % interval; where a run
+    has several models or data sets, their names come last. What does not exist is left out. Scores are calibrated for
+    chance and aligned where the report's are.
+    """
+    gaps = missing(run.path)
+    study = run.manifest["study"]
+    named = ", ".join([*study["models"], *study["datasets"]])
+    state = f"unfinished: {len(gaps)} parts are missing" if gaps else "complete"
+    tags = {
+        RUN_TAG: fingerprint(run),
+        "heatproof.version": str(run.manifest["heatproof"]),
+        "heatproof.command": str(run.manifest.get("command", "")),
+        "heatproof.state": state,
+        "heatproof.created": str(run.manifest.get("created", "")),
+    }
+    for section in ("models", "datasets"):
+        tags |= {f"heatproof.{section}.{name}": str(facts["fingerprint"]) for name, facts in study[section].items()}
+    return Payload(
+        name=named[:LONGEST_NAME],
+        fingerprint=tags[RUN_TAG],
+        when=_last_moment(run.manifest),
+        metrics=_allowed(dict(_metrics(run))),
+        params={name: text[:LONGEST_VALUE] for name, text in _allowed(dict(_params(study))).items()},
+        tags={name: text[:LONGEST_VALUE] for name, text in _allowed(tags).items()},
+        missing=gaps,
+    )
+
+
+def _metrics(run: Run) -> Iterator[tuple[str, float]]:
+    study = run.manifest["study"]
+    several = len(study["models"]) * len(study["datasets"]) > 1
+    for cube in axes.arrange(read_scores(run.path, compact=True), run.manifest, run.samples()):
+        for measure in axes.axis_of(cube.evaluation, run.manifest, cube.values).headlines(cube):
+            for row in statistics.ranking([cube], measure, better="neither").to_dict("records"):
+                name = f"{cube.evaluation}/{measure}/{row['explainer']}"
+                name += f"/{cube.model}/{cube.dataset}" if several else ""
+                ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}
+                yield from ((key, float(value)) for key, value in ends.items() if math.isfinite(value))
+
+
+def _params(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The study with one entry per parameter. One that grows gets more entries; none that it has changes."""
+    yield "seed", str(study["seed"])
+    if "references" in study:
+        yield "references", str(study["references"])
+    for section in ("models", "datasets", "explainers", "evaluations"):
+        for name, facts in study[section].items():
+            for key, value in parameters_of(facts).items():
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                yield f"{section}/{name}/{key}", text
+
+
+def _allowed(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with names that both trackers take; where that would make two of them one, they keep a mark of each.
+
+    >>> _allowed({"lime(samples=32)": 1, "grad_cam": 2, "a?": 3, "a!": 4})
+    {'lime_samples_32': 1, 'grad_cam': 2, 'a-5289f1': 3, 'a-242ed5': 4}
+    """
+    short = {name: _cleaned(name) for name in named}
+    taken = Counter(short.values())
+    marks = {name: hashlib.sha256(name.encode()).hexdigest()[:6] for name, plain in short.items() if taken[plain] > 1}
+    return {f"{short[name]}-{marks[name]}" if name in marks else short[name]: named[name] for name in named}
+
+
+def _cleaned(name: str) -> str:
+    """Letters, digits, _ . - and, between parts that are not empty, a slash."""
+    parts = (re.sub(r"[^\w.-]+", "_", part, flags=re.ASCII).strip("_. ") for part in name.split("/"))
+    plain = "/".join(part or "unnamed" for part in parts)
+    mark = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return plain if len(plain) <= LONGEST_NAME else f"{plain[:LONGEST_NAME]}-{mark}"
+
+
+def _last_moment(manifest: Mapping[str, Any]) -> int:
+    times = [manifest.get("created"), *(session.get("started") for session in manifest.get("sessions", []))]
+    moments = [datetime.fromisoformat(text).timestamp() for text in times if text]
+    return int(1000 * max(moments, default=time.time()))
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"pushing to {name} needs it: pip install 'heatproof[{name}]'") from error
+
+
+def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
+    entities = mlflow.entities
+    _check_reachable(uri or mlflow.get_tracking_uri())
+    try:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        known = client.get_experiment_by_name(project)
+        experiment = known.experiment_id if known else client.create_experiment(project)
+        known_runs = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1)
+        target = (
+            known_runs[0] if known_runs else client.create_run(experiment, tags=content.tags, run_name=content.name)
+        )
+        identifier = target.info.run_id
+        for metrics in _chunks([entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500):
+            client.log_batch(identifier, metrics=metrics)
+        for params in _chunks([entities.Param(k, v) for k, v in content.params.items()], 90):
+            client.log_batch(identifier, params=params)
+        for tags in _chunks([entities.RunTag(k, v) for k, v in content.tags.items()], 90):
+            client.log_batch(identifier, tags=tags)
+        for path in files:
+            tried(path, partial(client.log_artifact, identifier, str(path)))
+        if content.missing:
+            client.update_run(identifier, status="RUNNING")
+        else:
+            client.set_terminated(identifier)
+    except mlflow.exceptions.MlflowException as error:
+        raise UserError(f"MLflow does not take the run: {error}") from error
+    where = f"run {identifier} of experiment {experiment}"
+    address = str(uri or mlflow.get_tracking_uri())
+    if address.startswith("http"):
+        where = f"{_without_password(address)}/#/experiments/{experiment}/runs/{identifier}"
+    return where, bool(known_runs)
+
+
+def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
+    settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, **({"base_url": uri} if uri else {}))
+    identifier = content.fingerprint[:16]
+    try:
+        tracked = wandb.init(
+            project=project,
+            id=identifier,
+            name=content.name,
+            resume="allow",
+            config={**content.params, **content.tags},
+            job_type="heatproof",
+            settings=settings,
+        )
+    except wandb.errors.Error as error:
+        raise UserError(f"W&B does not take the run: {error}; `wandb login`, or set WANDB_MODE=offline") from error
+    updated = bool(tracked.resumed)
+    tracked.summary.update(content.metrics)
+    artefact = wandb.Artifact(f"heatproof-{identifier}", type="heatproof-run", metadata=content.tags)
+    for path in files:
+        artefact.add_file(str(path))
+    tracked.log_artifact(artefact)
+    where = str(tracked.url or Path(tracked.dir).parent)
+    tracked.finish()
+    return where, updated
+
+
+TRACKERS: dict[str, Callable[[Any, Payload, str, str | None, list[Path]], tuple[str, bool]]] = {
+    "mlflow": _to_mlflow,
+    "wandb": _to_wandb,
+}
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """What a server takes in one request."""
+    return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def _check_reachable(uri: str) -> None:
+    """Say at once that nothing answers at an address; the client itself goes on trying for minutes."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or parts.hostname is None or parts.scheme in getproxies():
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]), 10).close()
+    except OSError as error:
+        raise UserError(f"nothing answers at {_without_password(uri)}: {error}; is the server running?") from error
+
+
+def _without_password(uri: str) -> str:
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")

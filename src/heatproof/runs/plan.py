@@ -1,0 +1,307 @@
+"""A checked study: what is done, in which shards, and what of it is still to do; and the checks that make it one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from heatproof.axes import USUAL
+from heatproof.data import Data
+from heatproof.errors import UserError, unknown
+from heatproof.models import Model
+from heatproof.models.guards import check_arguments
+from heatproof.models.modality import modality, why_not_explainable, why_undefined
+from heatproof.models.precision import AUTO, Precision, check_precision
+from heatproof.models.tasks import has_probability
+from heatproof.results import Evaluation, Pairwise
+from heatproof.runs import manifest
+from heatproof.runs.shard import load_references
+from heatproof.runs.storage import Place, present
+from heatproof.runs.study import registry
+from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
+from heatproof.runs.table import INPUTS, exhibits_path, maps_path, part_path, samples_path
+from heatproof.runs.usual import with_evident_task, with_references, with_usual_features, with_usual_readouts
+from heatproof.types import Batch, Explainer, Stored, name_of, parameters
+
+Job = tuple[str, str, int]
+"""What one process does at a time: a shard, by its data set, model and number."""
+
+
+def why_left_out(evaluation: str, item: Evaluation, name: str, explainer: Explainer) -> str:
+    """Why an evaluation does not judge an explainer; empty where it does.
+
+    An evaluation that `reexplains` may ask for maps of changed inputs, which stored maps are not.
+    """
+    if explainer.kind not in item.kinds:
+        wanted = " and ".join(sorted(item.kinds))
+        return f"{evaluation} judges {wanted} explanations, and {name} gives {explainer.kind} explanations"
+    if isinstance(explainer, Stored) and item.reexplains:
+        return f"{evaluation} explains changed inputs anew, and {name} only has maps of the data as they are"
+    return ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study: every name resolved, every model loaded, every file found."""
+
+    models: Mapping[str, Model]
+    data: Mapping[str, Data]
+    explainers: Mapping[str, Explainer]
+    evaluations: Mapping[str, Evaluation]
+    seed: int = 0
+    shard_size: int = 32
+    batch_size: int | None = None
+    references: int | None = None
+    reasons: tuple[str, ...] = ()
+    keep_maps: bool | tuple[str, ...] = False
+    map_values: int = 0
+    study_file: str = ""
+    may_compile: bool = False
+
+    def left_out(self, evaluation: str) -> dict[str, str]:
+        """explainer -> why this evaluation does not judge it."""
+        item = self.evaluations[evaluation]
+        reasons = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
+        return {name: why for name, why in reasons.items() if why}
+
+    def notes(self) -> list[str]:
+        """What evaluations cannot show as they are set, known before any pass."""
+        asked = [(e, model) for e in self.evaluations.values() for model in self.models.values() if hasattr(e, "notes")]
+        return list(self.reasons) + list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
+
+    def shards(self, dataset: str) -> list[range]:
+        """The positions of each shard of a data set."""
+        n = len(self.data[dataset].ids)
+        return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
+
+    def judged(self, evaluation: str) -> list[str]:
+        """The explainers that an evaluation judges."""
+        skipped = self.left_out(evaluation)
+        return [name for name in self.explainers if name not in skipped]
+
+    def pending(self, root: Place, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
+        """evaluation -> explainers whose part is not there yet."""
+        todo: dict[str, list[str]] = {}
+        for evaluation in self.evaluations:
+            named = self.judged(evaluation)
+            missing = [name for name in named if not present(part_path(root, dataset, model, evaluation, name, shard))]
+            if missing and isinstance(self.evaluations[evaluation], Pairwise):
+                # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
+                missing = [name for name in named if name not in missing] + missing
+            if missing:
+                todo[evaluation] = missing
+        return todo
+
+    def unkept(self, root: Place, dataset: str, model: str, shard: int) -> list[str]:
+        """The explainers whose maps are to be kept and are not there yet."""
+        named = self.explainers if self.keep_maps else ()
+        return [name for name in named if not present(maps_path(root, dataset, model, name, shard))]
+
+    def keeps(self, sample: str) -> bool:
+        """Whether the maps of a sample are kept."""
+        return self.keep_maps is True or (self.keep_maps is not False and sample in self.keep_maps)
+
+    def megabytes(self) -> float:
+        """How large the kept maps of features are before they are compressed, in 10⁶ bytes."""
+        samples = sum(self.keeps(sample) for data in self.data.values() for sample in data.ids)
+        return 4e-6 * samples * self.map_values * len(self.models) * len(self.explainers)
+
+    def paths(self, root: Place, job: Job) -> Iterator[Place]:
+        """Every part that a shard may have; names get the digest of their content."""
+        dataset, model, number = job
+        yield samples_path(root, *job)
+        yield exhibits_path(root, dataset, model, *INPUTS, number)
+        for evaluation in self.evaluations:
+            for name in self.judged(evaluation):
+                yield part_path(root, dataset, model, evaluation, name, number)
+                yield exhibits_path(root, dataset, model, evaluation, name, number)
+        yield from (maps_path(root, dataset, model, name, number) for name in self.explainers if self.keep_maps)
+
+    def jobs(self) -> list[Job]:
+        """Every shard of the study, in the order in which they are done."""
+        return [(d, m, number) for d in self.data for m in self.models for number in range(len(self.shards(d)))]
+
+    def is_pending(self, root: Place, job: Job) -> bool:
+        """Whether something of a shard is not there yet."""
+        return bool(self.pending(root, *job) or self.unkept(root, *job)) or not present(samples_path(root, *job))
+
+    def conditions(self, evaluation: str) -> int:
+        """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
+        if isinstance(self.evaluations[evaluation], Pairwise):
+            return len(self.explainers) - len(self.left_out(evaluation)) - 1
+        return len(self.evaluations[evaluation].conditions())
+
+    def work(self, root: Place, jobs: Iterable[Job] | None = None) -> Counter[str]:
+        """How many explained conditions of what are left to do, for the progress bar."""
+        total: Counter[str] = Counter()
+        for dataset, model, number in self.jobs() if jobs is None else jobs:
+            samples = len(self.shards(dataset)[number])
+            for evaluation, missing in self.pending(root, dataset, model, number).items():
+                total.update({f"{evaluation} of {name}": samples * self.conditions(evaluation) for name in missing})
+            total.update({f"maps of {name}": samples for name in self.unkept(root, dataset, model, number)})
+        return total
+
+
+def make_plan(
+    model: Any,
+    data: Any,
+    explainers: Any,
+    evaluations: Any = USUAL,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    shard_size: int = 32,
+    batch_size: int | None = None,
+    references: int | None = None,
+    device: str | None = None,
+    precision: Precision | Literal["auto"] | None = None,
+    compile: bool | Literal["auto"] = False,
+    keep_maps: bool | Sequence[str] = False,
+    study_file: str = "",
+) -> Plan:
+    """The plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
+
+    Where the precision is left open, or is "auto", the models compute as they were made; `compile="auto"` compiles
+    nothing yet. Where maps are kept, there may be no evaluation.
+    """
+    methods = registry.explainers(explainers)
+    judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
+    datasets, models = registry.datasets_of(data, limit), registry.models_of(model, device)
+    for what, named in (("model", models), ("data", datasets)):
+        if not named:
+            raise UserError(f"no {what} is given")
+    if not isinstance(compile, bool) and compile != AUTO:
+        raise UserError(f"compile must be true, false or {AUTO}, got {compile!r}")
+    if precision is not None or compile:
+        for network in models.values():
+            network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile is True)
+    check_whole("seed", seed)
+    check_whole("shard_size", shard_size, 1)
+    if references is not None:
+        check_whole("references", references, 2)
+    if batch_size is not None:
+        check_whole("batch_size", batch_size, 1)
+    models = {name: with_evident_task(network, datasets) for name, network in models.items()}
+    reasons = {}
+    if RECOMMENDED in methods:
+        first = _first_sample(next(iter(datasets.values())))
+        methods = with_usual_features({name: registry.EXPLAINERS[name]() for name in WHY}, models, first)
+        reasons = recommended(methods, models, first)
+        methods = {name: methods[name] for name in reasons}
+    methods = with_references(with_usual_readouts(methods, models), datasets, seed, references)
+    for source in datasets.values():
+        first = _first_sample(source)
+        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
+        for network in sorted(models.values(), key=lambda model: has_probability(model.task)):  # what all can read
+            judges = {name: item.suited(network, first) for name, item in judges.items()}
+        _check_fits(source, first, models, methods, judges)
+    _check_something_to_judge(judges, methods)
+    kept = _kept(keep_maps, datasets)
+    settings = (seed, shard_size, batch_size, references, tuple(reasons.values()), kept, first.x[0].numel(), study_file)
+    return Plan(models, datasets, methods, judges, *settings, compile == AUTO)
+
+
+def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:
+    """Whose maps are kept: all samples', none's, or those of the samples that are named."""
+    if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
+        raise UserError(f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}")
+    if isinstance(keep_maps, bool):
+        return keep_maps
+    known = {sample for source in datasets.values() for sample in source.ids}
+    for sample in keep_maps:
+        if sample not in known:
+            raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
+    return tuple(keep_maps)
+
+
+def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]) -> None:
+    for name, item in evaluations.items():
+        if not any(explainer.kind in item.kinds for explainer in explainers.values()):
+            kinds = " and ".join(sorted(item.kinds))
+            raise UserError(f"{name} judges {kinds} explanations, and no explainer gives them")
+        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
+        if all(refusals):
+            raise UserError(f"{name} has nothing to judge: {refusals[0]}")
+        if isinstance(item, Pairwise) and refusals.count("") < 2:
+            raise UserError(
+                f"{name} compares explainers with each other, and there is one; name another or leave it out"
+            )
+
+
+def check_whole(what: str, value: Any, least: int | None = None) -> None:
+    """Raise `UserError` unless a parameter is a whole number, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{what} must be a whole number, got {value!r}")
+    if least is not None and value < least:
+        raise UserError(f"{what} must be at least {least}, got {value}")
+
+
+def _check_fits(
+    source: Data,
+    first: Batch,
+    models: Mapping[str, Model],
+    explainers: Mapping[str, Explainer],
+    evaluations: Mapping[str, Evaluation],
+) -> None:
+    """Raise `UserError` where samples such as the first do not fit a model, an explainer or an evaluation."""
+    shape = tuple(first.x.shape[1:])
+    for evaluation in evaluations.values():
+        evaluation.check(shape)
+    for explainer in explainers.values():
+        if isinstance(explainer, Stored):
+            explainer.check_ids(source.ids, source.name)
+    for model in models.values():
+        _check_channels(model, source.name, shape)
+        check_arguments(model, first.aux)
+        _check_defined(explainers, model, source.name, first)
+        for explainer in explainers.values():
+            explainer.check(model, shape)
+
+
+def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
+    for what, values in (("mean", model.mean), ("std", model.std)):
+        if values is not None and len(values) > 1 and len(values) != shape[0]:
+            channels = f"{len(values)} channels, but samples of {source} have shape {shape}"
+            raise UserError(f"the {what} of model {model.name} has {channels}")
+
+
+def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
+    kind = modality(model, first)
+    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in lost.items() if why]
+    if lines:
+        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
+    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
+    lines = [f"{name}: {why}" for name, why in blind.items() if why]
+    if lines:
+        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
+
+
+def _first_sample(source: Data) -> Batch:
+    """The first sample that can be read, as a batch of one."""
+    why = ""
+    for position in range(len(source.ids)):
+        loaded = source.load([position])
+        if len(loaded.batch):
+            return loaded.batch
+        why = why or f"the first is {next(iter(loaded.errors.items()))}"
+        if loaded.transient:  # the storage, and waiting for it at every sample would take days
+            break
+    raise UserError(f"no sample of {source.name} could be read; {why}")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, for its manifest."""
+    evaluations = {}
+    for name, item in plan.evaluations.items():
+        conditions = [list(c) for c in item.conditions()]
+        left_out = plan.left_out(name)
+        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
+        if declared := getattr(item, "measures", ()):  # of somebody's own
+            evaluations[name]["measures"] = [asdict(measure) for measure in declared]
+    references = {name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()}
+    study = manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)
+    kept = "all" if plan.keep_maps is True else list(plan.keep_maps or ())
+    return {**study, "maps": {"samples": kept}} if kept else study

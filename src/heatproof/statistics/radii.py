@@ -1,0 +1,118 @@
+"""Hard radii of smoothed models: how many features can surely be added without changing the prediction.
+
+A smoothed model averages the outputs of one model over masks. Adding features changes only the terms of those masks
+that keep one of them, and each of these by no more than an output can change. docs/certificates.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from heatproof.errors import UserError, unknown
+from heatproof.statistics.bounds import check_share, clopper_pearson_low
+
+RadiusRule = Literal["per_mask", "lipschitz", "bernoulli"]
+RULES: tuple[RadiusRule, ...] = get_args(RadiusRule)
+GUARD = 1e-6
+"""By how much a smoothed prediction must lead, at the least: sums that round differently must not make a tie a win."""
+
+
+def leads(outputs: Tensor, unsure: Tensor | None = None) -> Tensor:
+    """By how much each mask prefers the predicted class to every other, runner-up first, (B, N, C − 1) float64.
+
+    `outputs` (B, N, C) are probabilities or votes of N masks, `unsure` (B, N) marks votes that rounding could turn:
+    they count as votes for each of the others at once.
+
+    >>> leads(torch.tensor([[[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.75, 0.0, 0.25]]]))[0, :, 0].tolist()
+    [0.25, -0.25, 0.75]
+    """
+    outputs = outputs.double()
+    order = outputs.mean(1, keepdim=True).argsort(dim=2, descending=True, stable=True).expand_as(outputs)
+    sorted_ = outputs.gather(2, order)
+    lead = sorted_[..., :1] - sorted_[..., 1:]
+    return lead if unsure is None else lead.masked_fill(unsure[..., None], -1.0)
+
+
+def per_mask_radius(lead: Tensor, bank: Tensor, free: Tensor, guard: float = GUARD) -> Tensor:
+    """The largest r such that no r of the features `free` (B, n) can turn the mean over these very masks, (B,) int64.
+
+    A mask t of the `bank` (N, n) that keeps an added feature loses at most 1 + lead_tc against class c, and the others
+    nothing. So r features are harmless if for every c the r largest of Σ_t bank_tj (1 + lead_tc) sum to less than
+    Σ_t lead_tc, or if the losses of as many masks as r features can reach do. It is never below the Lipschitz rule.
+
+    >>> bank = torch.eye(4).bool()
+    >>> per_mask_radius(torch.tensor([[[1.0], [1.0], [1.0], [0.0]]]), bank, torch.ones(1, 4).bool()).tolist()
+    [1]
+    """
+    bank, found = bank.to(lead.device), []
+    for own, addable in zip(lead.double(), free.to(lead.device), strict=True):
+        loss, kept = 1 + own, bank[:, addable]
+        one_by_one = (kept.double().T @ loss).sort(0, descending=True).values.cumsum(0)
+        reached = kept.sum(0).sort(descending=True).values.cumsum(0).clamp(max=len(bank))
+        worst_masks = torch.nn.functional.pad(loss.sort(0, descending=True).values.cumsum(0), (0, 0, 1, 0))
+        harm = torch.minimum(one_by_one, worst_masks[reached])
+        safe = (harm < own.sum(0) - guard * len(bank)).all(1)
+        found.append(safe.long().cumprod(0).sum())
+    return torch.stack(found) if found else torch.zeros(0, dtype=torch.int64)
+
+
+def mus_radius(gap: Tensor, keep: float, rule: RadiusRule = "lipschitz") -> Tensor:
+    """How many features can be added without changing the prediction of a smoothed model, int64 like `gap`.
+
+    `gap` is the difference between the two largest smoothed probabilities at the explanation, `keep` the
+    probability λ that smoothing keeps a feature. "lipschitz" is the largest r with 2 λ r < gap, for any masks with
+    these marginals. "bernoulli" is the largest r with (1 − λ)^r (1 + gap) > 1, for independent masks only: the added
+    features are all dropped with probability (1 − λ)^r, and then nothing changes. Both inequalities are strict.
+
+    >>> gap = torch.tensor([1.0])
+    >>> mus_radius(gap, 0.125).tolist(), mus_radius(gap, 0.125, "bernoulli").tolist()
+    ([3], [5])
+    """
+    if not 0 < keep <= 1:
+        raise UserError(f"keep must be above 0 and at most 1, got {keep!r}")
+    gap = torch.as_tensor(gap, dtype=torch.float64)
+    if bool(gap.isnan().any()):
+        raise UserError("the gap between two probabilities must be a number, got nan")
+    if rule == "lipschitz":
+        limit = gap / (2 * keep)
+    elif rule == "bernoulli":
+        limit = gap.clamp(min=0).log1p() / -math.log1p(-keep) if keep < 1 else torch.zeros_like(gap)
+    else:
+        raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
+    return ((limit - 1e-9).ceil() - 1).clamp(min=0).long()  # rounding must not turn r < 4 into r < 4.0000001
+
+
+def bernoulli_gap(lead: Tensor, delta: float, votes: bool = False) -> Tensor:
+    """A lower bound (B,) of the gap in the mean over *all* Bernoulli masks, wrong with probability at most `delta`.
+
+    From `lead` (B, N, C − 1) of N drawn masks. For probabilities it is Hoeffding's, at delta/C: the true runner-up may
+    be nearer than it seems, or any other class only seem to be the first. For votes the number of classes does not
+    matter: with p ≥ low the share of votes for the first, the gap is at least 2 low − 1, where low is Clopper and
+    Pearson's bound at delta/2.
+
+    >>> sure = torch.ones(1, 16, 999)
+    >>> bernoulli_gap(sure, 0.1).item() < 0, round(bernoulli_gap(sure, 0.1, votes=True).item(), 3)
+    (True, 0.659)
+    """
+    check_share("delta", delta)
+    n, others = lead.shape[1:]
+    if votes:
+        won = (lead.amin(2) == 1).sum(1).cpu()
+        return 2 * clopper_pearson_low(won, n, delta / 2) - 1
+    return lead.mean(1).amin(1).cpu() - math.sqrt(2 * math.log((others + 1) / delta) / n)
+
+
+def largest_radius(keep: float, samples: int, classes: int, delta: float, rule: RadiusRule, votes: bool = False) -> int:
+    """The radius that a rule certifies if every one of the masks is sure of the same class: no sample has more.
+
+    >>> [largest_radius(0.125, 16, 1000, 0.1, "bernoulli", votes) for votes in (False, True)]
+    [0, 3]
+    """
+    if rule == "bernoulli":
+        gap = bernoulli_gap(torch.ones(1, samples, classes - 1), delta, votes)
+        return int(mus_radius(gap, keep, rule))
+    return int(mus_radius(torch.tensor(1.0), keep))

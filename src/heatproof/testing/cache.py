@@ -1,0 +1,48 @@
+"""When may a run be used again? A fingerprint of everything that its numbers depend on, as far as it can be seen."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heatproof.runs import manifest
+from heatproof.runs.plan import Plan, describe
+
+
+def fingerprint(plan: Plan) -> str:
+    """sha256 of the study with its weights and data, of the versions, and of the code of networks and explainers.
+
+    Code that these call in other files is not seen, nor are numbers that a network keeps outside its weights and its
+    printed form; `pytest --cache-clear` forgets what was computed.
+
+    >>> import torch
+    >>> from heatproof.runs.plan import make_plan
+    >>> net, images = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2)), torch.rand(2, 3, 8, 8)
+    >>> plans = [make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": "jpeg", "k": k}}})
+    ...          for k in (50, 50, 60)]
+    >>> [fingerprint(plan) == fingerprint(plans[0]) for plan in plans]
+    [True, True, False]
+    """
+    digest = hashlib.sha256(json.dumps([describe(plan), manifest.versions()], sort_keys=True, default=str).encode())
+    for model in plan.models.values():
+        digest.update(repr(model.module).encode())
+    for source in sorted(set(_sources(plan))):
+        digest.update(source.encode())
+    return digest.hexdigest()
+
+
+def _sources(plan: Plan) -> Iterator[str]:
+    """The files that define the networks' layers, explainers and evaluations, but torch's and heatproof's own."""
+    layers = (type(layer) for model in plan.models.values() for layer in model.module.modules())
+    items: tuple[Any, ...] = (*plan.explainers.values(), *plan.evaluations.values())
+    for kind in {*layers, *(type(inspect.unwrap(item)) for item in items)}:
+        if kind.__module__.split(".")[0] in ("torch", "heatproof"):
+            continue  # their versions are in the fingerprint
+        try:
+            yield Path(inspect.getfile(kind)).read_text(encoding="utf-8", errors="replace")
+        except (TypeError, OSError):  # typed in at a prompt: there is no file
+            yield kind.__qualname__

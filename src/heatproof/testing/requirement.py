@@ -1,0 +1,162 @@
+"""What a requirement says, read from text. Nothing heavy is imported here: pytest loads it at every start."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heatproof.errors import UserError, unknown
+
+GRAMMAR = (
+    "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
+)
+EXAMPLE = "stability.fass >= 0.6 @ 0.95"
+READOUTS = ("mean", "calibrated", "unaligned_calibrated", "aligned", "chance", "noise_floor")
+SHARES = ("retention", "flipped", "undefined")
+"""Of the attempted pairs, in the order of their statuses: docs/gate.md says what each of these is."""
+EACH = "each"
+"""The value of `condition` or `level` that asks for every one by itself instead of their mean."""
+USUAL_CONFIDENCE, LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.95, 0.5, 0.999
+_FORM = re.compile(
+    r"\s*(?P<axis>[^.{}<>=≤≥@\s]+)\.(?P<name>[^{}<>=≤≥@\s]+)\s*(?:\{(?P<where>.*)\})?"
+    r"\s*(?P<sign>>=|<=|≥|≤|>|<)\s*(?P<number>[^@\s]+)\s*(?:@\s*(?P<confidence>\S+)\s*)?"
+)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A bound that a number of a run must keep.
+
+    With `sign` ">=" or ">" the one-sided lower confidence bound at level `confidence` is compared with the `threshold`,
+    with "<=" or "<" the upper one. `where` holds (key, pattern) pairs that choose rows of the table.
+    """
+
+    axis: str
+    measure: str
+    sign: str
+    threshold: float
+    readout: str = "mean"
+    where: tuple[tuple[str, str], ...] = ()
+    confidence: float = USUAL_CONFIDENCE
+    text: str = field(default="", compare=False)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the number must be large, so that its lower bound counts."""
+        return self.sign.startswith(">")
+
+    def holds(self, bound: float) -> bool:
+        """Whether a confidence bound keeps the requirement; what is not a number never does.
+
+        >>> parse("stability.fass >= 0.6").holds(0.6), parse("stability.fass > 0.6").holds(0.6)
+        (True, False)
+        """
+        if math.isnan(bound):
+            return False
+        strictly = bound > self.threshold if self.at_least else bound < self.threshold
+        return strictly or (len(self.sign) > 1 and bound == self.threshold)
+
+    def chosen(self, key: str) -> str | None:
+        """The pattern given for a key."""
+        return dict(self.where).get(key)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(text: str) -> Requirement:
+    """A requirement from its text.
+
+    >>> wish = parse("stability.fass.calibrated{explainer=grad*, condition=jpeg} >= 0.4 @ 0.9")
+    >>> wish.measure, wish.readout, wish.where, wish.sign, wish.threshold, wish.confidence
+    ('fass', 'calibrated', (('explainer', 'grad*'), ('condition', 'jpeg')), '>=', 0.4, 0.9)
+    >>> parse("stability.fass 0.6")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: cannot read the requirement 'stability.fass 0.6'; one looks like stability.fass >= ...
+    """
+    parts = _FORM.fullmatch(text)
+    if parts is None:
+        raise UserError(f"cannot read the requirement {text!r}; one looks like {EXAMPLE}, in full {GRAMMAR}")
+    measure, *readout = parts["name"].split(".")
+    if measure in SHARES and readout:
+        raise UserError(f"{measure} is a share and has no readout, got {parts['name']!r} in {text!r}")
+    if len(readout) > 1 or not measure:
+        raise UserError(f"{parts['name']!r} is not a measure with at most one readout, in {text!r}")
+    if readout and readout[0] not in READOUTS:
+        raise UserError(f"{unknown('readout', readout[0], READOUTS)}, in {text!r}")
+    confidence = _number("the confidence", parts["confidence"], text) if parts["confidence"] else USUAL_CONFIDENCE
+    if not LEAST_CONFIDENCE <= confidence <= MOST_CONFIDENCE:
+        allowed = f"from {LEAST_CONFIDENCE} to {MOST_CONFIDENCE}, such as {USUAL_CONFIDENCE}"
+        raise UserError(f"the confidence after @ is {allowed}; got {parts['confidence']} in {text!r}")
+    return Requirement(
+        axis=parts["axis"],
+        measure=measure,
+        sign=parts["sign"].replace("≥", ">=").replace("≤", "<="),
+        threshold=_number("the threshold", parts["number"], text),
+        readout=readout[0] if readout else "mean",
+        where=_conditions(parts["where"] or "", text),
+        confidence=confidence,
+        text=" ".join(text.split()),
+    )
+
+
+def parse_all(texts: Iterable[str | Requirement]) -> list[Requirement]:
+    """Requirements from texts, in order; those that are read already stay themselves.
+
+    >>> [wish.axis for wish in parse_all([EXAMPLE, parse("certificate.rate{radius=5} > 0.5")])]
+    ['stability', 'certificate']
+    """
+    wishes = [text if isinstance(text, Requirement) else parse(text) for text in texts]
+    if not wishes:
+        raise UserError(f"there is nothing to check; give a requirement such as '{EXAMPLE}'")
+    return wishes
+
+
+def read_requirements(path: Path) -> list[str]:
+    """The texts in a file: YAML (a list, or a list under `require`), or one requirement a line with # comments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the requirements in {path}: {error}") from error
+    if path.suffix not in (".yaml", ".yml"):
+        return [line for line in (re.sub(r"(^|\s)#.*", "", raw).strip() for raw in text.splitlines()) if line]
+    import yaml
+
+    try:
+        content: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    if isinstance(content, dict) and list(content) == ["require"]:
+        content = content["require"]
+    if not isinstance(content, list) or not all(isinstance(entry, str) for entry in content):
+        raise UserError(f"{path} must hold a list of requirements in quotes, such as - '{EXAMPLE}'")
+    return content
+
+
+def _number(what: str, number: str, text: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{what} must be a number, got {number!r} in {text!r}")
+    return value
+
+
+def _conditions(braces: str, text: str) -> tuple[tuple[str, str], ...]:
+    """The pairs between braces; commas inside quotes and parentheses belong to a name such as lime(samples=32, k=1)."""
+    pieces = re.findall(r"""(?:'[^']*'|"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^,])+""", braces)
+    pairs = []
+    for piece in filter(str.strip, pieces):
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not (key and equals and value):
+            raise UserError(f"between braces there are key=value pairs, got {piece.strip()!r} in {text!r}")
+        pairs.append((key, value[1:-1] if value[0] in "'\"" and value[-1] == value[0] else value))
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise UserError(f"a key is given twice between the braces of {text!r}")
+    return tuple(pairs)
